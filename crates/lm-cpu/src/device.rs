@@ -335,6 +335,32 @@ impl Device for Cpu {
         Ok(())
     }
 
+    fn head_norm(
+        &self,
+        qkv: BufferSlice<'_, HostBuffer>,
+        heads: Heads,
+        w: BufferSlice<'_, HostBuffer>,
+        eps: f32,
+        mut out: BufferSliceMut<'_, HostBuffer>,
+    ) -> Result<()> {
+        norm::head_norm(qkv.slice(), heads, w.slice(), eps, out.slice());
+        Ok(())
+    }
+
+    fn head_norm_backward(
+        &self,
+        qkv: BufferSlice<'_, HostBuffer>,
+        heads: Heads,
+        w: BufferSlice<'_, HostBuffer>,
+        eps: f32,
+        mut dqkv: BufferSliceMut<'_, HostBuffer>,
+        mut dw: BufferSliceMut<'_, HostBuffer>,
+        partial: &mut HostBuffer,
+    ) -> Result<()> {
+        norm::head_norm_backward(qkv.slice(), heads, w.slice(), eps, dqkv.slice(), dw.slice(), partial);
+        Ok(())
+    }
+
     fn rope(
         &self,
         mut qkv: BufferSliceMut<'_, HostBuffer>,

@@ -2,6 +2,8 @@
 
 use rayon::prelude::*;
 
+use sgs_lm::device::Heads;
+
 use super::math::{dot, sum2};
 use super::{rows_per_task, simd};
 
@@ -113,6 +115,15 @@ pub fn rmsnorm_backward(
 
 #[inline(always)]
 fn backward_row(dy: &[f32], x: &[f32], r: f32, w: &[f32], dx: &mut [f32], dw: &mut [f32]) {
+    let shift = backward_shift(dy, x, r, w, dw);
+    for (((dx, dy), x), w) in dx.iter_mut().zip(dy).zip(x).zip(w) {
+        *dx += r * (dy * w - x * shift);
+    }
+}
+
+/// Adds a row's part of `∂L/∂w` to `dw`; returns `rstd mean(g x̂)`.
+#[inline(always)]
+fn backward_shift(dy: &[f32], x: &[f32], r: f32, w: &[f32], dw: &mut [f32]) -> f32 {
     for ((dw, dy), x) in dw.iter_mut().zip(dy).zip(x) {
         *dw += dy * x * r;
     }
@@ -132,10 +143,86 @@ fn backward_row(dy: &[f32], x: &[f32], r: f32, w: &[f32], dx: &mut [f32], dw: &m
     for i in whole..x.len() {
         sum += dy[i] * x[i] * w[i];
     }
-    let shift = sum * r * r / x.len() as f32;
-    for (((dx, dy), x), w) in dx.iter_mut().zip(dy).zip(x).zip(w) {
-        *dx += r * (dy * w - x * shift);
-    }
+    sum * r * r / x.len() as f32
+}
+
+/// RMSNorm of the query and key heads of every row of `qkv`; values are copied. `w` is `[2, head_dim]`: the
+/// weights for query heads and for key heads.
+pub fn head_norm(qkv: &[f32], heads: Heads, w: &[f32], eps: f32, out: &mut [f32]) {
+    let width = heads.qkv_dim();
+    let chunk = rows_per_task(width) * width;
+    out.par_chunks_mut(chunk).zip(qkv.par_chunks(chunk)).for_each(|(out, qkv)| {
+        out.copy_from_slice(qkv);
+        out.chunks_exact_mut(width).for_each(|row| normalise_heads(row, heads, w, eps));
+    });
+}
+
+/// Computes one row of [`head_norm`] in place.
+pub fn normalise_heads(row: &mut [f32], heads: Heads, w: &[f32], eps: f32) {
+    simd(
+        #[inline(always)]
+        || {
+            for (head, w) in normed_heads(row, heads, w) {
+                let r = 1.0 / (dot(head, head) / head.len() as f32 + eps).sqrt();
+                for (x, w) in head.iter_mut().zip(w) {
+                    *x *= r * w;
+                }
+            }
+        },
+    );
+}
+
+/// Query and key heads of a row with their weights.
+#[inline(always)]
+fn normed_heads<'a>(
+    row: &'a mut [f32],
+    heads: Heads,
+    w: &'a [f32],
+) -> impl Iterator<Item = (&'a mut [f32], &'a [f32])> {
+    let (query, key) = w.split_at(heads.head_dim);
+    let weights = std::iter::repeat_n(query, heads.heads).chain(std::iter::repeat_n(key, heads.kv_heads));
+    row.chunks_exact_mut(heads.head_dim).zip(weights)
+}
+
+/// The backward pass of [`head_norm`]: replaces `dqkv`, the gradient of its output, by that of its input `qkv`;
+/// `dw += ∂L/∂w`. `partial` is scratch memory of at least `rows.div_ceil(PARTIAL_ROWS) · 2 head_dim`.
+pub fn head_norm_backward(
+    qkv: &[f32],
+    heads: Heads,
+    w: &[f32],
+    eps: f32,
+    dqkv: &mut [f32],
+    dw: &mut [f32],
+    partial: &mut [f32],
+) {
+    let (width, dim) = (heads.qkv_dim(), heads.head_dim);
+    let chunk = PARTIAL_ROWS * width;
+    let used = dqkv.len().div_ceil(chunk) * w.len();
+    let partial = &mut partial[..used];
+    dqkv.par_chunks_mut(chunk).zip(qkv.par_chunks(chunk)).zip(partial.par_chunks_mut(w.len())).for_each(
+        |((dqkv, qkv), partial)| {
+            partial.fill(0.0);
+            let (query, key) = partial.split_at_mut(dim);
+            simd(
+                #[inline(always)]
+                || {
+                    for (dy, x) in dqkv.chunks_exact_mut(width).zip(qkv.chunks_exact(width)) {
+                        for (head, ((dy, w), x)) in
+                            normed_heads(dy, heads, w).zip(x.chunks_exact(dim)).enumerate()
+                        {
+                            let r = 1.0 / (dot(x, x) / dim as f32 + eps).sqrt();
+                            let dw = if head < heads.heads { &mut *query } else { &mut *key };
+                            let shift = backward_shift(dy, x, r, w, dw);
+                            for ((dy, x), w) in dy.iter_mut().zip(x).zip(w) {
+                                *dy = r * (*dy * w - x * shift);
+                            }
+                        }
+                    }
+                },
+            );
+        },
+    );
+    sum_rows(partial, dw);
 }
 
 /// `total += Σ_rows rows[row]`, in the order of rows.

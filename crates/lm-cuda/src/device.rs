@@ -200,6 +200,37 @@ impl Cuda {
         self.rows(self.kernels.sum_partials, width.div_ceil(32), 256, &arguments)
     }
 
+    /// Width of heads that the kernels can normalise.
+    fn normed_width(heads: Heads) -> Result<usize> {
+        match heads.head_dim {
+            width @ ..=256 => Ok(width),
+            width => Err(Self::wrong(format!("heads have width {width}; the GPU normalises up to 256"))),
+        }
+    }
+
+    /// Normalises query and key heads; the two buffers, source and destination, may be the same.
+    pub(super) fn normalise_heads(
+        &self,
+        [from, to]: [Arg; 2],
+        rows: usize,
+        heads: Heads,
+        w: &BufferSlice<'_, Array<Element>>,
+        eps: f32,
+    ) -> Result<()> {
+        let normed = heads.heads + heads.kv_heads;
+        let arguments = [
+            from,
+            int(heads.qkv_dim()),
+            int(heads.heads),
+            int(normed),
+            int(Self::normed_width(heads)?),
+            ptr(w)?,
+            Arg::Float(eps),
+            to,
+        ];
+        self.rows(self.kernels.head_norm, rows, (32 * normed).min(256), &arguments)
+    }
+
     #[allow(clippy::too_many_arguments)]
     fn normalise(
         &self,
@@ -613,6 +644,49 @@ impl Device for Cuda {
             scratch,
         ];
         self.rows(kernel, parts, block, &arguments)?;
+        self.add_partials(scratch, parts, width, ptr_mut(&dw)?)
+    }
+
+    fn head_norm(
+        &self,
+        qkv: BufferSlice<'_, Array<Element>>,
+        heads: Heads,
+        w: BufferSlice<'_, Array<Element>>,
+        eps: f32,
+        out: BufferSliceMut<'_, Array<Element>>,
+    ) -> Result<()> {
+        let rows = out.range.len() / heads.qkv_dim().max(1);
+        self.normalise_heads([ptr(&qkv)?, ptr_mut(&out)?], rows, heads, &w, eps)
+    }
+
+    fn head_norm_backward(
+        &self,
+        qkv: BufferSlice<'_, Array<Element>>,
+        heads: Heads,
+        w: BufferSlice<'_, Array<Element>>,
+        eps: f32,
+        dqkv: BufferSliceMut<'_, Array<Element>>,
+        dw: BufferSliceMut<'_, Array<f32>>,
+        partial: &mut Array<f32>,
+    ) -> Result<()> {
+        let width = dw.range.len();
+        let rows = dqkv.range.len() / heads.qkv_dim().max(1);
+        let (parts, rows_each) = partial_rows(rows, partial.len / width.max(1));
+        let scratch = Arg::Ptr(partial.front(parts * width)?);
+        let arguments = [
+            ptr(&qkv)?,
+            int(rows),
+            int(rows_each),
+            int(heads.qkv_dim()),
+            int(heads.heads),
+            int(heads.heads + heads.kv_heads),
+            int(Self::normed_width(heads)?),
+            ptr(&w)?,
+            Arg::Float(eps),
+            ptr_mut(&dqkv)?,
+            scratch,
+        ];
+        self.rows(self.kernels.head_norm_backward, parts, 256, &arguments)?;
         self.add_partials(scratch, parts, width, ptr_mut(&dw)?)
     }
 

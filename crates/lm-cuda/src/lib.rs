@@ -90,8 +90,8 @@ macro_rules! kernels {
 
 kernels! {
     gather, scatter, embed_backward, add_bias, add, rmsnorm, rmsnorm_backward, rmsnorm_backward_wide,
-    rmsnorm_backward_widest, bias_partial, sum_partials, rope, swiglu, swiglu_backward, noise, narrow, widen, loss_rows,
-    sum_of_squares, accumulate, split_masters, join_masters, adam, adam_wide, draw,
+    rmsnorm_backward_widest, bias_partial, sum_partials, head_norm, head_norm_backward, rope, swiglu, swiglu_backward, noise,
+    narrow, widen, loss_rows, sum_of_squares, accumulate, split_masters, join_masters, adam, adam_wide, draw,
 }
 
 impl Cuda {

@@ -7,13 +7,27 @@ use serde_json::{Map, Value, json};
 
 use crate::error::{LmError, Result};
 
-/// Decoder family of the weights; the families differ in the biases of the query, key and value projections.
+/// Decoder family of the weights; the families differ in the biases and norms of queries, keys and values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// Llama: no biases.
     Llama,
     /// Qwen2: a bias on query, key and value.
     Qwen2,
+    /// Qwen3 (dense): RMSNorm of every query and key head before the rotation.
+    Qwen3,
+    /// Mistral: no biases; attention may be limited to a window.
+    Mistral,
+}
+
+impl Family {
+    /// `model_type` and class name of every family in `config.json`.
+    const NAMES: [(Self, &str, &str); 4] = [
+        (Self::Llama, "llama", "LlamaForCausalLM"),
+        (Self::Qwen2, "qwen2", "Qwen2ForCausalLM"),
+        (Self::Qwen3, "qwen3", "Qwen3ForCausalLM"),
+        (Self::Mistral, "mistral", "MistralForCausalLM"),
+    ];
 }
 
 /// How rotary frequencies are scaled for contexts longer than in pretraining.
@@ -86,6 +100,11 @@ pub struct ModelConfig {
     pub tied_head: bool,
     /// Whether the query, key and value projections have biases.
     pub qkv_bias: bool,
+    /// Whether query and key heads are normalised before the rotation.
+    pub qk_norm: bool,
+    /// Number of positions that a token attends to, if the model limits them. This engine does not, so sequences
+    /// must not be longer.
+    pub sliding_window: Option<usize>,
     /// Beginning-of-sequence token, if the configuration has one.
     pub bos_token: Option<u32>,
     /// Tokens that end a completion.
@@ -120,9 +139,17 @@ struct RawConfig {
     mlp_bias: bool,
     #[serde(default)]
     use_sliding_window: bool,
+    #[serde(default)]
+    layer_types: Vec<String>,
     bos_token_id: Option<u32>,
     eos_token_id: Option<OneOrMany>,
     pad_token_id: Option<u32>,
+}
+
+/// The part of `generation_config.json` that the engine reads.
+#[derive(Deserialize)]
+struct RawGeneration {
+    eos_token_id: Option<OneOrMany>,
 }
 
 #[derive(Deserialize)]
@@ -130,6 +157,15 @@ struct RawConfig {
 enum OneOrMany {
     One(u32),
     Many(Vec<u32>),
+}
+
+impl From<OneOrMany> for Vec<u32> {
+    fn from(ids: OneOrMany) -> Self {
+        match ids {
+            OneOrMany::One(id) => vec![id],
+            OneOrMany::Many(ids) => ids,
+        }
+    }
 }
 
 /// Maximum number of layers that is accepted.
@@ -142,16 +178,27 @@ const MOST_PARAMETERS: u128 = 1 << 42;
 const MOST_ROTATIONS: usize = 1 << 28;
 
 impl ModelConfig {
-    /// Reads `config.json` of a model folder.
+    /// Reads `config.json` of a model folder, and the end tokens of its `generation_config.json`, which take
+    /// precedence.
     ///
     /// # Errors
-    /// Returns an error if the file is missing or not JSON, or if it describes an unsupported model (another
-    /// architecture or activation, other biases, a sliding window, an unknown RoPE type).
+    /// Returns an error if `config.json` is missing, if a file is not JSON, or if the model is unsupported (another
+    /// architecture or activation, other biases, sliding windows in some layers, an unknown RoPE type).
     pub fn load(dir: &Path) -> Result<Self> {
         let path = dir.join("config.json");
         let text = std::fs::read_to_string(&path).map_err(LmError::io(&path))?;
         let value: Value = serde_json::from_str(&text).map_err(LmError::json(&path))?;
-        Self::from_json(value, &path.display().to_string())
+        let mut config = Self::from_json(value, &path.display().to_string())?;
+        let path = dir.join("generation_config.json");
+        match std::fs::read_to_string(&path) {
+            Ok(text) => {
+                let raw: RawGeneration = serde_json::from_str(&text).map_err(LmError::json(&path))?;
+                config.eos_tokens = raw.eos_token_id.map_or(config.eos_tokens, Vec::from);
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(LmError::io(&path)(error)),
+        }
+        Ok(config)
     }
 
     /// Parses the contents of a `config.json`; `origin` names it in errors.
@@ -160,16 +207,13 @@ impl ModelConfig {
     /// Returns an error in the same cases as [`ModelConfig::load`].
     pub fn from_json(value: Value, origin: &str) -> Result<Self> {
         let fail = |message: String| LmError::Config { origin: origin.to_owned(), message };
+        let window = value.get("sliding_window").cloned();
         let raw: RawConfig = serde_json::from_value(value).map_err(|e| fail(e.to_string()))?;
-        let family = match raw.model_type.as_deref() {
-            Some("llama") => Family::Llama,
-            Some("qwen2") => Family::Qwen2,
-            other => {
-                return Err(fail(format!(
-                    "model_type is {}; this engine runs \"llama\" and \"qwen2\"",
-                    other.map_or("missing".to_owned(), |t| format!("{t:?}"))
-                )));
-            }
+        let named = Family::NAMES.iter().find(|(_, name, _)| raw.model_type.as_deref() == Some(name));
+        let Some((family, ..)) = named.copied() else {
+            let found = raw.model_type.map_or("missing".to_owned(), |t| format!("{t:?}"));
+            let names = Family::NAMES.map(|(_, name, _)| name).join(", ");
+            return Err(fail(format!("model_type is {found}; this engine runs {names}")));
         };
         if let Some(act) = raw.hidden_act.as_deref()
             && act != "silu"
@@ -177,7 +221,7 @@ impl ModelConfig {
             return Err(fail(format!("hidden_act is {act:?}; this engine runs \"silu\"")));
         }
         for (set, field) in [
-            (raw.attention_bias && family == Family::Llama, "attention_bias"),
+            (raw.attention_bias && family != Family::Qwen2, "attention_bias"),
             (raw.mlp_bias, "mlp_bias"),
             (raw.use_sliding_window, "use_sliding_window"),
         ] {
@@ -185,6 +229,17 @@ impl ModelConfig {
                 return Err(fail(format!("{field} is true; models with it are not supported")));
             }
         }
+        if let Some(kind) = raw.layer_types.iter().find(|kind| *kind != "full_attention") {
+            return Err(fail(format!("layer_types contains {kind:?}; this engine runs \"full_attention\"")));
+        }
+        // A configuration without the field has the default of Mistral's class.
+        let sliding_window = match window.unwrap_or(json!(4096)) {
+            window if family == Family::Mistral && !window.is_null() => {
+                let parsed = serde_json::from_value(window);
+                Some(parsed.map_err(|e| fail(format!("sliding_window: {e}")))?)
+            }
+            _ => None,
+        };
         if raw.num_attention_heads == 0 {
             return Err(fail("num_attention_heads is 0".to_owned()));
         }
@@ -198,19 +253,21 @@ impl ModelConfig {
             layers: raw.num_hidden_layers,
             heads: raw.num_attention_heads,
             kv_heads: raw.num_key_value_heads.unwrap_or(raw.num_attention_heads),
-            head_dim: raw.head_dim.unwrap_or(raw.hidden_size / raw.num_attention_heads),
+            head_dim: raw.head_dim.unwrap_or(match family {
+                // The default of Qwen3's class.
+                Family::Qwen3 => 128,
+                _ => raw.hidden_size / raw.num_attention_heads,
+            }),
             max_positions,
             norm_eps: raw.rms_norm_eps.unwrap_or(1e-6) as f32,
             rope_theta,
             rope_scaling,
             tied_head: raw.tie_word_embeddings,
             qkv_bias: family == Family::Qwen2,
+            qk_norm: family == Family::Qwen3,
+            sliding_window,
             bos_token: raw.bos_token_id,
-            eos_tokens: match raw.eos_token_id {
-                None => Vec::new(),
-                Some(OneOrMany::One(id)) => vec![id],
-                Some(OneOrMany::Many(ids)) => ids,
-            },
+            eos_tokens: raw.eos_token_id.map_or_else(Vec::new, Vec::from),
             pad_token: raw.pad_token_id,
         };
         config.validate().map_err(|e| match e {
@@ -268,12 +325,29 @@ impl ModelConfig {
         }
     }
 
+    /// Returns the number of positions of a model that is loaded for at most `asked`.
+    ///
+    /// # Errors
+    /// Returns an error if that is more than the model's sliding window.
+    pub fn positions(&self, asked: usize) -> Result<usize> {
+        let positions = asked.min(self.max_positions);
+        match self.sliding_window {
+            Some(window) if window < positions => Err(LmError::Config {
+                origin: "model configuration".to_owned(),
+                message: format!(
+                    "sliding_window is {window} and the context {positions} tokens; windows are not supported, so \
+                     set the context (model.context in a run) to {window} or less"
+                ),
+            }),
+            _ => Ok(positions),
+        }
+    }
+
     /// The contents of `config.json`, with the old names, which every program accepts.
     pub fn to_json(&self) -> Value {
-        let (architecture, model_type) = match self.family {
-            Family::Llama => ("LlamaForCausalLM", "llama"),
-            Family::Qwen2 => ("Qwen2ForCausalLM", "qwen2"),
-        };
+        let named = Family::NAMES.iter().find(|(family, ..)| *family == self.family);
+        let (model_type, architecture) =
+            named.map_or_else(Default::default, |(_, name, class)| (*name, *class));
         let rope_scaling = match &self.rope_scaling {
             RopeScaling::None => Value::Null,
             RopeScaling::Linear { factor } => json!({"rope_type": "linear", "factor": factor}),
@@ -318,6 +392,7 @@ impl ModelConfig {
             "rope_theta": self.rope_theta,
             "rope_scaling": rope_scaling,
             "tie_word_embeddings": self.tied_head,
+            "sliding_window": self.sliding_window,
             "bos_token_id": self.bos_token,
             "eos_token_id": eos,
             "pad_token_id": self.pad_token,
@@ -352,7 +427,8 @@ impl ModelConfig {
                 .map(|n| n as u128);
         let (q, qkv) = (self.heads as u128 * head, (self.heads as u128 + 2 * self.kv_heads as u128) * head);
         let bias = if self.qkv_bias { qkv } else { 0 };
-        let layer = 2 * d + qkv * d + bias + q * d + 3 * f * d;
+        let norms = if self.qk_norm { 2 * head } else { 0 };
+        let layer = 2 * d + qkv * d + bias + norms + q * d + 3 * f * d;
         let tables = if self.tied_head { 1 } else { 2 };
         tables * v * d + layers * layer + d
     }
@@ -499,11 +575,46 @@ mod tests {
     }
 
     #[test]
+    fn sequences_must_fit_into_a_sliding_window() {
+        let mistral = |window: Value| {
+            let value = with(&[("model_type", json!("mistral")), ("sliding_window", window)]);
+            ModelConfig::from_json(value, "x").unwrap()
+        };
+        assert_eq!(mistral(Value::Null).positions(usize::MAX).unwrap(), 64);
+        let config = mistral(json!(48));
+        assert_eq!(ModelConfig::from_json(config.to_json(), "y").unwrap(), config);
+        assert_eq!(config.positions(48).unwrap(), 48);
+        let error = config.positions(usize::MAX).unwrap_err().to_string();
+        assert!(error.contains("sliding_window is 48 and the context 64"), "{error}");
+        // Other families ignore the field unless use_sliding_window is set.
+        let qwen = with(&[("model_type", json!("qwen2")), ("sliding_window", json!(8))]);
+        assert_eq!(ModelConfig::from_json(qwen, "x").unwrap().sliding_window, None);
+    }
+
+    #[test]
+    fn generation_config_names_the_end_tokens() {
+        let dir = tempfile::tempdir().unwrap();
+        let eos = |generation: &str| {
+            std::fs::write(dir.path().join("generation_config.json"), generation).unwrap();
+            ModelConfig::load(dir.path()).map(|config| config.eos_tokens)
+        };
+        std::fs::write(dir.path().join("config.json"), with(&[("eos_token_id", json!(1))]).to_string())
+            .unwrap();
+        assert_eq!(ModelConfig::load(dir.path()).unwrap().eos_tokens, [1]);
+        assert_eq!(eos(r#"{"temperature": 0.6}"#).unwrap(), [1]);
+        assert_eq!(eos(r#"{"eos_token_id": 2}"#).unwrap(), [2]);
+        assert_eq!(eos(r#"{"eos_token_id": [2, 3]}"#).unwrap(), [2, 3]);
+        let error = eos(r#"{"eos_token_id": "x"}"#).unwrap_err().to_string();
+        assert!(error.contains("generation_config.json"), "{error}");
+    }
+
+    #[test]
     fn configuration_errors_name_the_field() {
         for (key, value, word) in [
             ("model_type", json!("gpt2"), "model_type"),
             ("hidden_act", json!("gelu"), "hidden_act"),
             ("mlp_bias", json!(true), "mlp_bias"),
+            ("layer_types", json!(["full_attention", "sliding_attention"]), "layer_types"),
             ("num_key_value_heads", json!(3), "num_key_value_heads"),
             ("vocab_size", json!(0), "vocab_size"),
             ("vocab_size", json!("many"), "expected usize"),

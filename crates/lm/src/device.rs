@@ -434,6 +434,29 @@ pub trait Device: Send + Sync + Sized + 'static {
         dw: BufferSliceMut<'_, Self::Grad>,
         partial: &mut Self::Stat,
     ) -> Result<()>;
+    /// RMSNorm of every query and key head: `out` is the merged matrix with normalised queries and keys. `w` is
+    /// `[2, head_dim]`, the weights for query heads and for key heads.
+    fn head_norm(
+        &self,
+        qkv: BufferSlice<'_, Self::Buf>,
+        heads: Heads,
+        w: BufferSlice<'_, Self::Buf>,
+        eps: f32,
+        out: BufferSliceMut<'_, Self::Buf>,
+    ) -> Result<()>;
+    /// In place: `dqkv`, the gradient of `head_norm`'s output, is replaced by that of its input `qkv`; `dw += ∂L/∂w`.
+    /// `partial` is scratch of `rows.div_ceil(64) · 2 head_dim`.
+    #[allow(clippy::too_many_arguments)]
+    fn head_norm_backward(
+        &self,
+        qkv: BufferSlice<'_, Self::Buf>,
+        heads: Heads,
+        w: BufferSlice<'_, Self::Buf>,
+        eps: f32,
+        dqkv: BufferSliceMut<'_, Self::Buf>,
+        dw: BufferSliceMut<'_, Self::Grad>,
+        partial: &mut Self::Stat,
+    ) -> Result<()>;
     /// Rotates the query and key heads of the merged matrix, forwards or (for gradients) backwards.
     fn rope(
         &self,

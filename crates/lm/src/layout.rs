@@ -41,6 +41,8 @@ pub struct LayerSpans {
     pub qkv: Span,
     /// Biases of these projections, `[(heads + 2 kv_heads) head_dim]`, if the family has them.
     pub qkv_bias: Option<Span>,
+    /// RMSNorm of query heads, then of key heads, `[2, head_dim]`, if the family has them.
+    pub qk_norm: Option<Span>,
     /// Output projection of attention, `[hidden, heads head_dim]`.
     pub o: Span,
     /// RMSNorm before the feed-forward layer, `[hidden]`.
@@ -97,6 +99,11 @@ impl Layout {
                             (attn("v", "bias"), vec![kv]),
                         ])
                     }),
+                    qk_norm: config.qk_norm.then(|| {
+                        let norm =
+                            |p: &str| (name(&format!("self_attn.{p}_norm.weight")), vec![config.head_dim]);
+                        cursor.merged(&[norm("q"), norm("k")])
+                    }),
                     o: cursor.merged(&[(attn("o", "weight"), vec![d, q])]),
                     post_norm: cursor.merged(&[(name("post_attention_layernorm.weight"), vec![d])]),
                     gate_up: cursor.merged(&[(mlp("gate"), vec![f, d]), (mlp("up"), vec![f, d])]),
@@ -147,7 +154,7 @@ mod tests {
 
     #[test]
     fn spans_are_disjoint_ordered_and_complete() {
-        for (family, tied) in [("llama", false), ("qwen2", true)] {
+        for (family, tied) in [("llama", false), ("qwen2", true), ("qwen3", true)] {
             let config = ModelConfig::from_json(
                 json!({"model_type": family, "vocab_size": 11, "hidden_size": 12, "intermediate_size": 7,
                     "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,

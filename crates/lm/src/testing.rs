@@ -26,6 +26,8 @@ pub fn small_shape() -> ModelConfig {
         rope_scaling: RopeScaling::None,
         tied_head: false,
         qkv_bias: false,
+        qk_norm: false,
+        sliding_window: None,
         bos_token: None,
         eos_tokens: Vec::new(),
         pad_token: None,

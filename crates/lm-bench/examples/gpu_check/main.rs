@@ -268,6 +268,16 @@ fn attention<D: Device>(device: &D, heads: Heads, lengths: &[usize], out: &mut R
     keep("rope", on.read(&qkv, wide)?);
     device.rope(first_mut(&mut qkv, wide), heads, first(&positions, rows), &tables, true)?;
     keep("rope backward", on.read(&qkv, wide)?);
+    let n = 2 * heads.head_dim;
+    let (raw, w) = (on.buf(&numbers(20, wide))?, on.buf(&numbers(21, n))?);
+    let (mut normed, mut dw) = (on.poisoned(wide)?, device.grad(n)?);
+    device.head_norm(first(&raw, wide), heads, first(&w, n), 1e-6, first_mut(&mut normed, wide))?;
+    keep("head_norm", on.read(&normed, wide)?);
+    let (mut dqkv, mut partial) = (on.buf(&numbers(22, wide))?, device.stat(rows.div_ceil(64) * n)?);
+    let (from, to) = (first(&raw, wide), first_mut(&mut dqkv, wide));
+    device.head_norm_backward(from, heads, first(&w, n), 1e-6, to, first_mut(&mut dw, n), &mut partial)?;
+    keep("head_norm_backward dqkv", on.read(&dqkv, wide)?);
+    keep("head_norm_backward dw", on.read_grad(&dw, n)?);
     // Attention alone, from the same inputs on every device.
     let qkv = on.buf(&numbers(10, wide))?;
     let (mut y, mut lse) = (on.poisoned(narrow)?, device.stat(rows * heads.heads)?);
@@ -453,7 +463,9 @@ fn vectors(folder: &str) -> Result<bool> {
         [(Precision::F32, Tolerances::default()), (Precision::Bf16, Tolerances::bf16())]
     {
         let device = Arc::new(Cuda::new(0, precision)?);
-        for name in ["llama_mha", "llama_gqa_tied", "llama_yarn", "qwen2_bias"] {
+        for name in
+            ["llama_mha", "llama_gqa_tied", "llama_yarn", "qwen2_bias", "qwen3", "qwen3_tied", "mistral"]
+        {
             let report = check::run_with(&Path::new(folder).join(name), Arc::clone(&device), tolerances)?;
             println!("{name} on {}\n{report}", device.name());
             good &= report.passes();
@@ -552,6 +564,7 @@ fn training() -> Result<bool> {
             qkv_bias: true,
             ..small_shape()
         },
+        ModelConfig { layers: 2, kv_heads: 2, head_dim: 128, qk_norm: true, ..small_shape() },
     ];
     let mut good = true;
     let small = ModelConfig {
@@ -647,6 +660,7 @@ fn sampling() -> Result<bool> {
             qkv_bias: true,
             ..small_shape()
         },
+        ModelConfig { layers: 2, kv_heads: 2, head_dim: 128, qk_norm: true, ..small_shape() },
     ] {
         let on_cpu = Model::new(Arc::clone(&cpu), rounded_weights(&config, 8), 2048)?;
         for precision in [Precision::F32, Precision::Bf16] {

@@ -15,13 +15,14 @@ use std::sync::{Mutex, PoisonError};
 use rayon::prelude::*;
 
 use crate::gemm::Write;
+use crate::norm::normalise_heads;
 use crate::{Cpu, simd};
 use attention::{PagedAttention, TOGETHER, scratch_len};
 use kv::{KvCache, PageShape, SharedKv};
 use panel::{COLUMN_STEP, MAX_WIDTH, add_bias, gated, product, rms_norm, transpose};
 use sgs_lm::config::ModelConfig;
 use sgs_lm::decode::{Decode, DecoderSizes, InputToken, PageId, SampleSpec, SampledToken, StepPlan};
-use sgs_lm::device::Device;
+use sgs_lm::device::{Device, Heads};
 use sgs_lm::error::Result;
 use sgs_lm::host_buffer::HostBuffer;
 use sgs_lm::layout::Span;
@@ -203,7 +204,8 @@ impl PanelBuffers {
                 add_bias(projected, weights(bias), width);
             }
             transpose(projected, width, qkv, columns.len(), qkv_rows, qkv);
-            rotate_and_append(step, index, columns, qkv_rows);
+            let norm = layer.qk_norm.map(weights);
+            rotate_and_append(step, index, norm, columns, qkv_rows);
             attend(step, index, columns, qkv_rows, attention_rows);
             let attended = &mut qkv_panel[..q * width];
             transpose(attention_rows, q, columns.len(), q, attended, width);
@@ -260,14 +262,23 @@ fn embed(table: &[f32], d: usize, columns: &[InputToken], width: usize, residual
     }
 }
 
-/// Rotates queries and keys by their positions (pairs are half a head apart, as in Hugging Face files) and
-/// writes keys and values to the cache.
-fn rotate_and_append(step: &StepContext<'_>, layer: usize, columns: &[InputToken], rows: &mut [f32]) {
+/// Normalises queries and keys with the weights `norm`, if any, rotates them by their positions (pairs are half a
+/// head apart, as in Hugging Face files) and writes keys and values to the cache.
+fn rotate_and_append(
+    step: &StepContext<'_>,
+    layer: usize,
+    norm: Option<&[f32]>,
+    columns: &[InputToken],
+    rows: &mut [f32],
+) {
     let (config, rope, kv) = (&step.model.config, &step.model.rope, step.kv);
     let (dim, q, width) = (config.head_dim, config.q_dim(), config.qkv_dim());
     let page_len = kv.shape().page_len;
     rows.par_chunks_mut(width).zip(columns.par_iter()).with_min_len(8).for_each(|(row, column)| {
         let position = column.position as usize;
+        if let Some(norm) = norm {
+            normalise_heads(row, Heads::of(config), norm, config.norm_eps);
+        }
         let cos = &rope.cos[position * rope.half..][..rope.half];
         let sin = &rope.sin[position * rope.half..][..rope.half];
         simd(
@@ -326,7 +337,7 @@ mod tests {
     use sgs_lm::decode::{RequestId, SamplingParams};
     use sgs_lm::weights::{HostWeights, read_all};
 
-    /// Runs three recorded sequences (Hugging Face transformers 5.17, f32) through the cache at the same time:
+    /// Runs three recorded sequences (Hugging Face transformers, f32) through the cache at the same time:
     /// the first `prefilled` tokens of each as a prompt, the others one per step.
     fn worst_error(name: &str, prefilled: usize) -> f64 {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lm/tests/data").join(name);
@@ -386,7 +397,9 @@ mod tests {
 
     #[test]
     fn recorded_logits_are_reproduced_through_the_cache() {
-        for name in ["llama_mha", "llama_gqa_tied", "llama_yarn", "qwen2_bias"] {
+        for name in
+            ["llama_mha", "llama_gqa_tied", "llama_yarn", "qwen2_bias", "qwen3", "qwen3_tied", "mistral"]
+        {
             for prefilled in [0, 13, 33] {
                 let error = worst_error(name, prefilled);
                 assert!(error < 1e-4, "{name}, {prefilled} tokens of prompt: relative error {error:e}");

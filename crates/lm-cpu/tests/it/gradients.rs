@@ -27,6 +27,7 @@ fn shape(tied: bool, bias: bool) -> ModelConfig {
         head_dim: 4,
         tied_head: tied,
         qkv_bias: bias,
+        qk_norm: tied && bias,
         ..small_shape()
     }
 }
@@ -159,6 +160,13 @@ fn cispo_with_bonus_and_penalty_and_biases_recomputed() {
 }
 
 #[test]
+fn norms_of_heads() {
+    for mode in [Mode::Train, Mode::TrainRecompute { kept: 0 }] {
+        agrees(&shape(true, true), &LossConfig::supervised(), 69, mode);
+    }
+}
+
+#[test]
 fn teacher_forced_log_probs_do_not_depend_on_packing() {
     let config = shape(false, true);
     let weights = weights(&config);
@@ -194,7 +202,7 @@ fn a_step_does_not_depend_on_the_gradients_of_the_previous_step() {
         batch_size: 3,
         shuffle_seed: None,
     };
-    for (tied, bias, micro_batch) in [(false, true, 128), (true, false, 69)] {
+    for (tied, bias, micro_batch) in [(false, true, 128), (true, false, 69), (true, true, 69)] {
         let config = shape(tied, bias);
         let device = Arc::new(Cpu::new(2).unwrap());
         let trainer = || Trainer::new(Arc::clone(&device), &config, micro_batch, Mode::Train).unwrap();

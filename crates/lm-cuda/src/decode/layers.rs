@@ -72,6 +72,10 @@ impl Cuda {
         if let Some(bias) = spans.qkv_bias {
             self.add_bias(first_mut(&mut c.qkv, n * qkv), at(params, bias))?;
         }
+        if let Some(norm) = spans.qk_norm {
+            let in_place = [Arg::Ptr(c.qkv.front(n * qkv)?); 2];
+            self.normalise_heads(in_place, n, Heads::of(config), &at(params, norm), eps)?;
+        }
         self.attend(c, model, layer, shape)?;
         let size = Linear { rows, input: q, output: d };
         self.linear(size, first(&c.attn, rows * q), at(params, spans.o), first_mut(&mut c.branch, rows * d))?;

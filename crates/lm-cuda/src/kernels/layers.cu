@@ -237,6 +237,90 @@ extern "C" __global__ void sum_partials(const float* partial, int parts, int wid
     out[c] += sum;
 }
 
+// The eight columns of a head that a lane processes, and the squares of the whole head: 1 / sqrt(mean(x^2) + eps).
+DEVICE float head_scale(const T* x, int dim, float eps, bool wide, float (&v)[8]) {
+    int c = (threadIdx.x & 31) * 8;
+    float squares = 0.f;
+#pragma unroll
+    for (int j = 0; j < 8; j++) v[j] = 0.f;
+    if (c < dim) get8(x + c, dim - c, wide, v);
+#pragma unroll
+    for (int j = 0; j < 8; j++) squares += v[j] * v[j];
+    return 1.f / sqrtf(warp_sum(squares) / dim + eps);
+}
+
+// RMSNorm of the first `normed` heads of a row: of the first `queries` with the weights w, of the others with
+// w + dim. A warp processes a head of up to 256 columns. The rest of the row is copied. out may be qkv.
+extern "C" __global__ void head_norm(const T* qkv, int row_width, int queries, int normed, int dim, const T* w,
+                                     float eps, T* out) {
+    const T* from = qkv + (u64)blockIdx.x * row_width;
+    T* to = out + (u64)blockIdx.x * row_width;
+    bool wide = wide_rows(qkv, row_width) && wide_rows(out, row_width) && wide_rows(w, dim);
+    int c = (threadIdx.x & 31) * 8;
+    for (int head = threadIdx.x >> 5; head < normed; head += blockDim.x >> 5) {
+        float v[8], gain[8];
+        float scale = head_scale(from + head * dim, dim, eps, wide, v);
+        if (c >= dim) continue;
+        get8(w + (head < queries ? 0 : dim) + c, dim - c, wide, gain);
+#pragma unroll
+        for (int j = 0; j < 8; j++) v[j] *= scale * gain[j];
+        put8(to + head * dim + c, dim - c, wide, v);
+    }
+    if (from == to) return;
+    for (int i = normed * dim + threadIdx.x * 8; i < row_width; i += blockDim.x * 8) {
+        float v[8];
+        get8(from + i, row_width - i, wide, v);
+        put8(to + i, row_width - i, wide, v);
+    }
+}
+
+// In place: dqkv, the gradient of head_norm's output, is replaced by that of its input. A block of eight warps
+// processes `rows_each` rows and writes its part of the gradient of w to partial[block], 2 dim numbers.
+extern "C" __global__ void __launch_bounds__(256)
+    head_norm_backward(const T* qkv, int rows, int rows_each, int row_width, int queries, int normed, int dim,
+                       const T* w, float eps, T* dqkv, float* partial) {
+    __shared__ float sums[8][512];
+    bool wide = wide_rows(qkv, row_width) && wide_rows(dqkv, row_width) && wide_rows(w, dim);
+    int warp = threadIdx.x >> 5, c = (threadIdx.x & 31) * 8;
+    int first = blockIdx.x * rows_each, last = min(rows, first + rows_each);
+    float dw[2][8] = {}, gain[2][8] = {};
+    if (c < dim) {
+        get8(w + c, dim - c, wide, gain[0]);
+        get8(w + dim + c, dim - c, wide, gain[1]);
+    }
+    // Queries and keys have separate loops, so that dw and gain stay in registers.
+    auto backward = [&](int row, int head, const float (&u)[8], float (&sum)[8]) {
+        u64 at = (u64)row * row_width + head * dim;
+        float x[8], g[8] = {}, dot = 0.f;
+        float scale = head_scale(qkv + at, dim, eps, wide, x);
+        if (c < dim) get8(dqkv + at + c, dim - c, wide, g);
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            sum[j] += g[j] * x[j] * scale;
+            g[j] *= u[j];
+            dot += g[j] * x[j];
+        }
+        float shift = warp_sum(dot) * scale * scale / dim;
+#pragma unroll
+        for (int j = 0; j < 8; j++) g[j] = scale * (g[j] - x[j] * shift);
+        if (c < dim) put8(dqkv + at + c, dim - c, wide, g);
+    };
+    for (int row = first; row < last; row++) {
+        for (int head = warp; head < queries; head += 8) backward(row, head, gain[0], dw[0]);
+        for (int head = queries + warp; head < normed; head += 8) backward(row, head, gain[1], dw[1]);
+    }
+    for (int j = 0; j < 8 && c + j < dim; j++) {
+        sums[warp][c + j] = dw[0][j];
+        sums[warp][dim + c + j] = dw[1][j];
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < 2 * dim; i += 256) {
+        float sum = sums[0][i];
+        for (int k = 1; k < 8; k++) sum += sums[k][i];
+        partial[(u64)blockIdx.x * 2 * dim + i] = sum;
+    }
+}
+
 // Rotates the first `rotated` heads of a row by its position: (a, b) -> (a cos - b sin, b cos + a sin), where a
 // and b are the halves of a head. `sign` is -1 in the backward pass.
 extern "C" __global__ void rope(T* qkv, int row_width, int rotated, int half, const u32* positions,

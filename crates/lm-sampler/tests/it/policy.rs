@@ -12,7 +12,7 @@ use sgs_lm_sampler::{
     Finish, Request, RequestId, SampledCompletion, Sampler, SamplerOptions, SamplingParams,
 };
 
-const MODELS: [&str; 4] = ["llama_mha", "llama_gqa_tied", "llama_yarn", "qwen2_bias"];
+const MODELS: [&str; 5] = ["llama_mha", "llama_gqa_tied", "llama_yarn", "qwen2_bias", "qwen3"];
 
 fn device() -> Arc<Cpu> {
     Arc::new(Cpu::new(2).unwrap())

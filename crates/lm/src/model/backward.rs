@@ -87,8 +87,18 @@ impl<D: Device> Workspace<D> {
         device.linear_dx(out, first(&back.dx, t * d), at(params, spans.o), dattn)?;
         let attn = || first(&acts.attn, t * q);
         device.linear_dw(out, grads.write(), first(&back.dx, t * d), attn(), grads.at(spans.o))?;
+        let positions = || first(&self.positions, t);
+        let rotated = if let (Some(norm), Some(rotated)) = (spans.qk_norm, &mut self.rotated) {
+            // The layers share this buffer.
+            let (raw, out) = (first(&acts.qkv, t * qkv), first_mut(&mut *rotated, t * qkv));
+            device.head_norm(raw, heads, at(params, norm), config.norm_eps, out)?;
+            device.rope(first_mut(&mut *rotated, t * qkv), heads, positions(), &model.rope, false)?;
+            rotated
+        } else {
+            &acts.qkv
+        };
         device.attention_backward(
-            first(&acts.qkv, t * qkv),
+            first(rotated, t * qkv),
             starts,
             heads,
             attn(),
@@ -96,8 +106,12 @@ impl<D: Device> Workspace<D> {
             first(&back.dattn, t * q),
             first_mut(&mut back.dqkv, t * qkv),
         )?;
-        let positions = first(&self.positions, t);
-        device.rope(first_mut(&mut back.dqkv, t * qkv), heads, positions, &model.rope, true)?;
+        device.rope(first_mut(&mut back.dqkv, t * qkv), heads, positions(), &model.rope, true)?;
+        if let Some(norm) = spans.qk_norm {
+            let (raw, dqkv) = (first(&acts.qkv, t * qkv), first_mut(&mut back.dqkv, t * qkv));
+            let (w, eps) = (at(params, norm), config.norm_eps);
+            device.head_norm_backward(raw, heads, w, eps, dqkv, grads.at(norm), &mut back.partial)?;
+        }
 
         let dqkv = || first(&back.dqkv, t * qkv);
         if let Some(bias) = spans.qkv_bias {

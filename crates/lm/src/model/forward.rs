@@ -244,9 +244,16 @@ impl<D: Device> Workspace<D> {
             device.add_bias(first_mut(&mut acts.qkv, t * qkv), at(params, bias))?;
         }
         let positions = first(&self.positions, t);
-        device.rope(first_mut(&mut acts.qkv, t * qkv), heads, positions, &model.rope, false)?;
+        let rotated = if let (Some(norm), Some(rotated)) = (spans.qk_norm, &mut self.rotated) {
+            let (raw, out) = (first(&acts.qkv, t * qkv), first_mut(&mut *rotated, t * qkv));
+            device.head_norm(raw, heads, at(params, norm), config.norm_eps, out)?;
+            rotated
+        } else {
+            &mut acts.qkv
+        };
+        device.rope(first_mut(rotated, t * qkv), heads, positions, &model.rope, false)?;
         let out = first_mut(&mut acts.attn, t * q);
-        device.attention(first(&acts.qkv, t * qkv), starts, heads, out, &mut acts.lse)?;
+        device.attention(first(rotated, t * qkv), starts, heads, out, &mut acts.lse)?;
         let size = Linear { rows: t, input: q, output: d };
         let branch = first_mut(&mut self.branch, t * d);
         device.linear(size, first(&acts.attn, t * q), at(params, spans.o), branch)?;

@@ -54,13 +54,13 @@ impl<D: Device> Model<D> {
     /// applies.
     ///
     /// # Errors
-    /// Returns an error if the device runs out of memory.
+    /// Returns an error if the positions exceed a sliding window, or if the device runs out of memory.
     pub fn new(device: Arc<D>, weights: HostWeights, max_positions: usize) -> Result<Self> {
         let HostWeights { config, layout, data } = weights;
         if data.len() != layout.len {
             return Err(LmError::Input(format!("{} parameters for a layout of {}", data.len(), layout.len)));
         }
-        let max_positions = max_positions.min(config.max_positions);
+        let max_positions = config.positions(max_positions)?;
         let rope = device.rope_tables(RopeTables::new(&config, max_positions))?;
         let params = device.upload(data)?;
         Ok(Self { device, config, layout, params, rope, max_positions })
@@ -70,7 +70,7 @@ impl<D: Device> Model<D> {
     /// memory.
     ///
     /// # Errors
-    /// Returns an error in the same cases as [`HostWeights::load`], or if the device runs out of memory.
+    /// Returns an error in the same cases as [`HostWeights::load`] and [`Model::new`].
     pub fn load(device: Arc<D>, dir: &Path, max_positions: usize) -> Result<Self> {
         let config = ModelConfig::load(dir)?;
         let layout = Layout::new(&config);
@@ -85,7 +85,7 @@ impl<D: Device> Model<D> {
                 hint: "stop other programs on the device, or use a smaller model".to_owned(),
             });
         }
-        let max_positions = max_positions.min(config.max_positions);
+        let max_positions = config.positions(max_positions)?;
         let rope = device.rope_tables(RopeTables::new(&config, max_positions))?;
         let mut params = device.buf(layout.len)?;
         visit_model(dir, &config, &layout, |spec, dtype, bytes| {

@@ -135,7 +135,8 @@ impl MemoryPlan {
         let d = config.hidden_size;
         let slot = 3 * d + config.qkv_dim() + config.q_dim() + 2 * config.intermediate_size;
         let backward = if mode.trains() { 2 * d + config.qkv_dim() + config.q_dim() } else { 0 };
-        let scratch = config.intermediate_size + d + backward;
+        let rotated = if config.qk_norm { config.qkv_dim() } else { 0 };
+        let scratch = config.intermediate_size + d + rotated + backward;
         let per_token = streams * d + slots * slot + scratch;
         let stats = 8 + slots * (2 + config.heads);
         let partial = partials(tokens) * d.max(config.qkv_dim());

@@ -16,7 +16,7 @@ pub(super) struct LayerActs<D: Device> {
     pub(super) h1: D::Buf,
     /// `1 / rms` of the layer's input, `[T]`.
     pub(super) rstd1: D::Stat,
-    /// Queries, keys and values after rotation, `[T, qkv]`.
+    /// Queries, keys and values, `[T, qkv]`: rotated, unless the model normalises heads.
     pub(super) qkv: D::Buf,
     /// Output of the heads, `[T, heads head_dim]`.
     pub(super) attn: D::Buf,
@@ -73,6 +73,8 @@ pub struct Workspace<D: Device> {
     pub(super) slots: Vec<LayerActs<D>>,
     /// Activation of the feed-forward layer, `[T, intermediate]`.
     pub(super) act: D::Buf,
+    /// Normalised and rotated queries and keys, and values, `[T, qkv]`, if the model normalises heads.
+    pub(super) rotated: Option<D::Buf>,
     /// Output of attention or feed-forward before it is added to the residual stream, `[T, d]`.
     pub(super) branch: D::Buf,
     pub(super) rows: LossRowBuffers<D>,
@@ -169,6 +171,7 @@ impl<D: Device> Workspace<D> {
             x,
             slots,
             act: device.buf(t * config.intermediate_size)?,
+            rotated: config.qk_norm.then(|| device.buf(t * config.qkv_dim())).transpose()?,
             branch: device.buf(t * d)?,
             rows,
             gathered: device.buf(r * d)?,

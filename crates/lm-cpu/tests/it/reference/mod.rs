@@ -150,6 +150,14 @@ pub fn logits(
             }
         }
         let rotated = config.heads + config.kv_heads;
+        if let Some(norm) = layer.qk_norm {
+            for row in qkv.chunks_mut(config.qkv_dim()) {
+                for (h, head) in row.chunks_mut(config.head_dim).take(rotated).enumerate() {
+                    let (query, key) = p(norm).split_at(config.head_dim);
+                    head.copy_from_slice(&rmsnorm(head, if h < config.heads { query } else { key }, eps));
+                }
+            }
+        }
         let qkv = rope(&qkv, config.qkv_dim(), rotated, config.head_dim, &positions, config.rope_theta);
         let heads = attention(&qkv, starts, config.heads, config.kv_heads, config.head_dim);
         let branch = linear(&heads, p(layer.o), config.q_dim());
