@@ -1,8 +1,6 @@
 //! Measured curves of the base models: the cumulative solve rate of sampling without training.
 
-use crate::compare::measured_at;
-use crate::plot::{Ink, Series};
-use crate::stats::Interval;
+use crate::stats::{Interval, measured_at};
 use sgs_selfplay::Method;
 use toml::{Table, Value};
 
@@ -101,17 +99,13 @@ impl Baseline {
         Some((end, measured_at(curve, end)?, self.at(end)?))
     }
 
-    /// Returns the mean of the seeds up to a number of generations, with a band from the lowest to the highest.
-    pub(crate) fn series(&self, until: f64) -> Series {
-        let mut at: Vec<f64> =
-            self.seeds.iter().flat_map(|(_, curve)| curve.iter().map(|point| point.0)).collect();
-        at.push(until.min(self.end()));
+    /// Returns the curve up to a number of generations: the generations with their rates.
+    pub(crate) fn curve(&self, until: f64) -> Vec<(f64, Interval)> {
+        let rises = self.seeds.iter().flat_map(|(_, curve)| curve.iter().map(|point| point.0));
+        let mut at: Vec<f64> = rises.chain([until.min(self.end())]).filter(|x| *x <= until).collect();
         at.sort_by(f64::total_cmp);
         at.dedup();
-        let known = at.into_iter().filter(|x| *x <= until).filter_map(|x| Some((x, self.at(x)?)));
-        let (points, band) = known.map(|(x, rate)| ((x, rate.value), (rate.low, rate.high))).unzip();
-        let name = format!("Base model without training, {} seeds", self.seeds());
-        Series { band, ..Series::line(name, Ink::Muted, points) }
+        at.into_iter().filter_map(|x| Some((x, self.at(x)?))).collect()
     }
 }
 
@@ -152,9 +146,8 @@ mod tests {
         let run = [(50.0, 0.0), (150.0, 0.3), (400.0, 0.6)];
         assert_eq!(first.against(&run).map(|(x, own, base)| (x, own, base.value)), Some((200.0, 0.3, 0.25)));
         assert_eq!(first.against(&[]), None);
-        let series = first.series(150.0);
-        assert_eq!(series.points.iter().map(|p| p.0).collect::<Vec<_>>(), [100.0, 150.0]);
-        assert_eq!(series.band.len(), 2);
+        let drawn: Vec<f64> = first.curve(150.0).iter().map(|(x, _)| *x).collect();
+        assert_eq!(drawn, [100.0, 150.0]);
     }
 
     #[test]

@@ -2,18 +2,12 @@
 
 use crate::fit::{Fit, Parameter};
 use crate::run::TargetHistory;
-use crate::stats::student;
+use crate::stats::{measured_at, student};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
 /// Keys of the budget of a run, which do not change its rounds.
 pub const BUDGET: [&str; 3] = ["rounds", "minutes", "generations"];
-
-/// Returns the last value of a curve (ascending in x) that was measured at or before `x`, or `None` before the first one.
-pub fn measured_at(curve: &[(f64, f64)], x: f64) -> Option<f64> {
-    let after = curve.partition_point(|p| p.0 <= x);
-    Some(curve.get(after.checked_sub(1)?)?.1)
-}
 
 /// Returns the generations at which all curves can be compared: those of the curve with the most points in the common range
 /// and the ends of that range. The range begins at the last of the first points and ends at the first of the last points.
@@ -179,14 +173,6 @@ mod tests {
         assert!(crossings(&coarse, &curve(&[0.5, 0.6, 0.7])).is_empty());
         assert!(crossings(&coarse, &[]).is_empty());
         assert!(crossings(&coarse, &coarse).is_empty());
-    }
-
-    #[test]
-    fn values_are_those_of_the_last_measured_point() {
-        let series = [(800.0, 0.13), (1600.0, 0.2)];
-        let at = [300.0, 800.0, 1599.0, 1600.0, 9e9].map(|x| measured_at(&series, x));
-        assert_eq!(at, [None, Some(0.13), Some(0.13), Some(0.2), Some(0.2)]);
-        assert_eq!(measured_at(&[], 1.0), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::common::{about_means, about_seeds, baseline_of, generations_axis, panel, smoothed_series};
 use super::seeds::Curve;
 use super::{FigureOptions, PlottedRun, SeedGroup, groups, is_baseline};
+use crate::baseline::Baseline;
 use crate::compare::{asymptote_over_seeds, hard_curve, never_solved};
 use crate::fit::Fit;
 use crate::plot::{
@@ -90,7 +91,7 @@ pub(super) fn cumulative(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> O
     let base = super::main_run(drawn).and_then(|d| d.run.baseline.as_ref());
     // Runs of sampling-only are a base model's curve themselves.
     let base = base.filter(|_| drawn.iter().all(|d| d.run.method != Some(Method::SamplingOnly)));
-    series.extend(base.map(|base| base.series(until)));
+    series.extend(base.map(|base| untrained(base, until)));
     let mut laws = Vec::new();
     let single = groups.len() == 1;
     // With many runs, only the laws of the main run and the baseline are drawn, because bands would cover each other. The
@@ -156,6 +157,14 @@ pub(super) fn cumulative(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> O
         ),
         panels: vec![panel("", PanelShape::Wide, plot)],
     })
+}
+
+/// Returns the measured curve of the base model, with a band over its seeds.
+fn untrained(base: &Baseline, until: f64) -> Series {
+    let points = base.curve(until).into_iter().map(|(x, rate)| ((x, rate.value), (rate.low, rate.high)));
+    let (points, band) = points.unzip();
+    let name = format!("Base model without training, {} seeds", base.seeds());
+    Series { band, ..Series::line(name, Ink::Muted, points) }
 }
 
 fn subset<'a, 'b>(drawn: &'b [PlottedRun<'a>], wanted: impl Fn(Method) -> bool) -> Vec<&'b PlottedRun<'a>> {

@@ -1,11 +1,12 @@
 //! Groups of runs that differ only in their seeds. Figures show their mean and a band from the lowest to the highest.
 
 use super::{MOST_POINTS, PlottedRun, thinned};
-use crate::compare::{BUDGET, common_generations, measured_at};
+use crate::compare::{BUDGET, common_generations};
 use crate::fit::{CurvePoint, Fit, FitError, FitOptions, HALVES, HALVES_SEED, examine};
 use crate::plot::theme::SERIES_COLOURS;
 use crate::plot::{Ink, Series, SeriesStyle};
 use crate::run::{RunData, method_label, metric};
+use crate::stats::measured_at;
 use sgs_selfplay::Method;
 
 /// Runs that differ only in their seeds; often a single run.

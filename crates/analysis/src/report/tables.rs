@@ -1,14 +1,12 @@
 //! The tables of a report.
 
 use super::html::{Cell, Format, ROUND, ReportTable, shortened};
-use crate::compare::{
-    Basis, asymptote_difference, asymptote_over_seeds, common_generations, crossings, measured_at,
-};
+use crate::compare::{Basis, asymptote_difference, asymptote_over_seeds, common_generations, crossings};
 use crate::figures::{self, Curve, FigureOptions, PlottedRun, SeedGroup, groups};
 use crate::fit::{Fit, FitError, Parameter};
 use crate::plot::escape;
 use crate::run::{EvaluationData, RunData, STAGES, TargetHistory, metric, stage_totals};
-use crate::stats::{Interval, pass_at_k_interval};
+use crate::stats::{Interval, measured_at, pass_at_k_interval};
 use sgs_rundir::metrics::names;
 
 /// Maximum length of a statement in a table, in characters.

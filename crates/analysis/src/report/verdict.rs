@@ -2,11 +2,11 @@
 
 use super::conjectures::reward_of_new;
 use super::tables::main_group;
-use crate::compare::{common_generations, measured_at};
+use crate::compare::common_generations;
 use crate::figures::{Curve, PlottedRun, SeedGroup, groups, is_baseline};
 use crate::plot::{Unit, format_value};
 use crate::run::RunData;
-use crate::stats::{Interval, bootstrap_mean};
+use crate::stats::{Interval, bootstrap_mean, measured_at};
 use sgs_selfplay::Method;
 
 /// Number of resamples for the interval of a difference.
