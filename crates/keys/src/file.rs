@@ -82,6 +82,15 @@ impl KeyFile {
         self.check_table(keys, command, ["", ""], &self.table)
     }
 
+    /// Checks a table of the file as if its keys were at the top of the file.
+    ///
+    /// # Errors
+    /// Returns an error as [`KeyFile::check`] does.
+    pub fn check_section(&self, section: &str, keys: &[KeySpec], command: &str) -> Result<(), FileError> {
+        let table = self.table.get(section).and_then(|value| value.as_table());
+        table.map_or(Ok(()), |table| self.check_table(keys, command, ["", section], table))
+    }
+
     /// Checks a table, given its name in declarations (`stage[sample]`) and its path in the file (`stage[2]`).
     fn check_table(
         &self,

@@ -4,7 +4,7 @@ use crate::exit::Usage;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use sgs_data::base::recipe;
-use sgs_keys::KeyFile;
+use sgs_keys::{KeyFile, KeyTable as _, unknown_key};
 use sgs_run::config::folder;
 use sgs_run::config::{self, Layers, RunConfig};
 use sgs_rundir::RunView;
@@ -71,6 +71,15 @@ impl SweepPlan {
         ] {
             if is_empty {
                 return Err(file.error("", format!("{what} is empty, so there is nothing to run")).into());
+            }
+        }
+        let (keys, list) = (RunConfig::keys(""), "sgs run --explain");
+        file.check_section("set", &keys, list)?;
+        for (key, values) in &plan.vary {
+            let unknown = || file.error("vary", unknown_key(key, &keys, list));
+            let declared = keys.iter().find(|declared| declared.key == *key).ok_or_else(unknown)?;
+            for value in values {
+                declared.fit(value.clone()).map_err(|error| file.error("vary", error))?;
             }
         }
         Ok(plan)
