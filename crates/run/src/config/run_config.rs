@@ -5,7 +5,9 @@ use super::problems::{ProblemsConfig, SystemName};
 use crate::Usage;
 use crate::config::held_out::EvaluationConfig;
 use crate::error::{Context, Result, ensure};
-use sgs_keys::{Allowed, InvalidValue, KeySpec, KeyTable as _, at_least, did_you_mean, dotted, unknown_key};
+use sgs_keys::{
+    Allowed, InvalidValue, KeyFile, KeySpec, KeyTable as _, at_least, did_you_mean, dotted, unknown_key,
+};
 use sgs_lean::LeanSettings;
 use sgs_lm::ModelConfig;
 use sgs_lm::model::Mode;
@@ -13,7 +15,6 @@ use sgs_selfplay::{AlgorithmConfig, Method, Role, Weights};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
-use toml::de::DeTable;
 use toml::{Table, Value};
 
 sgs_keys::table! {
@@ -313,15 +314,14 @@ pub fn value_of<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
 /// wrong type or is out of range.
 pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, String)>) -> Result<Resolved> {
     let named = layers.method.as_deref();
-    let text = match named {
+    let source = match named {
         Some(name) if METHODS.iter().all(|m| m.0 != name) => match name.ends_with(".toml") {
-            true => read_file(Path::new(name))?,
+            true => Some(KeyFile::read(Path::new(name)).map_err(|e| Usage(e.to_string()))?),
             false => return Err(unknown("method", name, METHODS.iter().map(|m| m.0)).into()),
         },
-        _ => String::new(),
+        _ => None,
     };
-    let is_not_toml = |e: toml::de::Error| Usage(format!("{} is not TOML: {e}", named.unwrap_or_default()));
-    let mut file: Table = text.parse().map_err(is_not_toml)?;
+    let mut file = source.as_ref().map(|source| source.table.clone()).unwrap_or_default();
     let from_file = || Layer::File(named.unwrap_or_default().to_owned());
     let (size, sized) = match (&layers.size, text_of(&file, "size")?) {
         (Some(size), _) => (size.clone(), Layer::Argument("--size")),
@@ -365,7 +365,7 @@ pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, Strin
     if layers.as_published {
         stack.lay_code_choices()?;
     }
-    stack.file_text = text;
+    stack.file = source;
     stack.lay(file, &from_file())?;
     for (name, value) in environment.filter(|(k, _)| k.starts_with("SGS_SET_")) {
         let key = name["SGS_SET_".len()..].to_lowercase().replace("__", ".");
@@ -428,26 +428,6 @@ fn key_and_value(setting: &str) -> Result<(&str, &str), Usage> {
     Ok((key.trim(), value.trim()))
 }
 
-fn read_file(path: &Path) -> Result<String, Usage> {
-    std::fs::read_to_string(path)
-        .map_err(|e| Usage(format!("cannot read the configuration {}: {e}", path.display())))
-}
-
-/// Returns the line of a dotted key in a TOML file, counted from 1.
-fn line_of(text: &str, key: &str) -> Option<usize> {
-    let document = DeTable::parse(text).ok()?;
-    let (mut table, mut at) = (document.get_ref(), None);
-    for part in key.split('.') {
-        let (name, value) = table.iter().find(|(name, _)| name.get_ref() == part)?;
-        at = Some(name.span().start);
-        match value.get_ref().as_table() {
-            Some(inner) => table = inner,
-            None => break,
-        }
-    }
-    Some(1 + text.get(..at?)?.matches('\n').count())
-}
-
 /// Returns the value of `method` or `size` in a file.
 fn text_of(file: &Table, key: &str) -> Result<Option<String>> {
     match file.get(key) {
@@ -462,13 +442,13 @@ struct LayerStack {
     keys: Vec<KeySpec>,
     table: Table,
     layers: BTreeMap<String, Layer>,
-    /// Text of the file among the layers, in which errors look for their line.
-    file_text: String,
+    /// The file among the layers, in which errors look for their line.
+    file: Option<KeyFile>,
 }
 
 impl LayerStack {
     fn new(table: Table) -> Self {
-        Self { keys: RunConfig::keys(""), table, layers: BTreeMap::new(), file_text: String::new() }
+        Self { keys: RunConfig::keys(""), table, layers: BTreeMap::new(), file: None }
     }
 
     fn of_defaults() -> Result<Self> {
@@ -579,9 +559,8 @@ impl LayerStack {
     /// Returns where a file or variable sets a key, as the start of an error message.
     fn place(&self, key: &str, layer: &Layer) -> String {
         match layer {
-            Layer::File(path) => {
-                let line = line_of(&self.file_text, key).map_or_else(String::new, |line| format!(":{line}"));
-                format!("{path}{line}: ")
+            Layer::File(_) => {
+                self.file.as_ref().map_or_else(String::new, |file| file.error(key, "").to_string())
             }
             Layer::Variable(_) => format!("{layer}: "),
             _ => String::new(),
