@@ -1,6 +1,7 @@
 //! The interface between the training loop and a formal system: prompts, parsers, features and the checker.
 //!
-//! [`FormalSystem`] has two implementations, Metamath (embedded) and Lean 4. The training loop knows only this trait.
+//! [`FormalSystem`] is implemented by Metamath (embedded), by Lean 4, and by any process that speaks JSON lines. The
+//! training loop knows only this trait.
 //!
 //! A formal system in which the only statement is `true` and the only proof is `trivial`:
 //!
@@ -39,6 +40,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod process;
 pub mod scratch;
 
 use serde::{Deserialize, Serialize};
@@ -91,6 +93,19 @@ pub struct Malformed {
 }
 
 impl Malformed {
+    /// The kind of a completion that the formal system failed to read. It may be well-formed, so it is never judged.
+    pub const INFRA: &str = "infra";
+
+    /// Reports that the formal system failed to read a completion.
+    pub fn infra(detail: impl Into<String>) -> Self {
+        Self::new(Self::INFRA, detail)
+    }
+
+    /// Returns whether the fault is the formal system's, not the completion's.
+    pub fn is_infra(&self) -> bool {
+        self.kind == Self::INFRA
+    }
+
     /// Creates a defect from its name and description.
     pub fn new(kind: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { kind: kind.into(), detail: detail.into() }
@@ -105,9 +120,10 @@ pub fn lines_of(proof: &str) -> u32 {
 /// A formal system.
 ///
 /// All methods may be called from several threads at once. [`FormalSystem::verify`] blocks until the verdict is known; all
-/// other methods are pure and fast. Completions are untrusted input, so no method may panic on them.
+/// other methods are pure and fast. Completions are untrusted input, so no method may panic on them. A `read_` method that
+/// fails for a reason that is not the completion's returns [`Malformed::infra`].
 pub trait FormalSystem: Send + Sync {
-    /// Returns the system's name in files and on the command line: `metamath` or `lean`.
+    /// Returns the system's name in files and on the command line: `metamath`, `lean` or `external`.
     fn name(&self) -> &'static str;
 
     /// Returns the Solver's prompt for a problem.
@@ -178,9 +194,20 @@ pub trait FormalSystem: Send + Sync {
         self.name().to_owned()
     }
 
+    /// Returns why the system cannot verify any more proofs, if it has failed for good.
+    fn broken(&self) -> Option<String> {
+        None
+    }
+
     /// Returns the number of proofs that can usefully be verified at the same time, each on its own thread.
     fn parallel_verifications(&self) -> usize {
         1
+    }
+
+    /// Returns the maximum number of proofs to verify in one call of [`FormalSystem::verify_all`].
+    fn proofs_per_call(&self) -> usize {
+        // A checker that is faster than a round trip gets many, others one for each thread.
+        if self.parallel_verifications() <= 1 { 32 } else { 1 }
     }
 
     /// Verifies that `proof` proves `problem`. Blocks; the system limits time and memory itself.

@@ -38,7 +38,6 @@ pub mod data;
 mod features;
 mod judge;
 mod limits;
-mod process;
 pub mod prompt;
 pub mod read;
 pub mod sandbox;

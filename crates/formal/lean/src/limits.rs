@@ -1,5 +1,6 @@
 //! Limits of one check, and the lifetime of a REPL.
 
+use sgs_formal::process::Quota;
 use std::time::Duration;
 
 sgs_keys::table! {
@@ -18,6 +19,11 @@ sgs_keys::table! {
 }
 
 impl Limits {
+    /// Returns the limits of an exchange with a process.
+    pub(crate) fn quota(&self) -> Quota {
+        Quota { memory: self.memory, output: self.output }
+    }
+
     /// Returns the wall-clock limit of a proof.
     pub fn proof(&self) -> Duration {
         Duration::from_millis(self.proof_ms)

@@ -3,13 +3,13 @@
 use crate::check::{
     CheckerConfig, FileChecker, JudgeProgram, Launch, Limits, Probe, Recycling, ReplChecker, TrustLayers,
 };
-use crate::process::cgroup;
 use crate::prompt::SolverForm;
 use crate::read::Reading;
 use crate::sandbox::{LayerStatus, Sandbox, SandboxError, available};
 use crate::text::Bounds;
 use crate::version::{Version, ask_version, number};
 use crate::{Lean, LeanConfig, StartError};
+use sgs_formal::process::cgroup;
 use sgs_formal::scratch::private_folder;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! Lean's version, as Lean reports it, and its comparison with the required version.
 
 use crate::limits::Limits;
-use crate::process::{Launch, Process, ProcessFault};
 use serde::{Deserialize, Serialize};
+use sgs_formal::process::{Launch, Process, ProcessFault};
 use std::time::Instant;
 
 /// The output of `lean --version`.
@@ -88,7 +88,9 @@ pub fn ask_version(launch: &Launch, limits: &Limits) -> Result<Version, VersionE
     process.close_stdin();
     let until = Instant::now() + limits.start();
     let output = process
-        .exchange(&[], limits, &mut || (until, limits.start()), &mut |out, ended| ended.then_some(out.len()))
+        .exchange(&[], limits.quota(), &mut || (until, limits.start()), &mut |out, ended| {
+            ended.then_some(out.len())
+        })
         .map_err(silent)?;
     let output = String::from_utf8_lossy(&output).trim().to_owned();
     match Version::parse(&output) {

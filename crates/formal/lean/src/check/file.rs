@@ -10,7 +10,7 @@ use super::evidence::{CheckOutcome, TrustLayers};
 use super::question::{JudgeLine, JudgeQuestion, JudgeReply, request};
 use crate::judge::judge_in_one_file;
 use crate::limits::Limits;
-use crate::process::{Launch, Process, ProcessFault};
+use sgs_formal::process::{Launch, Process, ProcessFault};
 use sgs_selfplay::Verdict;
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
@@ -151,7 +151,7 @@ impl FileWorker {
         // The start limit applies until the header is loaded; then each candidate has its own limit.
         let allowed = Cell::new((Instant::now() + limits.start(), limits.start()));
         let mut steps = 0;
-        let result = process.exchange(input, limits, &mut || allowed.get(), &mut |out, ended| {
+        let result = process.exchange(input, limits.quota(), &mut || allowed.get(), &mut |out, ended| {
             lines.push(out, ended);
             if let (Some(path), true) = (&request_file, lines.request_read) {
                 // The file holds the nonce. The process waits until it is gone before it looks at a candidate.

@@ -13,10 +13,10 @@ mod question;
 mod repl;
 
 pub use crate::limits::{Limits, Recycling};
-pub use crate::process::{Launch, Process, ProcessFault};
 pub use assemble::{Assembled, Candidate, Probe, Region, assemble};
 pub use backend::Backend;
 pub use evidence::{CheckOutcome, LeanMessage, Severity, TrustLayers, judge_messages, reference_rule};
 pub use file::{FileChecker, FileWorker, JudgeProgram, NO_REPLAY};
 pub use pool::{CheckerConfig, Pool, PoolStatus};
 pub use repl::{ReplChecker, ReplWorker};
+pub use sgs_formal::process::{Launch, Process, ProcessFault};

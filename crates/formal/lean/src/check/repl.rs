@@ -12,8 +12,8 @@ use super::backend::{Backend, fresh_nonce};
 use super::evidence::{CheckOutcome, LeanMessage, Severity, TrustLayers, judge_messages, parse_axioms};
 use super::question::{modules, split_header};
 use crate::limits::{Limits, Recycling};
-use crate::process::{Launch, Process, ProcessFault};
 use serde_json::{Value, json};
+use sgs_formal::process::{Launch, Process, ProcessFault};
 use sgs_selfplay::Verdict;
 use std::time::{Duration, Instant};
 
@@ -289,13 +289,14 @@ impl ReplSession {
         input.extend_from_slice(b"\n\n");
         let until = Instant::now() + allowed;
         let mut seen = 0;
-        let answer = self.process.exchange(&input, limits, &mut || (until, allowed), &mut |out, _| {
-            // Search only the new bytes, and the one before them in case a blank line arrives in two parts.
-            let from = seen;
-            seen = out.len().saturating_sub(1);
-            let rest = out.get(from..)?;
-            rest.windows(2).position(|pair| pair == b"\n\n").map(|at| from + at + 2)
-        })?;
+        let answer =
+            self.process.exchange(&input, limits.quota(), &mut || (until, allowed), &mut |out, _| {
+                // Search only the new bytes, and the one before them in case a blank line arrives in two parts.
+                let from = seen;
+                seen = out.len().saturating_sub(1);
+                let rest = out.get(from..)?;
+                rest.windows(2).position(|pair| pair == b"\n\n").map(|at| from + at + 2)
+            })?;
         let expected = self.next;
         self.next += 1;
         read_reply(&answer, expected).map_err(ProcessFault::Protocol)

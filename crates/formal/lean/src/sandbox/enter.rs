@@ -1,12 +1,12 @@
 //! Entry into the sandbox, and detection of the layers that this machine supports.
 
 use super::{LayerStatus, Sandbox, SandboxLayer, syscalls};
-use crate::process::cgroup;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreated,
     RulesetCreatedAttr, RulesetStatus, Scope, path_beneath_rules,
 };
 use rustix::process::{Resource, Rlimit, Signal, setrlimit};
+use sgs_formal::process::cgroup;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;

@@ -10,8 +10,8 @@ mod syscalls;
 
 pub use enter::{SandboxError, available, run_launcher};
 
-use crate::process::Launch;
 use serde::{Deserialize, Serialize};
+use sgs_formal::process::Launch;
 use std::ffi::OsString;
 use std::path::PathBuf;
 

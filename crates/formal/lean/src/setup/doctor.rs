@@ -96,7 +96,7 @@ fn wasm(paths: &LeanPaths) -> DoctorFinding {
 }
 
 fn sandbox(paths: &LeanPaths) -> Vec<DoctorFinding> {
-    let cgroup = crate::process::cgroup::base();
+    let cgroup = sgs_formal::process::cgroup::base();
     let specification = Sandbox { cgroup: cgroup.as_ref().ok().cloned(), ..Sandbox::default() };
     match available(&specification, &paths.launcher) {
         Ok(layers) => layers

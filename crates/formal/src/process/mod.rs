@@ -1,6 +1,6 @@
 //! An untrusted child process in its own process group, with non-blocking pipes, deadlines and limited output.
 
-pub(crate) mod cgroup;
+pub mod cgroup;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -26,6 +26,15 @@ pub struct Launch {
     pub folder: PathBuf,
     /// Folder in which the process creates its control group, if it creates one.
     pub cgroup: Option<PathBuf>,
+}
+
+/// Limits of one exchange with a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// Resident memory of the process and its descendants, in bytes.
+    pub memory: u64,
+    /// Bytes of unread output.
+    pub output: usize,
 }
 
 /// The reason why a process did not answer.
@@ -158,7 +167,7 @@ impl Process {
     pub fn exchange(
         &mut self,
         input: &[u8],
-        limits: &crate::limits::Limits,
+        quota: Quota,
         deadline: &mut dyn FnMut() -> (Instant, Duration),
         done: &mut dyn FnMut(&[u8], bool) -> Option<usize>,
     ) -> Result<Vec<u8>, ProcessFault> {
@@ -174,8 +183,8 @@ impl Process {
                 let rest = self.out.split_off(length.min(self.out.len()));
                 return Ok(std::mem::replace(&mut self.out, rest));
             }
-            if self.out.len() > limits.output {
-                return Err(ProcessFault::Output(limits.output));
+            if self.out.len() > quota.output {
+                return Err(ProcessFault::Output(quota.output));
             }
             if ended {
                 return Err(self.fault_of_end());
@@ -187,8 +196,8 @@ impl Process {
             }
             if now >= memory_at {
                 let found = self.resident();
-                if found > limits.memory {
-                    return Err(ProcessFault::Memory { found, limit: limits.memory });
+                if found > quota.memory {
+                    return Err(ProcessFault::Memory { found, limit: quota.memory });
                 }
                 // Frequently at first, to catch an early surge, then once per second, which is cheap.
                 memory_every = (memory_every * 2).min(Duration::from_secs(1));

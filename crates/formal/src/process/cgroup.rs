@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// Returns the reason why groups cannot be created.
-pub(crate) fn base() -> Result<PathBuf, String> {
+pub fn base() -> Result<PathBuf, String> {
     let own = fs::read_to_string("/proc/self/cgroup").map_err(|e| format!("/proc/self/cgroup: {e}"))?;
     let line = own.lines().find_map(|line| line.strip_prefix("0::"));
     let path = line.ok_or("control groups of version 2 are not mounted here")?;
@@ -28,7 +28,7 @@ fn folder(base: &Path, pid: u32) -> PathBuf {
 }
 
 /// Creates a group for this process, sets its limits and moves the process into it.
-pub(crate) fn join(base: &Path, memory: u64, threads: u64) -> io::Result<()> {
+pub fn join(base: &Path, memory: u64, threads: u64) -> io::Result<()> {
     let folder = folder(base, std::process::id());
     fs::create_dir(&folder)?;
     let write = |file: &str, value: &str| fs::write(folder.join(file), value);
@@ -41,13 +41,13 @@ pub(crate) fn join(base: &Path, memory: u64, threads: u64) -> io::Result<()> {
 }
 
 /// Kills all processes in the group of the process `pid`. Does nothing if there is no such group.
-pub(crate) fn kill_group(base: &Path, pid: u32) {
+pub fn kill_group(base: &Path, pid: u32) {
     // The caller also kills the process group. A control group that is gone needs no kill.
     let _ = fs::write(folder(base, pid).join("cgroup.kill"), "1");
 }
 
 /// Removes the group's folder after its processes have ended.
-pub(crate) fn remove_group(base: &Path, pid: u32) {
+pub fn remove_group(base: &Path, pid: u32) {
     let folder = folder(base, pid);
     for _ in 0..50 {
         if fs::remove_dir(&folder).is_ok() || !folder.exists() {
