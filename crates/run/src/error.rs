@@ -203,6 +203,7 @@ other_errors!(
     sgs_fleet::TokenError,
     sgs_fleet::WorkerError,
     sgs_tls::TlsFilesError,
+    sgs_external::Fault,
     sgs_lean::SettingsError,
     sgs_lean::StartError,
     sgs_lean::VersionError,

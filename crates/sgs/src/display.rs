@@ -14,9 +14,9 @@ use std::sync::Arc;
 pub struct TextDisplay(Option<Arc<dyn FormalSystem>>);
 
 impl TextDisplay {
-    /// Formats texts as `system` does.
+    /// Formats texts as `system` does. The texts of an external system are shown unchanged.
     pub fn by(system: &Arc<dyn FormalSystem>) -> Self {
-        Self(Some(Arc::clone(system)))
+        Self((system.name() != "external").then(|| Arc::clone(system)))
     }
 
     /// Formats texts as the system of a run does. Lean is not started: its texts are readable unchanged.
@@ -38,7 +38,7 @@ impl TextDisplay {
     pub fn of(system: SystemName) -> Result<Self> {
         Ok(Self(match system {
             SystemName::Metamath => Some(Arc::new(Metamath::shipped()?)),
-            SystemName::Lean => None,
+            SystemName::Lean | SystemName::External => None,
         }))
     }
 }

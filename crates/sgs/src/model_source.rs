@@ -80,6 +80,11 @@ impl ModelSource {
         self.system
     }
 
+    /// Returns the run's configuration, if the models are those of a run.
+    pub fn config(&self) -> Option<&RunConfig> {
+        self.run.as_ref().map(|run| &run.config)
+    }
+
     /// Returns the run's Lean settings, or those of the bundled model.
     pub fn lean(&self) -> LeanSettings {
         match &self.run {
@@ -102,8 +107,8 @@ impl ModelSource {
     pub fn tokens(&self, role: Role) -> usize {
         match (&self.run, self.system) {
             (Some(run), _) => run.config.sampling.tokens(role),
-            (None, SystemName::Metamath) => RunConfig::default().sampling.tokens(role),
             (None, SystemName::Lean) => LEAN_WINDOW,
+            (None, _) => RunConfig::default().sampling.tokens(role),
         }
     }
 

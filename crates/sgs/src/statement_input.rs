@@ -4,7 +4,7 @@ use crate::args::LeanArgs;
 use crate::exit::Usage;
 use crate::lean;
 use crate::model_source::ModelSource;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use sgs_formal::FormalSystem;
 use sgs_keys::did_you_mean;
 use sgs_lean::data::{self, Target};
@@ -12,8 +12,8 @@ use sgs_lean::text::canonical_statement;
 use sgs_lean::{Lean, LeanSettings};
 use sgs_metamath::system::Metamath;
 use sgs_metamath::theory::RuleId;
-use sgs_run::config::SystemName;
-use sgs_run::config::system::check_toolchain;
+use sgs_run::config::system::{check_toolchain, external, external_targets};
+use sgs_run::config::{RunConfig, SystemName};
 use sgs_selfplay::{Problem, ProblemId};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -29,6 +29,7 @@ pub struct StatementInput<'a> {
 enum StatementReader {
     Metamath(Arc<Metamath>),
     Lean(Box<LeanSettings>),
+    External(Box<RunConfig>),
 }
 
 impl<'a> StatementInput<'a> {
@@ -40,6 +41,11 @@ impl<'a> StatementInput<'a> {
         let reader = match players.system() {
             SystemName::Metamath => StatementReader::Metamath(Arc::new(Metamath::shipped()?)),
             SystemName::Lean => StatementReader::Lean(Box::new(lean::settings_over(players.lean(), args)?)),
+            SystemName::External => {
+                let config =
+                    players.config().context("an external system is known by its run: give --run")?;
+                StatementReader::External(Box::new(config.clone()))
+            }
         };
         Ok(Self { reader, context, typed: 0 })
     }
@@ -54,6 +60,7 @@ impl<'a> StatementInput<'a> {
             StatementReader::Lean(_) => {
                 "Type a statement, as theorem a (p : Prop) (h : p) : p, or the name of a target; Ctrl-D ends."
             }
+            StatementReader::External(_) => "Type a statement or the name of a problem; Ctrl-D ends.",
         }
     }
 
@@ -112,6 +119,11 @@ impl<'a> StatementInput<'a> {
                     ))
                 })?)
             }
+            StatementReader::External(config) => {
+                let set = &config.problems.set;
+                let found = external_targets(set)?.into_iter().find(|problem| problem.id.as_str() == id);
+                Ok(bare(found.ok_or_else(|| Usage(format!("--problem: {set} has no problem `{id}`")))?))
+            }
         }
     }
 
@@ -144,6 +156,10 @@ impl<'a> StatementInput<'a> {
                 let (id, statement) = (ProblemId::new(id), statement.text.into());
                 Ok(Target { repair, ..bare(Problem { id, statement, context: context.into() }) })
             }
+            StatementReader::External(_) => {
+                let (id, statement) = (ProblemId::new(id), text.into());
+                Ok(bare(Problem { id, statement, context: context.into() }))
+            }
         }
     }
 
@@ -161,6 +177,10 @@ impl<'a> StatementInput<'a> {
                 let checker = Arc::new(lean::start(settings)?);
                 let system: Arc<dyn FormalSystem> = Arc::<Lean>::clone(&checker);
                 CheckerSession { system, lean: Some(checker), tried: HashSet::new() }
+            }
+            StatementReader::External(config) => {
+                let system: Arc<dyn FormalSystem> = Arc::new(external(config)?);
+                CheckerSession { system, lean: None, tried: HashSet::new() }
             }
         };
         first.map_or(Ok(()), |target| session.prepare(target))?;

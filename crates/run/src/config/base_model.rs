@@ -34,16 +34,25 @@ const LEAN: Files = [
 ];
 
 /// Returns the files of the base model of a formal system.
-pub fn files(system: SystemName) -> Files {
+///
+/// # Errors
+/// Returns an error for an external system.
+pub fn files(system: SystemName) -> Result<Files> {
     match system {
-        SystemName::Metamath => METAMATH,
-        SystemName::Lean => LEAN,
+        SystemName::Metamath => Ok(METAMATH),
+        SystemName::Lean => Ok(LEAN),
+        SystemName::External => {
+            bail!("no base model ships for an external system: set model.base to a folder")
+        }
     }
 }
 
 /// Returns the SHA-256 over the names and contents of all files, in hexadecimal.
-pub fn hash(system: SystemName) -> String {
-    hash_of(files(system))
+///
+/// # Errors
+/// Returns an error for an external system.
+pub fn hash(system: SystemName) -> Result<String> {
+    Ok(hash_of(files(system)?))
 }
 
 /// Returns the [`hash`] of a copy in a folder, or `None` if a file is missing.
@@ -81,7 +90,7 @@ fn hash_of<B: AsRef<[u8]>>(files: impl IntoIterator<Item = (&'static str, B)>) -
 /// Returns an error if a file has different content, or cannot be read or written.
 pub fn unpack(system: SystemName, folder: &Path) -> Result<PathBuf> {
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    for (name, bytes) in files(system) {
+    for (name, bytes) in files(system)? {
         let path = folder.join(name);
         match fs::read(&path) {
             Ok(found) if found == bytes => {}
@@ -111,7 +120,7 @@ pub fn folder_for(system: SystemName, named: Option<&Path>) -> Result<PathBuf> {
 /// # Errors
 /// See [`cache`].
 pub fn cache_folder(system: SystemName) -> Result<PathBuf> {
-    Ok(cache()?.join(format!("base-{}", &hash(system)[..16])))
+    Ok(cache()?.join(format!("base-{}", &hash(system)?[..16])))
 }
 
 /// Returns the program's folder in the user's cache. A shared folder, such as the system's temporary one, would not do:

@@ -302,7 +302,7 @@ fn frozen(config: &RunConfig, made: Option<&Path>) -> Result<FrozenConfig> {
     data.insert(
         "base-model".to_owned(),
         match config.model.base_source() {
-            BaseSource::Shipped => base_model::hash(config.problems.system),
+            BaseSource::Shipped => base_model::hash(config.problems.system)?,
             BaseSource::Folder(folder) => weights_hash(folder)?,
             BaseSource::Made(_) => {
                 let made =

@@ -10,7 +10,7 @@ sgs_keys::table! {
         pub system: SystemName = SystemName::Metamath,
         /// The problem set.
         pub set: String = "quick".to_owned(),
-            in "quick (100 theorems of set.mm), all (1,000), train and held-out (800 and 200 of them); for Lean d3k (the paper's 3,323), core (needs no Mathlib); a file",
+            in "quick (100 theorems of set.mm), all (1,000), train and held-out (800 and 200 of them); for Lean d3k (the paper's 3,323), core (needs no Mathlib); a file, which an external system requires",
     }
 }
 
@@ -21,6 +21,8 @@ sgs_keys::choice! {
         Metamath = "metamath",
         /// Lean 4.
         Lean = "lean",
+        /// A process that speaks JSON lines.
+        External = "external",
     }
 }
 

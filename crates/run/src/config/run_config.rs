@@ -5,6 +5,7 @@ use super::problems::{ProblemsConfig, SystemName};
 use crate::Usage;
 use crate::config::held_out::EvaluationConfig;
 use crate::error::{Context, Result, ensure};
+use sgs_external::ExternalSettings;
 use sgs_keys::{
     Allowed, InvalidValue, KeyFile, KeySpec, KeyTable as _, at_least, did_you_mean, dotted, unknown_key,
 };
@@ -50,6 +51,9 @@ sgs_keys::table! {
         /// Lean settings, used if Lean is the formal system.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub lean: Option<LeanSettings>,
+        /// Settings of an external formal system, used if problems.system is external.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub external: Option<ExternalSettings>,
     }
 }
 
@@ -452,7 +456,8 @@ impl LayerStack {
     }
 
     fn of_defaults() -> Result<Self> {
-        let defaults = RunConfig { lean: Some(LeanSettings::default()), ..RunConfig::default() };
+        let (lean, external) = (Some(LeanSettings::default()), Some(ExternalSettings::default()));
+        let defaults = RunConfig { lean, external, ..RunConfig::default() };
         Ok(Self::new(Table::try_from(defaults).context("the defaults")?))
     }
 
@@ -574,6 +579,9 @@ impl LayerStack {
         if config.problems.system != SystemName::Lean {
             config.lean = None;
         }
+        if config.problems.system != SystemName::External {
+            config.external = None;
+        }
         Ok(Resolved { config, table: self.table, layers: self.layers })
     }
 }
@@ -600,7 +608,23 @@ fn check(config: &RunConfig) -> Result<()> {
     config.check("").map_err(|e| Usage(e.to_string()))?;
     let algorithm = config.algorithm.validate();
     algorithm.map_err(|e| Usage(InvalidValue { key: dotted("algorithm", &e.key), ..e }.to_string()))?;
-    Ok(config.sampling.endpoint.check(&config.algorithm)?)
+    config.sampling.endpoint.check(&config.algorithm)?;
+    check_external(config)
+}
+
+/// Checks that a run with an external system names the system and a model.
+fn check_external(config: &RunConfig) -> Result<()> {
+    if config.problems.system != SystemName::External {
+        return Ok(());
+    }
+    let lacks = |what: &str| Err(Usage(format!("problems.system is external, which requires {what}")).into());
+    if config.external.as_ref().is_none_or(|external| external.command.is_empty()) {
+        return lacks("external.command: the program of the formal system and its arguments");
+    }
+    match config.model.base_source() {
+        BaseSource::Folder(_) => Ok(()),
+        _ => lacks("model.base: the folder of a model, such as `sgs pretrain` makes"),
+    }
 }
 
 #[cfg(test)]

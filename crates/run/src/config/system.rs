@@ -7,12 +7,13 @@ use crate::config::run_config::unknown;
 use crate::config::{RunConfig, SystemName};
 use crate::error::{Context, Result, bail};
 use serde::Deserialize;
+use sgs_external::External;
 use sgs_formal::FormalSystem;
 use sgs_lean::data::{self, Target};
 use sgs_lean::{Lean, LeanSettings};
 use sgs_metamath::splits::{SplitRule, split};
 use sgs_metamath::system::Metamath;
-use sgs_selfplay::Problem;
+use sgs_selfplay::{Problem, ProblemId};
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
@@ -55,6 +56,12 @@ pub fn open(config: &RunConfig, scratch: &Path) -> Result<Opened> {
             let others = others.map(|_| targets.split_off(count));
             Ok(with_held_out(config, system, targets, others, notes))
         }
+        SystemName::External => {
+            let targets = external_targets(set)?;
+            let others = others.map(|set| external_targets(set).context("evaluation.held_out"));
+            let system = Arc::new(external(config)?);
+            Ok(with_held_out(config, system, targets, others.transpose()?, Vec::new()))
+        }
     }
 }
 
@@ -75,10 +82,10 @@ fn with_held_out(
 
 /// Returns a function that maps a statement to its content without the theorem's name, in order to find duplicates.
 /// Canonical Metamath text has no name, and its variables are numbered by first appearance. For Lean, the content is
-/// the signature after the name, with white space normalised.
+/// the signature after the name, with white space normalised. An external system gives canonical text.
 pub fn says(system: SystemName) -> fn(&str) -> String {
     match system {
-        SystemName::Metamath => str::to_owned,
+        SystemName::Metamath | SystemName::External => str::to_owned,
         SystemName::Lean => |text| {
             let statement = sgs_lean::text::LeanStatement::read(text);
             let said = statement.as_ref().map_or(text, |statement| statement.signature());
@@ -95,6 +102,16 @@ pub fn metamath(set: &str) -> Result<Opened> {
     let system = Metamath::shipped()?;
     let targets = metamath_targets(&system, set)?;
     Ok(Opened { system: Arc::new(system), targets, held_out: Vec::new(), notes: Vec::new() })
+}
+
+/// Starts the external system of a configuration.
+///
+/// # Errors
+/// Returns an error if its process cannot be started or does not describe itself.
+pub fn external(config: &RunConfig) -> Result<External> {
+    let settings = config.external.clone().unwrap_or_default();
+    let command = settings.command.join(" ");
+    External::start(settings).with_context(|| format!("cannot start the external system `{command}`"))
 }
 
 /// Starts Lean with the targets of a set and runs the canary checks before any verdict is used. `set` names the problem
@@ -145,6 +162,12 @@ pub fn check_set(system: SystemName, set: &str) -> Result<(), Usage> {
     let sets = match system {
         SystemName::Metamath => METAMATH_SETS,
         SystemName::Lean => LEAN_SETS,
+        SystemName::External if Path::new(set).is_file() => return Ok(()),
+        SystemName::External => {
+            return Err(Usage(format!(
+                "{set} is not a file: the problems of an external system are in a file of lines such as {PLAIN}"
+            )));
+        }
     };
     if is_shipped_set(set) || Path::new(set).is_file() {
         return Ok(());
@@ -217,6 +240,27 @@ pub fn metamath_targets(system: &Metamath, set: &str) -> Result<Vec<Problem>> {
     }
 }
 
+/// A line of a file of problems.
+const PLAIN: &str = r#"{"id": "a", "statement": "…"}"#;
+
+/// Reads the targets of an external system from a JSONL file of objects with `id`, `statement` and optionally
+/// `context`. Texts are used as they are.
+///
+/// # Errors
+/// Returns an error if the file cannot be read, or if a line is not a valid problem. The error names the line.
+pub fn external_targets(set: &str) -> Result<Vec<Problem>> {
+    check_set(SystemName::External, set)?;
+    problem_lines(
+        Path::new(set),
+        PLAIN,
+        |_| String::new(),
+        |line| {
+            let ProblemLine { id, statement, context } = line;
+            Ok(Problem { id: ProblemId::new(id), statement: statement.into(), context: context.into() })
+        },
+    )
+}
+
 #[derive(Deserialize)]
 struct ProblemLine {
     id: String,
@@ -231,6 +275,25 @@ struct ProblemLine {
 /// # Errors
 /// Returns an error if the file cannot be read, or if a line is not a valid problem. The error names the line.
 pub fn read_problems(system: &Metamath, path: &Path) -> Result<Vec<Problem>> {
+    // A file of plain statements.
+    let hint = |line: &str| match line.trim_start().starts_with('{') {
+        true => String::new(),
+        false => format!("; for statements in plain text: `sgs prove < {}`", path.display()),
+    };
+    let format = r#"{"id": "a", "statement": "|- ( ph -> ph )"}"#;
+    problem_lines(path, format, hint, |line| {
+        Ok(system.problem_from_text(&line.id, &line.statement, &line.context)?)
+    })
+}
+
+/// Reads the problems of a JSONL file. `format` is an example of a line, and `hint` is added to the error about a line
+/// that is not JSON.
+fn problem_lines(
+    path: &Path,
+    format: &str,
+    hint: impl Fn(&str) -> String,
+    problem: impl Fn(ProblemLine) -> Result<Problem>,
+) -> Result<Vec<Problem>> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     // Some editors write a byte order mark.
     let text = text.trim_start_matches('\u{feff}');
@@ -239,20 +302,13 @@ pub fn read_problems(system: &Metamath, path: &Path) -> Result<Vec<Problem>> {
     lines
         .map(|(i, line)| {
             let place = || format!("{}: line {} is not a valid problem", path.display(), i + 1);
-            let line: ProblemLine = serde_json::from_str(line).with_context(|| {
-                let format = r#"{"id": "a", "statement": "|- ( ph -> ph )"}"#;
-                // A file of plain statements.
-                let prove = match line.trim_start().starts_with('{') {
-                    true => String::new(),
-                    false => format!("; for statements in plain text: `sgs prove < {}`", path.display()),
-                };
-                format!("{}; a line must look like {format}{prove}", place())
-            })?;
+            let line: ProblemLine = serde_json::from_str(line)
+                .with_context(|| format!("{}; a line must look like {format}{}", place(), hint(line)))?;
             // Ids must be unique, because proofs refer to their problem by id.
             if !ids.insert(line.id.clone()) {
                 bail!("{}: line {}: duplicate id `{}`", path.display(), i + 1, line.id);
             }
-            system.problem_from_text(&line.id, &line.statement, &line.context).with_context(place)
+            problem(line).with_context(place)
         })
         .collect()
 }

@@ -64,7 +64,7 @@ fn examine_shipped(
 ) -> Result<()> {
     let frozen =
         run.config()?.get("frozen").and_then(|frozen| frozen.get("data")?.get("base-model").cloned());
-    let ships = base_model::hash(system);
+    let ships = base_model::hash(system)?;
     let other = frozen.as_ref().and_then(Value::as_str).filter(|frozen| **frozen != ships);
     if let Some(frozen) = other {
         let what = match base_model::hash_in(base)? {
@@ -88,7 +88,7 @@ fn examine_shipped(
         }
         return Ok(());
     }
-    for (name, bytes) in base_model::files(system) {
+    for (name, bytes) in base_model::files(system)? {
         let path = base.join(name);
         match std::fs::read(&path) {
             Ok(found) if found == bytes => examined.file(&path, Ok(())),

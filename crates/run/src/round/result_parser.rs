@@ -86,7 +86,7 @@ impl ResultParser<'_> {
     }
 
     fn entry(&self, command: &Command, prompt: &Arc<[u32]>, sample: Sample) -> Result<Entry> {
-        let SamplingContext { system, tokenizer, policy_version, .. } = self.context;
+        let SamplingContext { tokenizer, policy_version, .. } = self.context;
         let completion = Completion {
             text: tokenizer.decode(&sample.tokens)?,
             prompt_tokens: Arc::clone(prompt),
@@ -96,12 +96,27 @@ impl ResultParser<'_> {
             finish: sample.finish,
             policy_version,
         };
-        let (key, facts, ended) = (command.key().clone(), SampleFacts::of(&completion), ended(&completion));
+        let read = self.event(command, &completion);
+        // The journal keeps no completion of a lost result: the task runs again if the run stops because of it.
+        let (event, completion) = match read {
+            Ok(event) => (event, Some(completion)),
+            Err(reason) => (Event::Lost { key: command.key().clone(), reason }, None),
+        };
+        Ok(Entry { event, completion })
+    }
+
+    /// Parses a completion.
+    ///
+    /// # Errors
+    /// Returns the reason if the formal system failed, so that nothing is known about the completion.
+    fn event(&self, command: &Command, completion: &Completion) -> Result<Event, String> {
+        let system = self.context.system;
+        let (key, sample, ended) = (command.key().clone(), SampleFacts::of(completion), ended(completion));
         let text = &completion.text;
-        let event = match command {
+        Ok(match command {
             Command::SampleConjecture { condition, .. } => {
                 let read = ended.and_then(|()| system.read_conjecture(condition_of(condition), text));
-                Event::Conjecture { key, read: read.map_err(|e| e.kind), sample: facts }
+                Event::Conjecture { key, read: known(read)?, sample }
             }
             Command::SampleRollout { problem, lemma, .. } => {
                 let read = ended.and_then(|()| match lemma {
@@ -113,17 +128,27 @@ impl ResultParser<'_> {
                     let steps = system.proof_steps(&text);
                     ParsedProof { text: text.into(), penalised, steps }
                 });
-                Event::Rollout { key, read: read.map_err(|e| e.kind), sample: facts }
+                Event::Rollout { key, read: known(read)?, sample }
             }
             Command::SampleReview { .. } => {
                 let read = ended.and_then(|()| system.read_review(text));
-                Event::Review { key, read: read.map_err(|e| e.kind), sample: facts }
+                Event::Review { key, read: known(read)?, sample }
             }
             Command::Verify { .. } => {
                 unreachable!("invariant: verifications are not in one task with samples")
             }
-        };
-        Ok(Entry { event, completion: Some(completion) })
+        })
+    }
+}
+
+/// Returns what was read or the kind of the defect.
+///
+/// # Errors
+/// Returns the reason if the formal system failed.
+fn known<T>(read: Result<T, Malformed>) -> Result<Result<T, String>, String> {
+    match read {
+        Err(error) if error.is_infra() => Err(error.detail),
+        read => Ok(read.map_err(|error| error.kind)),
     }
 }
 

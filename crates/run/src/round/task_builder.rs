@@ -1,7 +1,7 @@
 //! Builds tasks from commands: batching, prompts and payloads.
 
 use crate::error::Result;
-use crate::round::sampling_context::{SamplingContext, condition_of, is_quick, role};
+use crate::round::sampling_context::{SamplingContext, condition_of, role};
 use crate::workers::sampling::{encode, room};
 use crate::workers::tasks::{self, GENERATE, GenerateTask, VERIFY, VerifyTask, task_number};
 use rayon::prelude::*;
@@ -13,9 +13,6 @@ use std::sync::Arc;
 /// must be short: short completions of one problem form one task, long ones a task each. This limits what is lost with
 /// a worker.
 const TOKENS_A_TASK: usize = 1024;
-
-/// Proofs in one task, if the checker takes microseconds for each.
-const PROOFS_A_TASK: usize = 32;
 
 /// Minimum number of items per thread when parsing in parallel.
 pub(crate) const READ_BY_ONE: usize = 16;
@@ -35,7 +32,7 @@ impl TaskBuilder<'_> {
     /// Groups commands into tasks: completions of the same prompt, and proofs for a checker that is faster than a
     /// round trip.
     pub(crate) fn groups(&self, commands: Vec<Command>) -> Vec<Vec<Command>> {
-        let proofs = if is_quick(self.context.system) { PROOFS_A_TASK } else { 1 };
+        let proofs = self.context.system.proofs_per_call().max(1);
         let mut groups: Vec<Vec<Command>> = Vec::new();
         let mut checks: Vec<Command> = Vec::new();
         for command in commands {

@@ -94,16 +94,14 @@ pub fn judge(system: &dyn FormalSystem, problem: &Problem, answer: &Answer) -> J
         reason,
         proof: None,
     };
+    let lost = |reason| JudgedAttempt { verdict: Verdict::Infra, defect: None, reason, proof: None };
     let text = match answer {
         Answer::Whole(text) => text,
         Answer::Cut { tokens, .. } => {
             return malformed("no end".to_owned(), format!("not finished after {tokens} tokens"));
         }
         Answer::Refused(reason) => return malformed("no end".to_owned(), reason.clone()),
-        Answer::Lost => {
-            let reason = String::new();
-            return JudgedAttempt { verdict: Verdict::Infra, defect: None, reason, proof: None };
-        }
+        Answer::Lost => return lost(String::new()),
     };
     match system.read_proof(problem, text) {
         Ok(proof) => {
@@ -111,6 +109,7 @@ pub fn judge(system: &dyn FormalSystem, problem: &Problem, answer: &Answer) -> J
             let (verdict, reason) = (judgement.verdict, judgement.reason);
             JudgedAttempt { verdict, defect: None, reason, proof: Some(proof.into()) }
         }
+        Err(error) if error.is_infra() => lost(error.detail),
         Err(error) => malformed(error.kind, error.detail),
     }
 }

@@ -1,6 +1,6 @@
 //! The verification worker: leases proofs, verifies them, and reports judgements.
 
-use crate::error::Result;
+use crate::error::{Result, bail};
 use crate::workers::tasks::{self, VerifyResult, VerifyTask};
 use sgs_fleet::{Lease, LeaseOutcome, Payload, StopFlag, WorkerSession};
 use sgs_formal::FormalSystem;
@@ -16,7 +16,7 @@ const LEASES: usize = 16;
 /// Verifies until the drain begins.
 ///
 /// # Errors
-/// Returns an error if the coordinator fails.
+/// Returns an error if the coordinator fails, or the formal system has failed for good.
 pub fn work(session: &WorkerSession, system: &dyn FormalSystem, drain: &StopFlag) -> Result<()> {
     match system.parallel_verifications() {
         0 | 1 => one_by_one(session, system, drain),
@@ -24,8 +24,16 @@ pub fn work(session: &WorkerSession, system: &dyn FormalSystem, drain: &StopFlag
     }
 }
 
+/// Returns whether to lease more tasks.
+fn is_ready(system: &dyn FormalSystem, drain: &StopFlag) -> Result<bool> {
+    match system.broken() {
+        Some(reason) => bail!("{reason}"),
+        None => Ok(!drain.is_set()),
+    }
+}
+
 fn one_by_one(session: &WorkerSession, system: &dyn FormalSystem, drain: &StopFlag) -> Result<()> {
-    while !drain.is_set() {
+    while is_ready(system, drain)? {
         for (lease, cancel) in session.lease(LEASES, Duration::from_millis(200))? {
             answer(session, system, &lease, &cancel);
         }
@@ -58,7 +66,7 @@ fn side_by_side(
         }
         // Dropped at the end of this block, even after an error, which ends the threads.
         let send = send;
-        while !drain.is_set() {
+        while is_ready(system, drain)? {
             let room = (2 * threads).saturating_sub(in_flight.load(Ordering::Relaxed));
             if room == 0 {
                 std::thread::sleep(Duration::from_millis(20));

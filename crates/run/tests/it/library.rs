@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-fn runner(folder: &Path, rounds: u32) -> Runner<Cpu> {
+pub(crate) fn runner(folder: &Path, rounds: u32) -> Runner<Cpu> {
     runner_with(folder, rounds, &[])
 }
 

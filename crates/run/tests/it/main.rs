@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr)]
 
 mod answers;
+mod external;
 mod fuzz;
 #[path = "../../../fleet/tests/it/fuzzing/mod.rs"]
 mod fuzzing;

@@ -41,9 +41,10 @@ pub fn run(args: &ExportArgs) -> Result<Outcome> {
         return open_as_lines(&theorems::unsolved(&view)?, name, lines);
     }
     match (&args.mm, name) {
-        (Some(_), SystemName::Lean) => {
-            Err(Usage("--mm needs a Metamath run, and this is a Lean run: use --jsonl".to_owned()).into())
-        }
+        (Some(_), SystemName::Lean | SystemName::External) => Err(Usage(
+            "--mm needs a Metamath run, and this is a run of another system: use --jsonl".to_owned(),
+        )
+        .into()),
         (Some(file), SystemName::Metamath) => {
             let system = Metamath::shipped()?;
             as_database(&system, &select(&|proof| system.proof_steps(proof))?, file)
@@ -129,7 +130,7 @@ fn open_as_lines(targets: &[UnsolvedTarget], system: SystemName, file: &Path) ->
 /// Returns the JSON key of a problem's context.
 fn context_of(system: SystemName) -> &'static str {
     match system {
-        SystemName::Metamath => "context",
+        SystemName::Metamath | SystemName::External => "context",
         SystemName::Lean => "header",
     }
 }

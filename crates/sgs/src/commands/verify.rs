@@ -20,6 +20,7 @@ pub fn run(args: &VerifyArgs) -> Result<Outcome> {
     match args.system {
         SystemName::Metamath => metamath(args),
         SystemName::Lean => verify_lean::run(args),
+        SystemName::External => bail!("only runs and `sgs eval --run` verify proofs of an external system"),
     }
 }
 

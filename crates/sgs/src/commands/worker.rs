@@ -3,7 +3,7 @@
 use crate::args::{ConnectArgs, WorkerCommand, WorkerGenerateArgs, WorkerVerifyArgs};
 use crate::exit::{Code, Outcome, Usage};
 use crate::lean;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use sgs_fleet::{
     AuthToken, Client, Coordinator, StopFlag, WorkKind, WorkerConfig, WorkerName, WorkerSession,
     WorkerSummary,
@@ -188,11 +188,13 @@ fn verify(args: &WorkerVerifyArgs) -> Result<Outcome> {
             }
             Arc::new(system)
         }
+        // Its command would come from the network.
+        SystemName::External => bail!("the proofs of an external system are verified by the run itself"),
     };
     let slots = match (sheet.system, args.slots) {
-        (SystemName::Lean, _) => system.parallel_verifications(),
         (SystemName::Metamath, 0) => device::threads(),
         (SystemName::Metamath, n) => n,
+        (SystemName::Lean | SystemName::External, _) => system.parallel_verifications(),
     };
     let check = |lease: &sgs_fleet::Lease, _: &sgs_fleet::StopFlag| verify::verify(&*system, lease);
     let summary = sgs_fleet::run_worker(

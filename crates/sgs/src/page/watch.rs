@@ -128,6 +128,7 @@ impl Replica {
                     targets.into_iter().map(|t| t.problem).collect::<Vec<_>>(),
                 )
             }
+            name @ SystemName::External => (TextDisplay::of(name)?, system::external_targets(set)?),
         };
         held_out::leave_out(&config.evaluation, &mut targets, &system::says(config.problems.system));
         let targets: Vec<Arc<Problem>> = targets.into_iter().map(Arc::new).collect();

@@ -107,10 +107,11 @@ fn altered_files_of_a_run_are_named() {
     assert!(done.err.contains("note: ") && run.join("base/tokenizer.json").is_file(), "{}", done.err);
     // A run of a program version that shipped another base model.
     let config = std::fs::read_to_string(run.join("config.toml")).unwrap();
-    let (ships, other) = (sgs_run::config::base_model::hash(sgs_run::config::SystemName::Metamath), {
-        std::fs::write(run.join("base/tokenizer.json"), b"{}").unwrap();
-        sgs_run::config::base_model::hash_in(&run.join("base")).unwrap().unwrap()
-    });
+    let (ships, other) =
+        (sgs_run::config::base_model::hash(sgs_run::config::SystemName::Metamath).unwrap(), {
+            std::fs::write(run.join("base/tokenizer.json"), b"{}").unwrap();
+            sgs_run::config::base_model::hash_in(&run.join("base")).unwrap().unwrap()
+        });
     assert!(config.contains(&ships));
     std::fs::write(run.join("config.toml"), config.replace(&ships, &other)).unwrap();
     std::fs::remove_file(run.join("SHA256SUMS")).unwrap();

@@ -14,8 +14,9 @@ fn message(settings: &[&str]) -> String {
     set(&settings).unwrap_err().to_string()
 }
 
-fn with_lean() -> Table {
-    Table::try_from(RunConfig { lean: Some(LeanSettings::default()), ..RunConfig::default() }).unwrap()
+/// Returns the defaults of all keys, as every formal system has them.
+fn all_defaults() -> Table {
+    LayerStack::of_defaults().unwrap().table
 }
 
 fn names(prefix: &str, table: &Table, into: &mut Vec<String>) {
@@ -30,7 +31,7 @@ fn names(prefix: &str, table: &Table, into: &mut Vec<String>) {
 #[test]
 fn every_key_has_a_meaning_a_range_and_a_default_in_the_range() {
     let keys = RunConfig::keys("");
-    let defaults = with_lean();
+    let defaults = all_defaults();
     for key in &keys {
         assert!(key.meaning.len() > 10 && key.meaning.ends_with('.'), "{key:?}");
         assert!(key.allowed.to_string().len() >= 4, "{key:?}");
@@ -113,6 +114,18 @@ fn unknown_keys_are_rejected_with_a_suggestion() {
     assert!(message(&["learning_rate=1e-4"]).contains("did you mean `algorithm.solver.learning_rate`"));
     assert!(message(&["algorithm.solver=3"]).contains("is a table"));
     assert!(message(&["rounds"]).contains("expected KEY=VALUE"));
+}
+
+#[test]
+fn an_external_system_requires_a_command_and_a_model() {
+    let external = ["problems.system=external", "external.command=[\"cat\"]", "model.base=folder"];
+    let told = [1, 2].map(|count| message(&external[..count]));
+    assert!(
+        told[0].contains("requires external.command") && told[1].contains("requires model.base"),
+        "{told:?}"
+    );
+    let config = set(&external.map(str::to_owned)).unwrap().config;
+    assert_eq!(config.external.unwrap().command, ["cat"]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::args::EvalArgs;
 use crate::exit::Outcome;
 use crate::model_source::{ModelSource, RoleModel};
 use crate::output;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use roles::{ConjecturerResult, GuideResult, guide_json, guide_text};
 use serde_json::{Value, json};
@@ -38,6 +38,12 @@ fn open(args: &EvalArgs, players: &ModelSource) -> Result<Opened> {
             let set = set.unwrap_or("d3k");
             let settings = crate::lean::settings_over(players.lean(), &args.play.lean)?;
             Ok(system::lean(&settings, system::lean_targets(set)?, set)?)
+        }
+        SystemName::External => {
+            let config = players.config().context("an external system is known by its run: give --run")?;
+            let targets = system::external_targets(set.unwrap_or_default())?;
+            let system = Arc::new(system::external(config)?);
+            Ok(Opened { system, targets, held_out: Vec::new(), notes: Vec::new() })
         }
     }
 }
@@ -87,7 +93,7 @@ fn outcome_of(solver: &SolverResult) -> Outcome {
 fn longest_of(args: &EvalArgs, players: &ModelSource, role: Role) -> usize {
     args.max_new_tokens.unwrap_or_else(|| match players.system() {
         SystemName::Metamath => 64,
-        SystemName::Lean => players.tokens(role),
+        SystemName::Lean | SystemName::External => players.tokens(role),
     })
 }
 

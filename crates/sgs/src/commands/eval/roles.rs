@@ -103,6 +103,7 @@ pub fn only_reviews(args: &EvalArgs, players: &ModelSource, reviews: &Path) -> R
     let metamath = match players.system() {
         SystemName::Metamath => Some(Metamath::shipped()?),
         SystemName::Lean => None,
+        SystemName::External => anyhow::bail!("--only-reviews needs Metamath or Lean: leave it out"),
     };
     let read = |text: &str| match &metamath {
         Some(system) => system.read_review(text),
@@ -220,7 +221,7 @@ fn known_reviews(
         let text = row.completion.trim_end_matches(sgs_metamath::tokens::END).trim();
         let review = read(text).map_err(|e| anyhow::anyhow!("{}: {}: {e}", path.display(), row.source))?;
         let prompt = match system {
-            SystemName::Metamath => Prompt::Raw(row.prompt),
+            SystemName::Metamath | SystemName::External => Prompt::Raw(row.prompt),
             SystemName::Lean => Prompt::Chat(row.prompt),
         };
         cases.push(KnownReview { prompt, review, kind: row.kind });

@@ -1,0 +1,140 @@
+//! How an external system describes itself: its name, its version, and the templates of its prompts.
+
+use serde::Deserialize;
+use sgs_formal::Prompt;
+
+/// The reply to `describe`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Description {
+    /// The system's name.
+    pub name: String,
+    /// Its version. Systems with the same name and version give the same verdicts.
+    pub version: String,
+    /// Whether prompts are user messages for the tokenizer's chat template.
+    #[serde(default)]
+    pub chat: bool,
+    /// The templates.
+    pub prompts: Prompts,
+}
+
+/// The templates of the prompts.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Prompts {
+    /// The Solver's.
+    pub solver: Template,
+    /// The Conjecturer's, for an unsolved target.
+    pub conjecturer: Template,
+    /// The Conjecturer's, for a solved problem.
+    pub conjecturer_solved: Template,
+    /// The Conjecturer's, without a problem.
+    pub conjecturer_unconditioned: Template,
+    /// The Guide's.
+    pub guide: Template,
+}
+
+impl Description {
+    /// Renders a prompt.
+    pub(crate) fn prompt(&self, template: &Template, fields: &[(&str, &str)]) -> Prompt {
+        let text = template.render(fields);
+        if self.chat { Prompt::Chat(text) } else { Prompt::Raw(text) }
+    }
+
+    /// Checks that every template uses only the fields that its prompt has.
+    ///
+    /// # Errors
+    /// Returns an error that names the template and the field.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let p = &self.prompts;
+        let templates: [(&str, &Template, &[&str]); 5] = [
+            ("solver", &p.solver, &["statement", "context"]),
+            ("conjecturer", &p.conjecturer, &["statement", "context"]),
+            ("conjecturer_solved", &p.conjecturer_solved, &["statement", "context", "proof"]),
+            ("conjecturer_unconditioned", &p.conjecturer_unconditioned, &["context"]),
+            ("guide", &p.guide, &["statement", "context", "conjecture"]),
+        ];
+        for (name, template, allowed) in templates {
+            let fields = template.parts.iter().filter_map(|part| part.field.as_deref());
+            if let Some(field) = fields.into_iter().find(|field| !allowed.contains(field)) {
+                let list = allowed.iter().map(|field| format!("{{{field}}}")).collect::<Vec<_>>().join(", ");
+                return Err(format!("the prompt `{name}` has no field {{{field}}}, only {list}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A text with fields in braces. Braces of the text itself are doubled.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct Template {
+    parts: Vec<Part>,
+}
+
+/// A piece of text, and the field after it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Part {
+    text: String,
+    field: Option<String>,
+}
+
+impl TryFrom<String> for Template {
+    type Error = String;
+
+    fn try_from(template: String) -> Result<Self, String> {
+        let mut parts = Vec::new();
+        let mut part = Part::default();
+        let mut chars = template.chars().peekable();
+        while let Some(c) = chars.next() {
+            match c {
+                '{' | '}' if chars.next_if_eq(&c).is_some() => part.text.push(c),
+                '{' => {
+                    let field: String = chars.by_ref().take_while(|c| *c != '}').collect();
+                    part.field = Some(field);
+                    parts.push(std::mem::take(&mut part));
+                }
+                '}' => return Err(format!("a single `}}` in the prompt `{template}`: write `}}}}`")),
+                c => part.text.push(c),
+            }
+        }
+        parts.push(part);
+        Ok(Self { parts })
+    }
+}
+
+impl Template {
+    fn render(&self, fields: &[(&str, &str)]) -> String {
+        let mut out = String::new();
+        for part in &self.parts {
+            out.push_str(&part.text);
+            let value = part.field.as_ref().and_then(|name| fields.iter().find(|field| field.0 == name));
+            out.push_str(value.map_or("", |field| field.1));
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn fields_are_replaced_once() {
+        let template = Template::try_from("{{a}} {statement}: {context}!".to_owned()).unwrap();
+        let fields = [("statement", "{context}"), ("context", "c")];
+        assert_eq!(template.render(&fields), "{a} {context}: c!");
+        assert!(Template::try_from("x } y".to_owned()).is_err());
+    }
+
+    #[test]
+    fn an_unknown_field_is_an_error() {
+        let description = serde_json::json!({"name": "n", "version": "1", "prompts": {
+            "solver": "{statement}", "conjecturer": "{statement}", "conjecturer_solved": "{proof}",
+            "conjecturer_unconditioned": "{statement}", "guide": "{conjecture}"}});
+        let description: Description = serde_json::from_value(description).unwrap();
+        let error = description.check().unwrap_err();
+        assert_eq!(error, "the prompt `conjecturer_unconditioned` has no field {statement}, only {context}");
+    }
+}

@@ -1,0 +1,49 @@
+//! The configuration keys of an external formal system.
+
+use sgs_formal::process::{Launch, Quota};
+use sgs_keys::above;
+use std::time::Duration;
+
+sgs_keys::table! {
+    /// A formal system in a process of its own (docs/external.md).
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct ExternalSettings {
+        /// The program that implements the formal system, and its arguments. Relative paths start at the folder in which
+        /// sgs is started.
+        pub command: Vec<String> = Vec::new(), in "a list of the program and its arguments; required",
+        /// Number of processes, each of which answers one request at a time.
+        pub processes: usize = 2, in 1..=256,
+        /// Maximum number of proofs in a request to verify.
+        pub batch: usize = 32, in 1..=4096,
+        /// Time limit of a request, in seconds.
+        pub timeout_s: f64 = 60.0, in above(0.0).at_most(1e5),
+        /// Maximum length of a reply, in bytes.
+        pub reply_bytes: usize = 1 << 20, in 1024..=1 << 30,
+        /// Limit on the resident memory of a process and its descendants, in MiB.
+        pub memory_mib: u64 = 4096, in 1..=1_000_000_000,
+        /// Number of requests that may fail before the run stops; ten in succession also stop it.
+        pub failures: u32 = 100, in 0..=1_000_000,
+    }
+}
+
+impl ExternalSettings {
+    /// Returns the program to start; `None` without a command.
+    pub(crate) fn launch(&self) -> Option<Launch> {
+        let (program, args) = self.command.split_first()?;
+        Some(Launch {
+            program: program.into(),
+            args: args.iter().map(Into::into).collect(),
+            env: std::env::vars_os().collect(),
+            folder: ".".into(),
+            cgroup: None,
+        })
+    }
+
+    pub(crate) fn quota(&self) -> Quota {
+        Quota { memory: self.memory_mib.saturating_mul(1 << 20), output: self.reply_bytes }
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        Duration::from_secs_f64(self.timeout_s)
+    }
+}

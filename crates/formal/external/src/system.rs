@@ -1,0 +1,226 @@
+//! An external process as a [`FormalSystem`].
+
+use crate::child::Fault;
+use crate::description::Description;
+use crate::pool::Pool;
+use crate::settings::ExternalSettings;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use sgs_formal::{Condition, FormalSystem, Malformed, Prompt};
+use sgs_selfplay::{Features, Judgement, ParsedConjecture, Problem, Review, Verdict};
+use std::time::Instant;
+
+/// A formal system in processes of its own.
+pub struct External {
+    pool: Pool,
+    description: Description,
+}
+
+/// Processes that may fail on the same completion before it is given up.
+const TRIES: u32 = 3;
+
+/// Maximum length of a verdict's reason, in characters.
+const LONGEST_REASON: usize = 2000;
+
+impl External {
+    /// Starts the first process and asks it to describe the system.
+    ///
+    /// # Errors
+    /// Returns an error if there is no command, or if the process gives no valid description.
+    pub fn start(settings: ExternalSettings) -> Result<Self, Fault> {
+        let (pool, description) = Pool::start(settings)?;
+        Ok(Self { pool, description })
+    }
+
+    /// Asks about a completion. If the process fails, asks another one.
+    fn read<T: DeserializeOwned>(&self, op: &'static str, request: &Value) -> Result<T, Malformed> {
+        let mut answer = self.pool.ask(op, request, decode_read);
+        for _ in 1..TRIES {
+            match &answer {
+                Err(fault) if fault.is_fatal() => answer = self.pool.ask(op, request, decode_read),
+                _ => break,
+            }
+        }
+        answer.unwrap_or_else(|fault| Err(Malformed::infra(format!("external `{op}`: {fault}"))))
+    }
+
+    fn verify_batch(&self, problem: &Problem, proofs: &[&str]) -> Vec<Judgement> {
+        let start = Instant::now();
+        let request = json!({ "problem": problem, "proofs": proofs });
+        let answer = self.pool.ask("verify", &request, |result| {
+            let Verdicts { verdicts } = decode(result)?;
+            match verdicts.len() == proofs.len() {
+                true => Ok(verdicts),
+                false => Err(format!("{} verdicts for {} proofs", verdicts.len(), proofs.len())),
+            }
+        });
+        let count = u128::from(proofs.len() as u64).max(1);
+        let micros = u64::try_from(start.elapsed().as_micros() / count).unwrap_or(u64::MAX);
+        let judgement = |verdict, reason: String, step| Judgement {
+            verdict,
+            reason: reason.chars().take(LONGEST_REASON).collect(),
+            step,
+            micros,
+        };
+        match answer {
+            Ok(verdicts) => verdicts.into_iter().map(|v| judgement(v.verdict, v.reason, v.step)).collect(),
+            Err(fault) => {
+                let reason = format!("external `verify`: {fault}");
+                proofs.iter().map(|_| judgement(Verdict::Infra, reason.clone(), None)).collect()
+            }
+        }
+    }
+}
+
+/// The result of `verify`.
+#[derive(Deserialize)]
+struct Verdicts {
+    verdicts: Vec<VerdictLine>,
+}
+
+#[derive(Deserialize)]
+struct VerdictLine {
+    verdict: Verdict,
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    step: Option<u32>,
+}
+
+/// The result of `read_proof`.
+#[derive(Deserialize)]
+struct ReadProof {
+    proof: String,
+}
+
+/// The result of `read_conjecture`.
+#[derive(Deserialize)]
+struct ReadConjecture {
+    statement: String,
+    #[serde(default)]
+    known: Option<String>,
+    #[serde(default)]
+    rubric: f64,
+}
+
+/// The result of a `read_` operation for a malformed completion.
+#[derive(Deserialize)]
+struct Defect {
+    malformed: String,
+    #[serde(default)]
+    detail: String,
+}
+
+fn decode<T: DeserializeOwned>(result: Value) -> Result<T, String> {
+    serde_json::from_value(result).map_err(|error| error.to_string())
+}
+
+fn decode_read<T: DeserializeOwned>(result: Value) -> Result<Result<T, Malformed>, String> {
+    if result.get("malformed").is_none() {
+        return decode(result).map(Ok);
+    }
+    let Defect { malformed, detail } = decode(result)?;
+    match malformed.as_str() {
+        "" | Malformed::INFRA => Err(format!("`malformed` is `{malformed}`; expected the name of a defect")),
+        kind => Ok(Err(Malformed::new(kind.chars().take(100).collect::<String>(), detail))),
+    }
+}
+
+impl FormalSystem for External {
+    fn name(&self) -> &'static str {
+        "external"
+    }
+
+    fn solver_prompt(&self, problem: &Problem) -> Prompt {
+        let fields = [("statement", &*problem.statement), ("context", &*problem.context)];
+        self.description.prompt(&self.description.prompts.solver, &fields)
+    }
+
+    fn conjecturer_prompt(&self, condition: Condition<'_>) -> Prompt {
+        let (prompts, problem) = (&self.description.prompts, condition.problem());
+        let (template, proof) = match condition {
+            Condition::Target(_) => (&prompts.conjecturer, ""),
+            Condition::Solved { proof, .. } => (&prompts.conjecturer_solved, proof),
+            Condition::Nothing(_) => (&prompts.conjecturer_unconditioned, ""),
+        };
+        let fields = [("statement", &*problem.statement), ("context", &*problem.context), ("proof", proof)];
+        self.description.prompt(template, &fields)
+    }
+
+    fn guide_prompt(&self, target: &Problem, conjecture: &Problem) -> Prompt {
+        let fields = [
+            ("statement", &*target.statement),
+            ("context", &*target.context),
+            ("conjecture", &*conjecture.statement),
+        ];
+        self.description.prompt(&self.description.prompts.guide, &fields)
+    }
+
+    fn read_proof(&self, problem: &Problem, completion: &str) -> Result<String, Malformed> {
+        let request = json!({ "problem": problem, "completion": completion });
+        self.read::<ReadProof>("read_proof", &request).map(|read| read.proof)
+    }
+
+    fn read_conjecture(
+        &self,
+        condition: Condition<'_>,
+        completion: &str,
+    ) -> Result<ParsedConjecture, Malformed> {
+        let request = json!({ "problem": condition.problem(), "completion": completion });
+        let read: ReadConjecture = self.read("read_conjecture", &request)?;
+        Ok(ParsedConjecture {
+            known: read.known.map(Into::into),
+            rubric: read.rubric.clamp(0.0, 8.0),
+            ..ParsedConjecture::plain(read.statement)
+        })
+    }
+
+    fn read_review(&self, completion: &str) -> Result<Review, Malformed> {
+        let review: Review = self.read("read_review", &json!({ "completion": completion }))?;
+        let Review { relevance, redundancy, complexity } = review;
+        Ok(Review {
+            relevance: relevance.clamp(0.0, 5.0),
+            redundancy: redundancy.clamp(0.0, 1.0),
+            complexity: complexity.clamp(0.0, 4.0),
+        })
+    }
+
+    /// Only the length is known.
+    fn features(&self, statement: &str) -> Features {
+        Features { length: words(statement), ..Features::default() }
+    }
+
+    fn is_penalised(&self, _: &str) -> bool {
+        false
+    }
+
+    fn identity(&self) -> String {
+        format!("external: {} {}", self.description.name, self.description.version)
+    }
+
+    fn broken(&self) -> Option<String> {
+        self.pool.broken().map(|fault| format!("the external system is {fault}"))
+    }
+
+    fn parallel_verifications(&self) -> usize {
+        self.pool.settings().processes
+    }
+
+    fn proofs_per_call(&self) -> usize {
+        self.pool.settings().batch
+    }
+
+    fn verify(&self, problem: &Problem, proof: &str) -> Judgement {
+        self.verify_batch(problem, &[proof]).remove(0)
+    }
+
+    fn verify_all(&self, problem: &Problem, proofs: &[&str]) -> Vec<Judgement> {
+        let batches = proofs.chunks(self.pool.settings().batch.max(1));
+        batches.flat_map(|batch| self.verify_batch(problem, batch)).collect()
+    }
+}
+
+fn words(text: &str) -> u32 {
+    u32::try_from(text.split_whitespace().count()).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,90 @@
+//! A child that violates the protocol in every way. No request hangs or is judged, and nothing is lost once it recovers.
+
+use crate::{problem, settings, start};
+use sgs_external::{External, ExternalSettings};
+use sgs_formal::FormalSystem;
+use sgs_selfplay::Verdict;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const HOSTILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/hostile.py");
+
+/// The ways to misbehave, with a part of each message.
+const WAYS: [(&str, &str); 10] = [
+    ("silent", "no answer within"),
+    ("slow", "no answer within"),
+    ("wrong id", "expected the reply to request"),
+    ("huge line", "more than 65536 bytes of output"),
+    ("dies", "exit status: 3); standard error: no more"),
+    ("not JSON", "found `Traceback`"),
+    ("few verdicts", "is invalid"),
+    ("wrong fields", "is invalid"),
+    ("deaf", "no answer within"),
+    ("error", "the system reported an error: out of order"),
+];
+
+fn hostile(how: &str, healed: &Path, failures: u32) -> External {
+    let settings = settings(&["python3", HOSTILE, how, healed.to_str().unwrap()]);
+    // The process has to start within the limit, on a busy machine.
+    let (timeout_s, reply_bytes) = (3.0, 65536);
+    start(ExternalSettings { timeout_s, reply_bytes, failures, ..settings }).unwrap()
+}
+
+fn check(how: &str, says: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let healed = folder.path().join("healed");
+    let system = hostile(how, &healed, 5);
+    let (p, start) = (problem("s"), Instant::now());
+    let judged = system.verify_all(&p, &["a", "b"]);
+    assert_eq!(judged.iter().map(|j| j.verdict).collect::<Vec<_>>(), [Verdict::Infra; 2]);
+    assert!(judged[0].reason.contains(says), "{how}: {}", judged[0].reason);
+    let unread = system.read_proof(&p, "x").unwrap_err();
+    assert!(unread.is_infra() && unread.detail.contains(says), "{how}: {unread}");
+    std::fs::write(&healed, "").unwrap();
+    assert_eq!(system.read_proof(&p, "x").unwrap(), "x", "{how}: a new process answers");
+    assert_eq!(system.verify(&p, "x").verdict, Verdict::Proved);
+    assert!(start.elapsed() < Duration::from_secs(60), "{how}: {:?}", start.elapsed());
+}
+
+#[test]
+fn no_misbehaviour_is_judged_or_lasts() {
+    std::thread::scope(|scope| {
+        for (how, says) in WAYS {
+            scope.spawn(move || check(how, says));
+        }
+    });
+}
+
+#[test]
+fn a_system_that_keeps_failing_is_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let healed = folder.path().join("healed");
+    let system = hostile("dies", &healed, 100);
+    let (p, start) = (problem("s"), Instant::now());
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| assert!(system.read_proof(&p, "x").unwrap_err().is_infra()));
+        }
+    });
+    std::fs::write(&healed, "").unwrap();
+    let reason = system.verify(&p, "x").reason;
+    assert!(
+        system.broken().is_some() && reason.contains("given up after 1") && reason.contains("no more"),
+        "{reason}"
+    );
+    assert!(start.elapsed() < Duration::from_secs(60));
+}
+
+#[test]
+fn a_system_that_does_not_start_is_an_error() {
+    for (command, says) in [
+        (&[] as &[&str], "external.command is empty"),
+        (&["/nonexistent/program"], "cannot start /nonexistent/program"),
+        (&["true"], "the process ended"),
+        (&["sh", "-c", "echo hello; cat"], "found `hello`"),
+        (&["sh", "-c", r#"echo '{"id": 1, "result": {"name": "x"}}'; cat"#], "missing field `version`"),
+    ] {
+        let error = start(settings(command)).err().unwrap().to_string();
+        assert!(error.contains(says), "{error}");
+    }
+}
