@@ -20,7 +20,7 @@ sgs_keys::table! {
 
 impl Limits {
     /// Returns the limits of an exchange with a process.
-    pub(crate) fn quota(&self) -> Quota {
+    pub fn quota(&self) -> Quota {
         Quota { memory: self.memory, output: self.output }
     }
 

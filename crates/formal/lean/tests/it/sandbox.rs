@@ -33,9 +33,10 @@ fn run(sandbox: &Sandbox, folder: &Path, script: &str) -> (String, bool) {
     process.close_stdin();
     let limits = Limits::default();
     let until = Instant::now() + Duration::from_secs(20);
-    let out = process.exchange(&[], &limits, &mut || (until, Duration::from_secs(20)), &mut |out, ended| {
-        ended.then_some(out.len())
-    });
+    let out =
+        process.exchange(&[], limits.quota(), &mut || (until, Duration::from_secs(20)), &mut |out, ended| {
+            ended.then_some(out.len())
+        });
     let success = process.kill().is_some_and(|s| s.success());
     (String::from_utf8_lossy(&out.unwrap()).into_owned(), success)
 }
