@@ -1,4 +1,4 @@
-"""Writes the problems, the training corpora and the tokenizer of the example: python3 make_data.py FOLDER"""
+"""Writes problems, training corpora and tokenizer of the example: python3 make_data.py FOLDER [PROGRAMS]"""
 
 import json
 import random
@@ -62,12 +62,12 @@ def tokenizer(folder):
     }))
 
 
-def main(folder, rng):
+def main(folder, programs, rng):
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer(folder)
     # The problems were drawn as longer programs than those of the corpus, which has none of their sequences.
     problems = list(dict.fromkeys(tuple(terms) for _, terms in draw(4000, [3, 4], set(), rng)))[:2200]
-    known = draw(60000, [2, 3], set(problems), rng)
+    known = draw(programs, [2, 3], set(problems), rng)
     lines = [{"id": f"s{i}", "statement": text(terms)} for i, terms in enumerate(problems)]
     write(folder / "targets.jsonl", lines[200:])
     write(folder / "held-out.jsonl", lines[:200])
@@ -87,4 +87,4 @@ def main(folder, rng):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), random.Random(1))
+    main(Path(sys.argv[1]), int((sys.argv[2:] or [60000])[0]), random.Random(1))

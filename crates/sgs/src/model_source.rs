@@ -65,8 +65,8 @@ impl ModelSource {
         let checkpoint = view.checkpoints().newest_valid(u32::MAX)?;
         // A model that was made for the run is in its folder; the bundled one is in the cache.
         let place = match config.model.base_source() {
-            BaseSource::Made(_) => path.join("base"),
-            BaseSource::Shipped | BaseSource::Folder(_) => base_model::cache_folder(own)?,
+            BaseSource::Made(_) | BaseSource::Folder(_) => path.join("base"),
+            BaseSource::Shipped => base_model::cache_folder(own)?,
         };
         let base = base_folder(&config, &place)?;
         let at = checkpoint.as_ref().map(|checkpoint| checkpoint.directory.as_path());

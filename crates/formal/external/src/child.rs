@@ -8,7 +8,7 @@ use std::time::Instant;
 /// Why a request has no reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// There is no command.
+    /// The command is missing.
     #[error("external.command is empty: set it to the program that implements the formal system")]
     NoCommand,
     /// The process failed or exceeded a limit.

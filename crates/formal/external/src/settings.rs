@@ -5,7 +5,7 @@ use sgs_keys::above;
 use std::time::Duration;
 
 sgs_keys::table! {
-    /// A formal system in a process of its own (docs/external.md).
+    /// A formal system in a separate process (docs/external.md).
     #[derive(Clone, Debug, PartialEq)]
     pub struct ExternalSettings {
         /// The program that implements the formal system, and its arguments. Relative paths start at the folder in which

@@ -11,7 +11,7 @@ use sgs_formal::{Condition, FormalSystem, Malformed, Prompt};
 use sgs_selfplay::{Features, Judgement, ParsedConjecture, Problem, Review, Verdict};
 use std::time::Instant;
 
-/// A formal system in processes of its own.
+/// A formal system in separate processes.
 pub struct External {
     pool: Pool,
     description: Description,
@@ -27,7 +27,7 @@ impl External {
     /// Starts the first process and asks it to describe the system.
     ///
     /// # Errors
-    /// Returns an error if there is no command, or if the process gives no valid description.
+    /// Returns an error if the command is missing, or if the process gives no valid description.
     pub fn start(settings: ExternalSettings) -> Result<Self, Fault> {
         let (pool, description) = Pool::start(settings)?;
         Ok(Self { pool, description })

@@ -66,6 +66,12 @@ impl RunWorkers {
         let remote = match &runner.fleet {
             Some(config) => {
                 let mut remote = RemoteWorkers::open(config, run)?;
+                if runner.system.name() == "external" && remote.by(&VERIFY) != By::Embedded {
+                    bail!(
+                        "the run itself verifies the proofs of an external system: let other workers only generate \
+                         (`--workers local:generate=2`, or [verify] by = \"embedded\")"
+                    );
+                }
                 if runner.config.model.device == "cuda" {
                     remote.spread_over(crate::config::device::visible_gpus());
                 }

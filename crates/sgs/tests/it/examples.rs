@@ -67,3 +67,38 @@ fn notebook_output(python: &str, run: &Path) -> String {
     assert!(output.status.success(), "{err}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
+
+#[test]
+fn the_external_example_runs_from_its_data_to_its_evaluation() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (data, base, run) = (path("data"), path("base"), path("run"));
+    let make = Command::new("python3")
+        .arg(example("external/make_data.py"))
+        .args([data.as_str(), "400"])
+        .output()
+        .unwrap();
+    assert!(make.status.success(), "{}", String::from_utf8_lossy(&make.stderr));
+    let recipe = std::fs::read_to_string(example("external/base.toml")).unwrap();
+    std::fs::write(path("base.toml"), recipe.replace("sequences-data", &data)).unwrap();
+    sgs(&["pretrain", &path("base.toml"), "--out", &base]).expect(0);
+    let checker = example("external/sequences.py");
+    let held_out = format!("{data}/held-out.jsonl");
+    let set = [
+        format!("problems.set={data}/targets.jsonl"),
+        format!("evaluation.held_out={held_out}"),
+        format!("external.command=[\"python3\", \"{checker}\"]"),
+        format!("model.base={base}/model"),
+        "algorithm.batch.size=20".to_owned(),
+        "evaluation.problems=10".to_owned(),
+    ];
+    let config = example("external/run.toml");
+    let mut args = vec!["run", &config, "--rounds", "1", "--out", &run];
+    args.extend(set.iter().flat_map(|set| ["--set", set.as_str()]));
+    sgs(&args).expect(0);
+    let checked = std::fs::read_to_string(path("run/checker.txt")).unwrap();
+    assert_eq!(checked.trim(), "external: sequences 1");
+    let evaluated =
+        sgs(&["eval", "--run", &run, "--problems", &held_out, "--limit", "5", "-k", "2", "--json"]);
+    assert_eq!(evaluated.expect(0).json()["problems"], 5);
+}
