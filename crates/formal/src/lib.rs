@@ -44,7 +44,9 @@ pub mod process;
 pub mod scratch;
 
 use serde::{Deserialize, Serialize};
+use sgs_selfplay::config::ConjectureForm;
 use sgs_selfplay::{Features, Judgement, Lemma, ParsedConjecture, Problem, Review};
+use std::ops::RangeInclusive;
 
 /// A prompt before tokenisation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,6 +119,47 @@ pub fn lines_of(proof: &str) -> u32 {
     u32::try_from(proof.lines().filter(|line| !line.trim().is_empty()).count()).unwrap_or(u32::MAX)
 }
 
+/// The formal system has no problems of the requested form.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} derives no statements from proofs: set algorithm.conjecturer.form=statement")]
+pub struct NoDerivations(String);
+
+/// Returns the Conjecturer's prompt for a conjecture of a form. Composed conjectures have none: the prompt is that for a
+/// statement.
+///
+/// # Errors
+/// Returns an error if the system does not support the form.
+pub fn conjecture_prompt(
+    system: &dyn FormalSystem,
+    form: ConjectureForm,
+    condition: Condition<'_>,
+) -> Result<Prompt, NoDerivations> {
+    match form {
+        ConjectureForm::Statement | ConjectureForm::Composed => Ok(system.conjecturer_prompt(condition)),
+        ConjectureForm::Proof => {
+            system.derivation_prompt(condition).ok_or_else(|| NoDerivations(system.name().to_owned()))
+        }
+        ConjectureForm::Attempt => Ok(system.solver_prompt(condition.problem())),
+    }
+}
+
+/// Extracts a conjecture from a completion of its [`conjecture_prompt`].
+///
+/// # Errors
+/// Returns an error if the completion contains no conjecture.
+pub fn read_conjecture(
+    system: &dyn FormalSystem,
+    form: ConjectureForm,
+    condition: Condition<'_>,
+    completion: &str,
+) -> Result<ParsedConjecture, Malformed> {
+    match form {
+        ConjectureForm::Statement | ConjectureForm::Composed => system.read_conjecture(condition, completion),
+        ConjectureForm::Proof => system.read_derivation(condition, completion),
+        ConjectureForm::Attempt => system.read_attempt(condition.problem(), completion),
+    }
+}
+
 /// A formal system.
 ///
 /// All methods may be called from several threads at once. [`FormalSystem::verify`] blocks until the verdict is known; all
@@ -175,6 +218,45 @@ pub trait FormalSystem: Send + Sync {
         condition: Condition<'_>,
         completion: &str,
     ) -> Result<ParsedConjecture, Malformed>;
+
+    /// Returns the Conjecturer's prompt for the proof of a conjecture; `None` if the system cannot derive statements from
+    /// proofs (the default).
+    fn derivation_prompt(&self, _condition: Condition<'_>) -> Option<Prompt> {
+        None
+    }
+
+    /// Extracts a proof from a completion of [`FormalSystem::derivation_prompt`], and returns the most general statement
+    /// that it proves. Such a conjecture is true by construction.
+    ///
+    /// # Errors
+    /// Returns an error if the completion contains no proof of a statement that is worth solving.
+    fn read_derivation(
+        &self,
+        _condition: Condition<'_>,
+        _completion: &str,
+    ) -> Result<ParsedConjecture, Malformed> {
+        Err(Malformed::new("no-derivations", format!("{} derives no statements from proofs", self.name())))
+    }
+
+    /// Extracts a failed proof from a completion of [`FormalSystem::solver_prompt`], and returns the most general statement
+    /// that the largest valid part of it proves.
+    ///
+    /// # Errors
+    /// Returns an error if no part of the completion proves a statement that is worth solving.
+    fn read_attempt(&self, _problem: &Problem, _completion: &str) -> Result<ParsedConjecture, Malformed> {
+        Err(Malformed::new("no-derivations", format!("{} derives no statements from proofs", self.name())))
+    }
+
+    /// Composes a true conjecture for `problem`, with a proof whose number of inferences is in `steps`. The result depends
+    /// only on the arguments. Returns `None` if the system cannot compose problems (the default) or finds none.
+    fn compose(
+        &self,
+        _problem: &Problem,
+        _steps: RangeInclusive<u32>,
+        _seed: u64,
+    ) -> Option<ParsedConjecture> {
+        None
+    }
 
     /// Extracts the three sub-scores from a Guide completion.
     ///

@@ -194,6 +194,7 @@ other_errors!(
     postcard::Error,
     toml::de::Error,
     toml::ser::Error,
+    sgs_formal::NoDerivations,
     sgs_fleet::CallError,
     sgs_fleet::FleetError,
     sgs_fleet::CrashLoop,

@@ -98,6 +98,8 @@ sgs_keys::table! {
         pub distinct_examples: bool = false,
         /// Maximum share of proofs of conjectures among a round's examples; 1: no limit; beyond the paper.
         pub conjecture_share: f64 = 1.0, in at_least(0.0).at_most(1.0),
+        /// Maximum solve rate of a conjecture that is trained on; 1: no limit; beyond the paper.
+        pub conjecture_max_rate: f64 = 1.0, in above(0.0).at_most(1.0),
         /// Rollouts per unsolved target that may cite a conjecture proved for it, at most rollouts_per_problem; beyond
         /// the paper.
         pub lemma_rollouts: u32 = 0, in 0..=1024,
@@ -195,6 +197,12 @@ sgs_keys::table! {
         pub conjectures_per_target: u32 = 1, in 1..=64,
         /// Share of the unsolved targets that a round requests conjectures for, drawn by the run's seed; 1: all (paper).
         pub target_share: f64 = 1.0, in above(0.0).at_most(1.0),
+        /// How conjectures are made: the model writes a statement (paper) or a proof, or a program composes a theorem.
+        pub form: ConjectureForm = ConjectureForm::Statement,
+        /// Minimum number of inferences of a composed proof.
+        pub composed_min_steps: u32 = 2, in 1..=24,
+        /// Maximum number of inferences of a composed proof.
+        pub composed_max_steps: u32 = 24, in 1..=24,
         /// Content of the Conjecturer's prompt: an unsolved target, a solved problem with its proof, or neither.
         pub conditioning: Conditioning = Conditioning::Target,
         /// Reward of a conjecture: R_solve x R_guide, or STP's rule (1 if barely provable).
@@ -223,6 +231,21 @@ sgs_keys::table! {
         pub learning_rate: f64 = 3e-6, in above(0.0).below(1.0),
         /// Parameters of STP.
         pub stp: StpConfig,
+    }
+}
+
+sgs_keys::choice! {
+    /// How conjectures are made. All forms but the first are beyond the paper, and need a formal system that supports them.
+    pub enum ConjectureForm {
+        /// The Conjecturer writes a statement (paper, §3.1).
+        Statement = "statement",
+        /// The Conjecturer writes a proof. The most general statement that it proves is the conjecture.
+        Proof = "proof",
+        /// The Solver attempts the target. The most general statement that the largest valid part of its proof proves is
+        /// the conjecture. Nothing is learned.
+        Attempt = "attempt",
+        /// A program composes a theorem at random. Nothing is learned.
+        Composed = "composed",
     }
 }
 
@@ -432,6 +455,18 @@ impl AlgorithmConfig {
     }
 }
 
+impl ConjecturerConfig {
+    /// Returns whether a model samples conjectures.
+    pub fn is_sampled(&self) -> bool {
+        self.on && self.form != ConjectureForm::Composed
+    }
+
+    /// Returns whether a model samples conjectures and is trained on them.
+    pub fn is_trained(&self) -> bool {
+        self.is_sampled() && self.form != ConjectureForm::Attempt && !self.frozen
+    }
+}
+
 impl SolverConfig {
     /// Returns the selection rule in effect; never [`Selection::Auto`].
     pub fn effective_selection(&self) -> Selection {
@@ -495,6 +530,12 @@ impl AlgorithmConfig {
             "conjecturer.frozen",
             c.frozen,
             "false when tied_weights is true (the roles share one model)",
+        )?;
+        require(
+            c.composed_min_steps <= c.composed_max_steps,
+            "conjecturer.composed_min_steps",
+            c.composed_min_steps,
+            "at most composed_max_steps",
         )
     }
 

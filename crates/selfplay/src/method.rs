@@ -1,7 +1,7 @@
 //! The methods that the paper compares, and one that it names as future work, each as a configuration.
 
 use crate::config::{
-    AlgorithmConfig, Conditioning, ConjectureRule, GuideKind, Objective, UnrewardedHandling,
+    AlgorithmConfig, Conditioning, ConjectureForm, ConjectureRule, GuideKind, Objective, UnrewardedHandling,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -31,6 +31,14 @@ pub enum Method {
     SgsNoConditioning,
     /// SGS with CISPO as the Solver's objective.
     SgsCispo,
+    /// SGS in which the Conjecturer writes proofs, with the rubric as its Guide; beyond the paper.
+    SgsProofs,
+    /// SGS with the valid parts of the Solver's failed attempts as conjectures; beyond the paper.
+    SgsAttempts,
+    /// Theorems composed by a program instead of conjectures; beyond the paper.
+    Composer,
+    /// Composed theorems with proofs as long as those of the set `deep`: the best conjectures for it; beyond the paper.
+    Oracle,
     /// The Self-play Theorem Prover of Dong and Ma 2025.
     Stp,
     /// The base model, sampled in every round without training.
@@ -39,7 +47,7 @@ pub enum Method {
 
 impl Method {
     /// All methods, SGS first.
-    pub const ALL: [Method; 12] = [
+    pub const ALL: [Method; 16] = [
         Method::Sgs,
         Method::ReinforceHalf,
         Method::Reinforce,
@@ -50,6 +58,10 @@ impl Method {
         Method::SgsFrozenConjecturer,
         Method::SgsNoConditioning,
         Method::SgsCispo,
+        Method::SgsProofs,
+        Method::SgsAttempts,
+        Method::Composer,
+        Method::Oracle,
         Method::Stp,
         Method::SamplingOnly,
     ];
@@ -67,6 +79,10 @@ impl Method {
             Method::SgsFrozenConjecturer => "sgs-frozen-conjecturer",
             Method::SgsNoConditioning => "sgs-no-conditioning",
             Method::SgsCispo => "sgs-cispo",
+            Method::SgsProofs => "sgs-proofs",
+            Method::SgsAttempts => "sgs-attempts",
+            Method::Composer => "composer",
+            Method::Oracle => "oracle",
             Method::Stp => "stp",
             Method::SamplingOnly => "sampling-only",
         }
@@ -95,6 +111,16 @@ impl Method {
                 "SGS with a fixed prompt for the Conjecturer and no Guide (§4.4, No Problem Conditioning)"
             }
             Method::SgsCispo => "SGS with CISPO as the Solver's objective (§4.5)",
+            Method::SgsProofs => {
+                "SGS whose Conjecturer writes proofs, with the rubric as its Guide (beyond the paper)"
+            }
+            Method::SgsAttempts => {
+                "SGS with the valid parts of failed attempts as conjectures (beyond the paper)"
+            }
+            Method::Composer => "theorems that a program composes instead of conjectures (beyond the paper)",
+            Method::Oracle => {
+                "theorems composed like those of the set deep instead of conjectures: its ceiling (beyond the paper)"
+            }
             Method::Stp => {
                 "conjectures from solved problems and their proofs, expert iteration (Appendix F.2; Dong and Ma 2025)"
             }
@@ -130,6 +156,21 @@ impl Method {
                 config.solver.objective = Objective::Cispo;
                 cispo_rate(&mut config);
             }
+            Method::SgsProofs => {
+                config.conjecturer.form = ConjectureForm::Proof;
+                config.guide.kind = GuideKind::Rubric;
+            }
+            Method::SgsAttempts => {
+                config.solver.conjecture_max_rate = 0.25;
+                config.conjecturer.form = ConjectureForm::Attempt;
+                config.guide.on = false;
+            }
+            Method::Composer => composed(&mut config),
+            Method::Oracle => {
+                composed(&mut config);
+                config.conjecturer.composed_min_steps = 5;
+                config.conjecturer.composed_max_steps = 12;
+            }
             Method::Stp => stp(&mut config),
             Method::SamplingOnly => {
                 solver_only(&mut config, Objective::Reinforce);
@@ -143,6 +184,11 @@ impl Method {
 fn solver_only(config: &mut AlgorithmConfig, objective: Objective) {
     config.solver.objective = objective;
     config.conjecturer.on = false;
+    config.guide.on = false;
+}
+
+fn composed(config: &mut AlgorithmConfig) {
+    config.conjecturer.form = ConjectureForm::Composed;
     config.guide.on = false;
 }
 
@@ -177,7 +223,7 @@ impl fmt::Display for Method {
 /// The error of parsing an unknown method name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown method {0:?}; expected one of sgs, reinforce-half, reinforce, expert-iteration, cispo, sgs-no-guide, sgs-learned-guide, sgs-frozen-conjecturer, sgs-no-conditioning, sgs-cispo, stp, sampling-only"
+    "unknown method {0:?}; expected one of sgs, reinforce-half, reinforce, expert-iteration, cispo, sgs-no-guide, sgs-learned-guide, sgs-frozen-conjecturer, sgs-no-conditioning, sgs-cispo, sgs-proofs, sgs-attempts, composer, oracle, stp, sampling-only"
 )]
 pub struct UnknownMethod(pub String);
 

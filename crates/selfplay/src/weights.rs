@@ -1,7 +1,7 @@
 //! Which weights a role uses and whether they are trained. The training loop, workers, checkpoints and resuming all use
 //! these rules.
 
-use crate::config::AlgorithmConfig;
+use crate::config::{AlgorithmConfig, ConjectureForm};
 use crate::data::Role;
 
 /// A set of weights of a run.
@@ -69,6 +69,10 @@ impl AlgorithmConfig {
                 }
             }
             Role::Solver if self.is_trained_on(role) => Weights::Solver,
+            // The Solver itself makes the attempts.
+            Role::Conjecturer if self.conjecturer.form == ConjectureForm::Attempt => {
+                self.own_weights_of(Role::Solver)
+            }
             Role::Conjecturer if self.is_trained_on(role) => Weights::Conjecturer,
             Role::Solver | Role::Conjecturer => Weights::Base,
         }
@@ -78,7 +82,7 @@ impl AlgorithmConfig {
     pub fn is_trained_on(&self, role: Role) -> bool {
         match role {
             Role::Solver => self.solver.train,
-            Role::Conjecturer => self.conjecturer.on && !self.conjecturer.frozen,
+            Role::Conjecturer => self.conjecturer.is_trained(),
             Role::Guide => false,
         }
     }

@@ -156,11 +156,12 @@ Examples:
 A run ends when it reaches the first of its limits: rounds, minutes, generations.")]
 pub struct RunArgs {
     /// Method: sgs, reinforce-half, reinforce, expert-iteration, cispo, sgs-no-guide, sgs-learned-guide,
-    /// sgs-frozen-conjecturer, sgs-no-conditioning, sgs-cispo, stp, sampling-only, or a TOML file [default: sgs].
+    /// sgs-frozen-conjecturer, sgs-no-conditioning, sgs-cispo, sgs-proofs, sgs-attempts, composer, oracle, stp,
+    /// sampling-only, or a TOML file [default: sgs].
     #[arg(hide_possible_values = true, value_parser = method())]
     pub method: Option<String>,
-    /// Size: metamath-quick, metamath, metamath-13m, metamath-30m (one GPU each), lean-core or lean-d3k [default:
-    /// metamath-quick].
+    /// Size: metamath-quick, metamath, metamath-deep, metamath-13m, metamath-30m (the last three for one GPU), lean-core or
+    /// lean-d3k [default: metamath-quick].
     #[arg(long, hide_possible_values = true, value_parser = size())]
     pub size: Option<String>,
     #[command(flatten)]
@@ -509,6 +510,10 @@ pub struct DataBuildArgs {
     /// Maximum number of reviews per theorem in the Guide's corpus.
     #[arg(long, default_value_t = 8, value_parser = whole::<usize>(0..=1000))]
     pub reviews: usize,
+    /// Maximum number of steps of a proof in the corpora; also leaves out the problems of the sets `deep` and
+    /// `deep-held-out`.
+    #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=1000))]
+    pub max_steps: Option<usize>,
 }
 
 #[derive(Debug, Args)]

@@ -20,7 +20,7 @@ use sgs_run::train::policies;
 use sgs_run::with_device;
 use sgs_run::workers::sampling::{self, TextSampler};
 use sgs_rundir::RunView;
-use sgs_selfplay::config::GuideKind;
+use sgs_selfplay::config::{ConjectureForm, GuideKind};
 use sgs_selfplay::{Role, Weights};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -115,6 +115,12 @@ impl ModelSource {
     /// Returns the maximum context window to load a model with: the run's.
     pub fn positions(&self) -> usize {
         self.run.as_ref().map_or(usize::MAX, |run| run.config.model.positions())
+    }
+
+    /// Returns the form of the run's conjectures; without a run, statements.
+    pub fn conjecture_form(&self) -> ConjectureForm {
+        let form = self.run.as_ref().map(|run| run.config.algorithm.conjecturer.form);
+        form.unwrap_or(ConjectureForm::Statement)
     }
 
     /// Returns whether the run's Guide is the formal system's rubric instead of a model.

@@ -203,7 +203,11 @@ fn usual(method: Method) -> usize {
         Method::Cispo | Method::SgsLearnedGuide => 4,
         Method::ExpertIteration | Method::SgsCispo => 5,
         Method::Reinforce | Method::SamplingOnly => 6,
-        Method::SgsNoConditioning => 7,
+        Method::SgsNoConditioning
+        | Method::SgsProofs
+        | Method::SgsAttempts
+        | Method::Composer
+        | Method::Oracle => 7,
     }
 }
 

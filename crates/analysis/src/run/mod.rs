@@ -303,6 +303,10 @@ pub fn method_label(method: Method) -> &'static str {
         Method::SgsFrozenConjecturer => "Frozen Conjecturer",
         Method::SgsNoConditioning => "No problem conditioning",
         Method::SgsCispo => "SGS with CISPO",
+        Method::SgsProofs => "SGS with proofs",
+        Method::SgsAttempts => "SGS with attempts",
+        Method::Composer => "Composer",
+        Method::Oracle => "Oracle",
         Method::Stp => "STP",
         Method::SamplingOnly => "Parallel sampling",
     }

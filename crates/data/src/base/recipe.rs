@@ -14,18 +14,28 @@ pub struct Recipe {
     pub composed: usize,
     /// Most reviews for each theorem.
     pub reviews: usize,
-    /// The configurations of two trainings: `sgs pretrain` on all corpora, then `sgs sft` on theorems written by people. Most
-    /// texts of the first are composed theorems, whose style the second training removes.
-    pub stages: [&'static str; 2],
+    /// Most inferences of a proof in the corpora.
+    pub max_steps: Option<usize>,
+    /// The configurations of its trainings: `sgs pretrain` on all corpora, then perhaps `sgs sft` on theorems written by
+    /// people. Most texts of the first are composed theorems, whose style the second training removes.
+    pub stages: &'static [&'static str],
 }
 
 /// All recipes.
-pub const RECIPES: [Recipe; 2] = [
+pub const RECIPES: [Recipe; 3] = [
+    Recipe {
+        name: "deep",
+        composed: 333_000,
+        reviews: 8,
+        max_steps: Some(4),
+        stages: &[include_str!("../../../../presets/base/deep.toml")],
+    },
     Recipe {
         name: "13m",
         composed: 1_600_000,
         reviews: 16,
-        stages: [
+        max_steps: None,
+        stages: &[
             include_str!("../../../../presets/base/13m-1.toml"),
             include_str!("../../../../presets/base/13m-2.toml"),
         ],
@@ -34,7 +44,8 @@ pub const RECIPES: [Recipe; 2] = [
         name: "30m",
         composed: 1_600_000,
         reviews: 16,
-        stages: [
+        max_steps: None,
+        stages: &[
             include_str!("../../../../presets/base/30m-1.toml"),
             include_str!("../../../../presets/base/30m-2.toml"),
         ],
@@ -65,8 +76,9 @@ impl Recipe {
     /// # Errors
     /// Returns an error if the user has no cache.
     pub fn home(&self) -> Result<PathBuf, RunError> {
-        let [first, second] = self.stages;
-        let text = format!("{SLICE_SHA256}\n{}\n{}\n{first}\n{second}", self.composed, self.reviews);
+        let limit = self.max_steps.map_or(String::new(), |steps| format!("{steps}\n"));
+        let trainings = self.stages.join("\n");
+        let text = format!("{SLICE_SHA256}\n{}\n{}\n{limit}{trainings}", self.composed, self.reviews);
         Ok(cache()?.join(format!("made-{}-{}", self.name, &checksum_of(text.as_bytes())[..16])))
     }
 

@@ -1,12 +1,15 @@
 //! Builds the slice, the targets, the corpora and the tokenizer of Metamath.
 
-use super::{conjecturer, guide, solver};
+use super::{conjecturer, derivations, guide, solver};
 use crate::corpus::{CorpusRow, HELD_OUT};
 use serde_json::json;
 use sgs_base::digest::checksum_of;
 use sgs_formal::{Condition, FormalSystem, Prompt};
 use sgs_metamath::database::Database;
+use sgs_metamath::deep;
+use sgs_metamath::normal_text::normal_text;
 use sgs_metamath::splits::{Split, SplitRule, split};
+use sgs_metamath::statement::{Statement, StatementLimits};
 use sgs_metamath::system::Metamath;
 use sgs_metamath::theory::{RuleId, Theory};
 use sgs_metamath::{slice, tokens};
@@ -34,6 +37,9 @@ pub struct BuildOptions {
     pub composed: usize,
     /// Most reviews for each theorem of the Guide's corpus.
     pub reviews: usize,
+    /// Maximum number of inferences of a proof in the corpora. With a maximum, the problems of the set `deep` and of
+    /// `deep-held-out` are in no corpus.
+    pub max_steps: Option<usize>,
 }
 
 /// Builds everything, and returns the text of the folder's README.md, which is written last.
@@ -45,7 +51,10 @@ pub fn build(options: &BuildOptions) -> Result<String> {
     let (text, origin) = slice_text(options.source.as_deref())?;
     write_file(&options.out.join("set-slice.mm"), &text)?;
     let system = Metamath::new(Theory::new(Database::parse(slice::SLICE_NAME, text)?)?);
-    let split = split(system.theory(), SplitRule::default());
+    let mut split = split(system.theory(), SplitRule::default());
+    if options.max_steps.is_some() {
+        forbid_deep_problems(&mut split, system.theory());
+    }
     let corpora = Corpora { system: &system, split: &split, options };
     let mut files = BTreeMap::new();
     let mut counts = Counts::new();
@@ -96,10 +105,14 @@ type Counts = BTreeMap<(&'static str, String), usize>;
 
 const SOLVER: &str = "solver.parquet";
 const CONJECTURER: &str = "conjecturer.parquet";
+const DERIVATIONS: &str = "conjecturer-proofs.parquet";
 const GUIDE: &str = "guide.parquet";
 /// Reviews of the targets, from their own proofs: they measure a Guide, and `sgs pretrain` refuses them.
 const GUIDE_HELD_OUT: &str = "guide-held-out.parquet";
-const CORPUS_FILES: [&str; 4] = [SOLVER, CONJECTURER, GUIDE, GUIDE_HELD_OUT];
+const CORPUS_FILES: [&str; 5] = [SOLVER, CONJECTURER, DERIVATIONS, GUIDE, GUIDE_HELD_OUT];
+
+/// One in this many composed theorems is a condition of proofs in the Conjecturer's corpus.
+const DERIVED_SHARE: usize = 4;
 
 /// Most batches that wait to be written.
 const WAITING: usize = 2;
@@ -117,13 +130,18 @@ impl Corpora<'_> {
         let (theory, compiled, library) =
             (self.system.theory(), self.system.compiled_rules(), self.system.assertion_index());
         let seed = self.options.seed;
-        let composer = solver::Composer::new(theory, compiled, self.split);
+        let most = self.options.max_steps.unwrap_or(usize::MAX);
+        let composed = solver::Composed::new(self.system, self.split, most);
         let proofs = [solver::theorems(theory, self.split), solver::sub_proofs(theory, compiled, self.split)]
+            .map(|proofs| proofs.into_iter().filter(|e| e.inferences(self.system) <= most).collect())
             .into_iter()
-            .chain(composer.batches(seed, self.options.composed));
+            .chain(composed.batches(seed, self.options.composed));
         self.write(SOLVER, proofs, |e| self.solver_row(e), count)?;
         let conjectures = conjecturer::examples(theory, compiled, library, self.split, seed);
         self.write(CONJECTURER, std::iter::once(conjectures), |e| self.conjecturer_row(e), count)?;
+        let proofs =
+            derivations::examples(self.system, self.split, seed, self.options.composed / DERIVED_SHARE, most);
+        self.write(DERIVATIONS, std::iter::once(proofs), |e| self.derivation_row(e), count)?;
         let maker = guide::Maker::new(theory, compiled, library, self.split);
         let reviews = maker.examples(seed, self.options.reviews);
         self.write(GUIDE, std::iter::once(reviews), |e| self.guide_row("guide", e), count)?;
@@ -202,11 +220,29 @@ impl Corpora<'_> {
         self.row("conjecturer", kind, e.source, prompt, &e.conjecture)
     }
 
+    #[allow(clippy::expect_used, reason = "this formal system derives statements")]
+    fn derivation_row(&self, e: &derivations::DerivationExample) -> CorpusRow {
+        let target = self.problem(e.source, &e.target);
+        let prompt = self.system.derivation_prompt(Condition::Target(&target));
+        let prompt = prompt.expect("invariant: Metamath derives statements from proofs");
+        self.row("conjecturer", e.kind, e.source, prompt, &self.system.proof_completion(&e.proof))
+    }
+
     fn guide_row(&self, role: &str, e: &guide::ReviewExample) -> CorpusRow {
         let (target, conjecture) = (self.problem(e.source, &e.target), self.problem(e.source, &e.conjecture));
         let prompt = self.system.guide_prompt(&target, &conjecture);
         self.row(role, e.relation.as_str(), e.source, prompt, &Metamath::review_completion(&e.review))
     }
+}
+
+/// Adds the problems of the sets with deep proofs to the statements that no corpus contains.
+#[allow(clippy::expect_used, reason = "the problems are part of the program")]
+fn forbid_deep_problems(split: &mut Split, theory: &Theory) {
+    let print = |problem: deep::DeepProblem| {
+        let statement = Statement::parse(theory, &problem.statement, StatementLimits::default());
+        normal_text(theory, &statement.expect("invariant: the shipped problems are statements"))
+    };
+    split.forbidden.extend(deep::problems().into_iter().map(print));
 }
 
 fn write_targets(system: &Metamath, split: &Split, out: &Path) -> Result<()> {

@@ -2,6 +2,7 @@
 
 mod build;
 pub mod conjecturer;
+pub mod derivations;
 pub mod guide;
 pub mod solver;
 

@@ -3,13 +3,15 @@
 use rayon::prelude::*;
 use rustc_hash::FxHashSet;
 use sgs_base::random::SeededRng;
+use sgs_formal::FormalSystem;
+use sgs_metamath::composer::{Composer, Composition, MAX_STEPS, MAX_SYMBOLS, general, inferences};
 use sgs_metamath::normal_text::{NormalText, normal_text};
 use sgs_metamath::proof_text::write_steps;
 use sgs_metamath::splits::{Lesson, Split};
-use sgs_metamath::statement::Statement;
 use sgs_metamath::sub_proof::{renumber, sub_proof_starts};
+use sgs_metamath::system::Metamath;
 use sgs_metamath::theory::{RuleId, Theory};
-use sgs_metamath::unify::{CompiledRules, Goal, ProofLimits, ProofStep, Unifier};
+use sgs_metamath::unify::{CompiledRules, Unifier};
 use sha2::{Digest, Sha256};
 
 /// A statement with a proof, for training.
@@ -23,6 +25,13 @@ pub struct ProofExample {
     pub statement: String,
     /// The proof in canonical text.
     pub proof: String,
+}
+
+impl ProofExample {
+    /// The number of inferences of the proof.
+    pub fn inferences(&self, system: &Metamath) -> usize {
+        system.proof_steps(&self.proof) as usize
+    }
 }
 
 /// The source of an example.
@@ -46,11 +55,6 @@ impl ProofKind {
         }
     }
 }
-
-/// Bounds on composed theorems and sub-proofs: symbols of the statement, and steps.
-const MAX_SYMBOLS: usize = 100;
-const MAX_STEPS: usize = 24;
-const MAX_NODES: usize = 100;
 
 /// The lessons as examples.
 pub fn theorems(theory: &Theory, split: &Split) -> Vec<ProofExample> {
@@ -86,7 +90,7 @@ fn sub_proofs_of(
     lesson: &Lesson,
     unifier: &mut Unifier,
 ) -> Vec<(ProofExample, NormalText)> {
-    let starts = sub_proof_starts(theory, &lesson.steps);
+    let (starts, before) = (sub_proof_starts(theory, &lesson.steps), theory.rule(lesson.rule).statement);
     let mut out = Vec::new();
     for (end, &start) in starts.iter().enumerate() {
         let length = end + 1 - start;
@@ -94,7 +98,7 @@ fn sub_proofs_of(
             continue;
         }
         let (steps, used) = renumber(&lesson.steps[start..=end]);
-        let found = general(theory, compiled, unifier, lesson.rule, &steps, used.len());
+        let found = general(theory, compiled, unifier, before, &steps, used.len());
         if let Some((statement, print)) = found
             && !split.forbidden.contains(&print)
         {
@@ -110,75 +114,29 @@ fn sub_proofs_of(
     out
 }
 
-/// The most general statement that steps prove, in normal form, if it is worth learning.
-fn general(
-    theory: &Theory,
-    compiled: &CompiledRules,
-    unifier: &mut Unifier,
-    context: RuleId,
-    steps: &[ProofStep],
-    hypotheses: usize,
-) -> Option<(Statement, NormalText)> {
-    let goal = Goal::open(hypotheses as u32, theory.rule(context).statement);
-    let statement =
-        unifier.most_general(theory, compiled, &goal, steps, ProofLimits::default(), MAX_NODES)?;
-    // A formula that is a single variable is trivial or contradictory.
-    if statement.conclusion.len() < 2 || statement.hypotheses.contains(&statement.conclusion) {
-        return None;
-    }
-    let normal = statement.normal_form(theory, |_| None)?;
-    let symbols = normal.text(theory).split_ascii_whitespace().count();
-    if symbols > MAX_SYMBOLS {
-        return None;
-    }
-    let print = normal_text(theory, &normal);
-    Some((normal, print))
-}
-
-/// An unlimited, seeded generator of random theorems.
-///
-/// Each attempt picks a position in the database and builds a proof from earlier rules, drawn by their frequency in the
-/// lessons. A step pushes a hypothesis or a rule without hypotheses, or applies a rule to the top of the stack. The result
-/// is the most general theorem that the steps prove.
-pub struct Composer<'a> {
-    theory: &'a Theory,
-    compiled: &'a CompiledRules,
+/// Composed theorems for training.
+pub struct Composed<'a> {
+    system: &'a Metamath,
     split: &'a Split,
-    /// Uses of rules, in the order of the lessons. A random index draws a rule by its frequency, and an index in a range
-    /// draws a rule that is used there.
-    uses: Vec<RuleId>,
-    /// For each rule, how many of `uses` come from lessons before it.
-    uses_before: Vec<usize>,
+    composer: Composer,
+    /// Maximum number of inferences of a proof.
+    max_inferences: usize,
 }
 
-impl<'a> Composer<'a> {
-    /// A generator over the lessons of a split.
-    pub fn new(theory: &'a Theory, compiled: &'a CompiledRules, split: &'a Split) -> Self {
-        let mut uses = Vec::new();
-        let mut uses_before = vec![0; theory.rules().len() + 1];
-        let mut next = 0;
-        for lesson in &split.lessons {
-            while next <= lesson.rule.0 as usize {
-                uses_before[next] = uses.len();
-                next += 1;
-            }
-            uses.extend(lesson.steps.iter().filter_map(|s| match s {
-                ProofStep::Rule(id) => Some(*id),
-                ProofStep::Hypothesis(_) => None,
-            }));
-        }
-        for slot in &mut uses_before[next..] {
-            *slot = uses.len();
-        }
-        Self { theory, compiled, split, uses, uses_before }
+impl<'a> Composed<'a> {
+    /// Composes theorems from the rules that the lessons of a split use, with proofs of at most `max_inferences`.
+    pub fn new(system: &'a Metamath, split: &'a Split, max_inferences: usize) -> Self {
+        let composer = Composer::new(system.theory(), &split.lessons);
+        Self { system, split, composer, max_inferences }
     }
 
     /// Generates `count` distinct examples in batches, or fewer if a small database has no more. Batches are made in
     /// parallel, and do not depend on the number of threads. Only a hash of 16 bytes of each example stays in memory.
     pub fn batches(&self, seed: u64, count: usize) -> impl Iterator<Item = Vec<ProofExample>> {
         const ATTEMPTS: usize = 16_384;
+        let theory = self.system.theory();
         let mut seen: FxHashSet<u128> =
-            self.split.lessons.iter().map(|l| digest(&normal_text(self.theory, &l.statement))).collect();
+            self.split.lessons.iter().map(|l| digest(&normal_text(theory, &l.statement))).collect();
         let mut left = count;
         let mut tried = 0..1 + count * 64 / ATTEMPTS;
         std::iter::from_fn(move || {
@@ -187,7 +145,7 @@ impl<'a> Composer<'a> {
                 .into_par_iter()
                 .map_init(Unifier::new, |unifier, number| {
                     let mut draw = SeededRng::numbered(seed, "compose", number);
-                    self.attempt(&mut draw, unifier).map(|(example, print)| (example, digest(&print)))
+                    self.example(&mut draw, unifier)
                 })
                 .collect();
             // In the order of the numbers, so that the first of several equal examples is kept on every machine.
@@ -198,75 +156,20 @@ impl<'a> Composer<'a> {
         })
     }
 
-    fn attempt(&self, draw: &mut SeededRng, unifier: &mut Unifier) -> Option<(ProofExample, NormalText)> {
-        let rules = self.theory.rules().len();
-        let context = RuleId((20 + draw.index(rules - 20)) as u32);
-        let available = self.uses_before[context.0 as usize];
-        if available == 0 {
-            return None;
-        }
-        let wanted = 2 + draw.index(6);
-        let (mut steps, mut hypotheses, mut depth) = (Vec::new(), 0u32, 0usize);
-        for _ in 0..wanted * 8 {
-            if steps.len() >= wanted && depth == 1 {
-                break;
-            }
-            let tried = self.next_step(draw, context, available, depth, hypotheses);
-            let Some((step, takes)) = tried else { continue };
-            steps.push(step);
-            let more = u32::from(step == ProofStep::Hypothesis(hypotheses));
-            if takes > 0 && !self.fits(unifier, context, &steps, hypotheses) {
-                steps.pop();
-                continue;
-            }
-            hypotheses += more;
-            depth = depth + 1 - takes;
-        }
-        let applied = steps.iter().filter(|s| matches!(s, ProofStep::Rule(_))).count();
-        if depth != 1 || applied < 2 || steps.len() > MAX_STEPS {
-            return None;
-        }
-        let (statement, print) =
-            general(self.theory, self.compiled, unifier, context, &steps, hypotheses as usize)?;
-        if self.split.forbidden.contains(&print) {
+    fn example(&self, draw: &mut SeededRng, unifier: &mut Unifier) -> Option<(ProofExample, u128)> {
+        let theory = self.system.theory();
+        let Composition { context, statement, print, steps } =
+            self.composer.compose(theory, self.system.compiled_rules(), unifier, draw, None)?;
+        if self.split.forbidden.contains(&print) || inferences(&steps) > self.max_inferences {
             return None;
         }
         let example = ProofExample {
             kind: ProofKind::Composed,
             source: context,
-            statement: statement.text(self.theory),
-            proof: write_steps(self.theory, &steps),
+            statement: statement.text(theory),
+            proof: write_steps(theory, &steps),
         };
-        Some((example, print))
-    }
-
-    /// Draws a step that the stack allows, and returns it with the number of entries that it takes.
-    fn next_step(
-        &self,
-        draw: &mut SeededRng,
-        context: RuleId,
-        available: usize,
-        depth: usize,
-        hypotheses: u32,
-    ) -> Option<(ProofStep, usize)> {
-        if depth < 3 && hypotheses < 3 && draw.chance(0.2) {
-            return Some((ProofStep::Hypothesis(hypotheses), 0));
-        }
-        // Half of the draws come from rules that are used shortly before the position.
-        let near = available.min(4_000);
-        let index = if draw.chance(0.5) { available - 1 - draw.index(near) } else { draw.index(available) };
-        let id = self.uses[index];
-        if id >= context {
-            return None;
-        }
-        let takes = self.theory.rule(id).hypotheses.len();
-        (takes <= depth && (takes > 0 || depth < 3)).then_some((ProofStep::Rule(id), takes))
-    }
-
-    /// Whether the steps so far unify; the stack may hold several formulas.
-    fn fits(&self, unifier: &mut Unifier, context: RuleId, steps: &[ProofStep], hypotheses: u32) -> bool {
-        let goal = Goal::open(hypotheses, self.theory.rule(context).statement);
-        unifier.unifies(self.theory, self.compiled, &goal, steps, ProofLimits::default())
+        Some((example, digest(&print)))
     }
 }
 

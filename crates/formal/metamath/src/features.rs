@@ -105,7 +105,7 @@ pub fn features(theory: &Theory, connectives: &Connectives, statement: &Statemen
 }
 
 /// Returns the length of the longest path from the root to a leaf, in nodes.
-fn depth(theory: &Theory, tree: &[TreeNode]) -> u32 {
+pub(crate) fn depth(theory: &Theory, tree: &[TreeNode]) -> u32 {
     let (mut open, mut deepest): (Vec<usize>, usize) = (Vec::new(), 0);
     for &head in tree {
         deepest = deepest.max(open.len() + 1);

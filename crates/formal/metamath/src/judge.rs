@@ -50,6 +50,11 @@ impl Judge {
         &self.unifier
     }
 
+    /// Returns the unifier for uses that need no kernel.
+    pub(crate) fn unifier_mut(&mut self) -> &mut Unifier {
+        &mut self.unifier
+    }
+
     /// Decides whether `steps` prove the goal.
     pub fn decide(
         &mut self,

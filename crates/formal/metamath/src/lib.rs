@@ -32,7 +32,9 @@
 pub mod align;
 pub mod assertion_index;
 pub mod audit;
+pub mod composer;
 pub mod database;
+pub mod deep;
 pub mod export;
 pub mod features;
 pub mod grammar;

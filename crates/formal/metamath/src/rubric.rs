@@ -1,13 +1,19 @@
 //! A Guide without a model: scores the similarity of a conjecture to its target.
 
+use crate::database::Symbol;
+use crate::features::depth;
 use crate::statement::Statement;
+use crate::theory::Theory;
 use rustc_hash::FxHashMap;
 
-/// Returns a score in `0..=8`: 8 times the overlap of the two statements' productions times the similarity of their lengths.
+/// Returns a score in `0..=8`: 8 times the overlap of the two statements' productions, times the similarity of their
+/// lengths, times two factors that lower the score of a conjecture that is harder only because it is padded.
 ///
-/// The overlap is the Jaccard index of the multisets of productions. The similarity of the lengths is the shorter length
-/// divided by the longer one, in nodes. A conjecture without common symbols scores 0.
-pub fn rubric(target: &Statement, conjecture: &Statement) -> f64 {
+/// The overlap is the Jaccard index of the multisets of productions, so that a conjecture without common symbols scores 0.
+/// The similarity of the lengths is the shorter length divided by the longer one, in nodes. A conjecture whose formulas
+/// are nested more deeply than the target's is scored by the ratio of the depths. A variable that occurs only once stands
+/// for an arbitrary formula: the last factor is the share of the variables that occur again, relative to the target's.
+pub fn rubric(theory: &Theory, target: &Statement, conjecture: &Statement) -> f64 {
     let mut counts: FxHashMap<u32, (u32, u32)> = FxHashMap::default();
     for production in productions(target) {
         counts.entry(production).or_default().0 += 1;
@@ -21,7 +27,25 @@ pub fn rubric(target: &Statement, conjecture: &Statement) -> f64 {
     if all == 0 || a == 0 || b == 0 {
         return 0.0;
     }
-    8.0 * f64::from(shared) / f64::from(all) * (a.min(b) as f64 / a.max(b) as f64)
+    let overlap = f64::from(shared) / f64::from(all);
+    let similarity = a.min(b) as f64 / a.max(b) as f64;
+    let at_most = |mine: f64, theirs: f64| if mine > theirs { theirs / mine } else { 1.0 };
+    let depth = |s: &Statement| s.trees().map(|tree| depth(theory, tree)).max().map_or(0.0, f64::from);
+    let nesting = at_most(depth(conjecture), depth(target));
+    // The smallest share that counts keeps the ratio finite for a target in which no variable recurs.
+    let recurring = |s: &Statement| recurring_share(s).max(0.25);
+    let substance = at_most(recurring(target), recurring(conjecture));
+    8.0 * overlap * similarity * nesting * substance
+}
+
+/// Returns the share of a statement's variables that occur more than once; 1 without variables.
+fn recurring_share(statement: &Statement) -> f64 {
+    let mut counts: FxHashMap<Symbol, u32> = FxHashMap::default();
+    for variable in statement.trees().flat_map(|tree| tree.iter().filter_map(|head| head.as_variable())) {
+        *counts.entry(variable).or_default() += 1;
+    }
+    let recurring = counts.values().filter(|count| **count > 1).count();
+    if counts.is_empty() { 1.0 } else { recurring as f64 / counts.len() as f64 }
 }
 
 fn productions(statement: &Statement) -> impl Iterator<Item = u32> {
@@ -42,7 +66,7 @@ mod tests {
         let system = Metamath::shipped()?;
         let parse = |text: &str| Statement::parse(system.theory(), text, Default::default());
         let target = parse("$e |- ( ph -> ps ) $p |- ( ph -> ( ps /\\ ch ) )")?;
-        let score = |text: &str| parse(text).map(|conjecture| rubric(&target, &conjecture));
+        let score = |text: &str| parse(text).map(|conjecture| rubric(system.theory(), &target, &conjecture));
         assert_eq!(
             score("$e |- ( ch -> ps ) $p |- ( ph -> ( ps /\\ ch ) )")?,
             8.0,
@@ -50,8 +74,21 @@ mod tests {
         );
         let near = score("$p |- ( ph -> ( ps /\\ ch ) )")?;
         let far = score("$p |- -. ph")?;
-        assert!(near > 2.0 && near < 8.0 && far == 0.0, "{near} {far}");
-        assert_eq!(rubric(&target, &parse("$p |- ph")?), 0.0);
+        assert!(near > 1.0 && near < 8.0 && far == 0.0, "{near} {far}");
+        assert_eq!(rubric(system.theory(), &target, &parse("$p |- ph")?), 0.0);
+        Ok(())
+    }
+
+    #[test]
+    fn padding_lowers_the_score() -> Result<(), Box<dyn std::error::Error>> {
+        let system = Metamath::shipped()?;
+        let parse = |text: &str| Statement::parse(system.theory(), text, Default::default());
+        let target = parse("$e |- ( ph -> ( ps -> ch ) ) $e |- ( ch -> th ) $p |- ( ps -> ( ph -> th ) )")?;
+        let score = |text: &str| parse(text).map(|conjecture| rubric(system.theory(), &target, &conjecture));
+        let useful = score("$e |- ( ph -> ( ps -> ch ) ) $p |- ( ps -> ( ph -> ( ph -> ch ) ) )")?;
+        let padded = score("$p |- ( ph -> ( ps -> ( ch -> ( th -> ( ta -> ph ) ) ) ) )")?;
+        let nested = score("$p |- ( ( ph -> ps ) -> ( ( ch -> ( th -> ph ) ) -> ( ch -> ( th -> ps ) ) ) )")?;
+        assert!(useful > 1.5 * nested && nested > padded, "{useful} {nested} {padded}");
         Ok(())
     }
 }

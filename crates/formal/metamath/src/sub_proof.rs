@@ -2,6 +2,7 @@
 
 use crate::theory::Theory;
 use crate::unify::ProofStep;
+use std::ops::Range;
 
 /// Returns the start of each step's sub-proof: the sub-proof of step `i` is `starts[i]..=i`.
 ///
@@ -23,6 +24,25 @@ pub fn sub_proof_starts(theory: &Theory, steps: &[ProofStep]) -> Vec<usize> {
         starts.push(start);
     }
     starts
+}
+
+/// Returns the ranges of the sub-proofs of steps that may not be a proof, largest first. Steps after one that takes more
+/// entries than the stack has are ignored.
+pub fn sub_proofs_by_size(theory: &Theory, steps: &[ProofStep]) -> Vec<Range<usize>> {
+    let (mut found, mut stack): (Vec<Range<usize>>, Vec<usize>) = (Vec::new(), Vec::new());
+    for (i, step) in steps.iter().enumerate() {
+        let arity = match step {
+            ProofStep::Hypothesis(_) => 0,
+            ProofStep::Rule(id) => theory.rule(*id).hypotheses.len(),
+        };
+        let Some(base) = stack.len().checked_sub(arity) else { break };
+        let start = if arity > 0 { stack[base] } else { i };
+        stack.truncate(base);
+        stack.push(start);
+        found.push(start..i + 1);
+    }
+    found.sort_by_key(|part| std::cmp::Reverse(part.len()));
+    found
 }
 
 /// Renumbers the hypotheses of some steps in order of appearance. Also returns the original numbers of the used hypotheses.

@@ -1,7 +1,8 @@
 //! Metamath as a [`FormalSystem`]: prompts, parsers, features and the judge.
 
 use crate::align::rename_to_match;
-use crate::assertion_index::AssertionIndex;
+use crate::assertion_index::{AssertionIndex, Triviality};
+use crate::composer::{Composer, general, inferences};
 use crate::database::StatementId;
 use crate::features::{Connectives, features};
 use crate::judge::{Decision, Judge};
@@ -11,14 +12,18 @@ use crate::proof::ProofOp;
 use crate::proof_text::{read_steps, write_steps};
 use crate::rubric::rubric;
 use crate::slice::{self, SliceError};
+use crate::splits::{SplitRule, split};
 use crate::statement::{
     Statement, StatementError, StatementLimits, StatementText, context_limit, normal_form_of_rule,
 };
+use crate::sub_proof::{renumber, sub_proofs_by_size};
 use crate::theory::{Theory, TheoryError};
-use crate::tokens::{self, CONJECTURE, CONJECTURER, GUIDE, PROOF, REVIEW, SOLVER};
-use crate::unify::{CompiledRules, Goal, ProofLimits, ProofStep};
+use crate::tokens::{self, CONJECTURE, CONJECTURER, GUIDE, HYPOTHESES, PROOF, REVIEW, SOLVER};
+use crate::unify::{CompiledRules, Goal, ProofLimits, ProofStep, Unifier};
+use sgs_base::random::SeededRng;
 use sgs_formal::{Condition, FormalSystem, Malformed, Prompt};
 use sgs_selfplay::{Features, Judgement, Lemma, ParsedConjecture, Problem, ProblemId, Review, Verdict};
+use std::ops::RangeInclusive;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -31,6 +36,7 @@ pub struct Metamath {
     proof_limits: ProofLimits,
     judges: Mutex<Vec<Judge>>,
     assertion_index: OnceLock<AssertionIndex>,
+    composer: OnceLock<Composer>,
 }
 
 /// Why the embedded system cannot be created.
@@ -65,6 +71,7 @@ impl Metamath {
             proof_limits: ProofLimits::default(),
             judges: Mutex::new(Vec::new()),
             assertion_index: OnceLock::new(),
+            composer: OnceLock::new(),
         }
     }
 
@@ -145,6 +152,13 @@ impl Metamath {
     /// Returns the index of the database's assertions, which is created on first use.
     pub fn assertion_index(&self) -> &AssertionIndex {
         self.assertion_index.get_or_init(|| AssertionIndex::new(&self.theory))
+    }
+
+    /// Returns the composer of theorems, which is created on first use. It draws rules as the theorems of the database
+    /// use them, except those of the shipped target sets.
+    pub fn composer(&self) -> &Composer {
+        self.composer
+            .get_or_init(|| Composer::new(&self.theory, &split(&self.theory, SplitRule::default()).lessons))
     }
 
     /// Renames the variables of a statement to match those of another. Returns `None` if one of the texts is malformed.
@@ -239,23 +253,69 @@ impl Metamath {
         }
         Goal::new(&self.theory, &normal, limit)
             .map_err(|detail| StatementError { kind: "undeclared-variable", detail })?;
-        let target =
-            Statement::parse(&self.theory, &condition.problem().statement, StatementLimits::default()).ok();
         // Under other conditions, the Conjecturer does not use the problem's variables.
-        let of_target = target.as_ref().filter(|_| matches!(condition, Condition::Target(_)));
-        let citable = of_target.is_some_and(|target| lemma::is_citable(target, &statement));
-        Ok(ParsedConjecture {
-            known: self.known(&normal, limit).map(Into::into),
-            lemma: citable.then(|| statement.text(&self.theory).into()),
-            rubric: target.map_or(0.0, |target| rubric(&target, &normal)),
+        let written = matches!(condition, Condition::Target(_)).then_some(&statement);
+        Ok(self.conjecture(condition.problem(), &normal, written, limit))
+    }
+
+    /// Returns a conjecture for `problem` from its statement in normal form and, if it uses the problem's variables, in
+    /// those. `limit` is the end of the problem's context.
+    fn conjecture(
+        &self,
+        problem: &Problem,
+        normal: &Statement,
+        written: Option<&Statement>,
+        limit: StatementId,
+    ) -> ParsedConjecture {
+        let target = Statement::parse(&self.theory, &problem.statement, StatementLimits::default()).ok();
+        let citable =
+            |written: &&Statement| target.as_ref().is_some_and(|target| lemma::is_citable(target, written));
+        ParsedConjecture {
+            known: self.known(normal, limit).map(Into::into),
+            lemma: written.filter(citable).map(|written| written.text(&self.theory).into()),
+            rubric: target.as_ref().map_or(0.0, |target| rubric(&self.theory, target, normal)),
             statement: normal.text(&self.theory).into(),
-        })
+        }
+    }
+
+    /// Derives a conjecture from its proof: the most general statement that the proof shows in the condition's context.
+    fn read_derivation(&self, problem: &Problem, completion: &str) -> Result<ParsedConjecture, Malformed> {
+        let steps = self.completed_steps(HYPOTHESES, completion)?;
+        let limit = self.limit_of(problem)?;
+        let normal = self.with_judge(|judge| self.derive(judge.unifier_mut(), limit, &steps))?;
+        Ok(self.conjecture(problem, &normal, None, limit))
+    }
+
+    /// Returns the most general statement that steps prove from the rules before `limit`, in normal form.
+    fn derive(
+        &self,
+        unifier: &mut Unifier,
+        limit: StatementId,
+        steps: &[ProofStep],
+    ) -> Result<Statement, Malformed> {
+        let (theory, compiled) = (&self.theory, &self.compiled);
+        let (steps, used) = renumber(steps);
+        let (normal, _) = general(theory, compiled, unifier, limit, &steps, used.len())
+            .ok_or_else(|| Malformed::new("no-theorem", "the steps prove nothing, or nothing of use"))?;
+        match self.assertion_index().triviality(theory, compiled, unifier, &normal, limit) {
+            Some(Triviality::OneStep) => {
+                Err(Malformed::new("one-step", "the statement follows from one assertion"))
+            }
+            Some(Triviality::Known) | None => Ok(normal),
+        }
+    }
+
+    fn limit_of(&self, problem: &Problem) -> Result<StatementId, Malformed> {
+        context_limit(&self.theory, &problem.context).map_err(|e| Malformed::new(e.kind, e.detail))
     }
 }
 
 fn is_hypothesis_token(token: &str) -> bool {
     token.strip_prefix('h').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
+
+/// Attempts to compose a theorem of the requested length. Long proofs are rare.
+const COMPOSE_ATTEMPTS: u64 = 10_000;
 
 impl FormalSystem for Metamath {
     fn name(&self) -> &'static str {
@@ -327,6 +387,45 @@ impl FormalSystem for Metamath {
         completion: &str,
     ) -> Result<ParsedConjecture, Malformed> {
         self.read_statement(condition, completion).map_err(|e| Malformed::new(e.kind, e.detail))
+    }
+
+    fn derivation_prompt(&self, condition: Condition<'_>) -> Option<Prompt> {
+        let Prompt::Raw(prompt) = self.conjecturer_prompt(condition) else { return None };
+        Some(Prompt::Raw(format!("{prompt} {PROOF}")))
+    }
+
+    fn read_derivation(
+        &self,
+        condition: Condition<'_>,
+        completion: &str,
+    ) -> Result<ParsedConjecture, Malformed> {
+        self.read_derivation(condition.problem(), completion)
+    }
+
+    fn read_attempt(&self, problem: &Problem, completion: &str) -> Result<ParsedConjecture, Malformed> {
+        let steps = self.completed_steps(HYPOTHESES, completion)?;
+        let limit = self.limit_of(problem)?;
+        self.with_judge(|judge| {
+            let parts = sub_proofs_by_size(&self.theory, &steps).into_iter();
+            let derived = parts.map(|part| self.derive(judge.unifier_mut(), limit, &steps[part]));
+            derived.flatten().next()
+        })
+        .map(|normal| self.conjecture(problem, &normal, None, limit))
+        .ok_or_else(|| Malformed::new("no-theorem", "no part of the proof proves anything of use"))
+    }
+
+    fn compose(&self, problem: &Problem, steps: RangeInclusive<u32>, seed: u64) -> Option<ParsedConjecture> {
+        let limit = context_limit(&self.theory, &problem.context).ok()?;
+        let context = self.theory.find(&problem.context);
+        let (theory, compiled, composer) = (&self.theory, &self.compiled, self.composer());
+        let found = self.with_judge(|judge| {
+            (0..COMPOSE_ATTEMPTS).find_map(|attempt| {
+                let mut draw = SeededRng::numbered(seed, "conjecture", attempt);
+                let found = composer.compose(theory, compiled, judge.unifier_mut(), &mut draw, context)?;
+                steps.contains(&(inferences(&found.steps) as u32)).then_some(found)
+            })
+        })?;
+        Some(self.conjecture(problem, &found.statement, None, limit))
     }
 
     fn read_review(&self, completion: &str) -> Result<Review, Malformed> {

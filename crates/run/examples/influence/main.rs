@@ -193,7 +193,7 @@ impl Study {
                     Default::default(),
                 )
             };
-            sgs_metamath::rubric::rubric(&read(target)?, &read(&conjecture)?)
+            sgs_metamath::rubric::rubric(self.system.theory(), &read(target)?, &read(&conjecture)?)
         };
         let shortest =
             one.proofs.iter().map(|rollout| &rollout.proof).min_by_key(|p| self.system.proof_steps(p));

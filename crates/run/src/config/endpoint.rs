@@ -254,7 +254,7 @@ impl EndpointConfig {
 fn is_on(a: &AlgorithmConfig, role: Role) -> bool {
     match role {
         Role::Solver => true,
-        Role::Conjecturer => a.conjecturer.on,
+        Role::Conjecturer => a.conjecturer.is_sampled(),
         Role::Guide => a.guide.on,
     }
 }

@@ -173,6 +173,7 @@ pub fn forecast(
     } else {
         0.0
     };
+    let sampled_conjectures = if a.conjecturer.is_sampled() { conjectures } else { 0.0 };
     let by_model = a.guide.on && a.guide.kind != GuideKind::Rubric;
     let reviews = if by_model { conjectures * f64::from(a.guide.samples) } else { 0.0 };
     let generations = k * (targets + conjectures);
@@ -184,9 +185,9 @@ pub fn forecast(
         |limit: usize, prompt: f64| assumed.completion.min(limit as f64).min((window - prompt).max(1.0));
     let solver = length(config.sampling.solver_tokens, prompt);
     let sampled_tokens = generations * solver
-        + conjectures * length(config.sampling.conjecturer_tokens, 2.0 * prompt)
+        + sampled_conjectures * length(config.sampling.conjecturer_tokens, 2.0 * prompt)
         + reviews * length(config.sampling.guide_tokens, 3.0 * prompt);
-    let prompt_tokens = prompt * (targets + 2.0 * conjectures + 3.0 * reviews);
+    let prompt_tokens = prompt * (targets + conjectures + sampled_conjectures + 3.0 * reviews);
 
     let parameters = model.parameters() as f64;
     let embedding = (model.vocab_size * model.hidden_size) as f64;
@@ -209,7 +210,7 @@ pub fn forecast(
     } else {
         assumed.trained_all
     };
-    let trains_conjecturer = a.conjecturer.on && !a.conjecturer.frozen;
+    let trains_conjecturer = a.conjecturer.is_trained();
     let mut trained = if a.solver.train { generations * share } else { 0.0 };
     if trains_conjecturer {
         trained += conjectures;

@@ -12,6 +12,7 @@ use sgs_keys::{
 use sgs_lean::LeanSettings;
 use sgs_lm::ModelConfig;
 use sgs_lm::model::Mode;
+use sgs_selfplay::config::ConjectureForm;
 use sgs_selfplay::{AlgorithmConfig, Method, Role, Weights};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -200,9 +201,10 @@ impl TrainingConfig {
 }
 
 /// The names of the sizes and their presets (TOML).
-pub const SIZES: [(&str, &str); 6] = [
+pub const SIZES: [(&str, &str); 7] = [
     ("metamath-quick", include_str!("../../../../presets/size/metamath-quick.toml")),
     ("metamath", include_str!("../../../../presets/size/metamath.toml")),
+    ("metamath-deep", include_str!("../../../../presets/size/metamath-deep.toml")),
     ("metamath-13m", include_str!("../../../../presets/size/metamath-13m.toml")),
     ("metamath-30m", include_str!("../../../../presets/size/metamath-30m.toml")),
     ("lean-d3k", include_str!("../../../../presets/size/lean-d3k.toml")),
@@ -210,7 +212,7 @@ pub const SIZES: [(&str, &str); 6] = [
 ];
 
 /// The names of the methods and their presets (TOML).
-pub const METHODS: [(&str, &str); 12] = [
+pub const METHODS: [(&str, &str); 16] = [
     ("sgs", include_str!("../../../../presets/method/sgs.toml")),
     ("reinforce-half", include_str!("../../../../presets/method/reinforce-half.toml")),
     ("reinforce", include_str!("../../../../presets/method/reinforce.toml")),
@@ -221,6 +223,10 @@ pub const METHODS: [(&str, &str); 12] = [
     ("sgs-frozen-conjecturer", include_str!("../../../../presets/method/sgs-frozen-conjecturer.toml")),
     ("sgs-no-conditioning", include_str!("../../../../presets/method/sgs-no-conditioning.toml")),
     ("sgs-cispo", include_str!("../../../../presets/method/sgs-cispo.toml")),
+    ("sgs-proofs", include_str!("../../../../presets/method/sgs-proofs.toml")),
+    ("sgs-attempts", include_str!("../../../../presets/method/sgs-attempts.toml")),
+    ("composer", include_str!("../../../../presets/method/composer.toml")),
+    ("oracle", include_str!("../../../../presets/method/oracle.toml")),
     ("stp", include_str!("../../../../presets/method/stp.toml")),
     ("sampling-only", include_str!("../../../../presets/method/sampling-only.toml")),
 ];
@@ -608,6 +614,11 @@ fn check(config: &RunConfig) -> Result<()> {
     config.check("").map_err(|e| Usage(e.to_string()))?;
     let algorithm = config.algorithm.validate();
     algorithm.map_err(|e| Usage(InvalidValue { key: dotted("algorithm", &e.key), ..e }.to_string()))?;
+    let form = config.algorithm.conjecturer.form;
+    if form != ConjectureForm::Statement && config.problems.system != SystemName::Metamath {
+        let only = "algorithm.conjecturer.form: only problems.system=metamath supports a form other than `statement`";
+        return Err(Usage(only.to_owned()).into());
+    }
     config.sampling.endpoint.check(&config.algorithm)?;
     check_external(config)
 }

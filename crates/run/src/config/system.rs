@@ -11,6 +11,7 @@ use sgs_external::External;
 use sgs_formal::FormalSystem;
 use sgs_lean::data::{self, Target};
 use sgs_lean::{Lean, LeanSettings};
+use sgs_metamath::deep::{self, DeepProblem};
 use sgs_metamath::splits::{SplitRule, split};
 use sgs_metamath::system::Metamath;
 use sgs_selfplay::{Problem, ProblemId};
@@ -144,7 +145,7 @@ pub fn check_toolchain(system: &Lean, targets: &[Target], set: &str) -> Result<(
 }
 
 /// Metamath sets shipped with the program.
-pub const METAMATH_SETS: [&str; 4] = ["quick", "all", "train", "held-out"];
+pub const METAMATH_SETS: [&str; 6] = ["quick", "all", "train", "held-out", "deep", "deep-held-out"];
 
 /// Lean sets shipped with the program.
 pub const LEAN_SETS: [&str; 4] = ["d3k", "core", "composed", "composed-held-out"];
@@ -160,8 +161,8 @@ pub fn is_shipped_set(set: &str) -> bool {
 /// Returns an error that suggests a set of the formal system.
 pub fn check_set(system: SystemName, set: &str) -> Result<(), Usage> {
     let sets = match system {
-        SystemName::Metamath => METAMATH_SETS,
-        SystemName::Lean => LEAN_SETS,
+        SystemName::Metamath => &METAMATH_SETS[..],
+        SystemName::Lean => &LEAN_SETS[..],
         SystemName::External if Path::new(set).is_file() => return Ok(()),
         SystemName::External => {
             return Err(Usage(format!(
@@ -172,7 +173,7 @@ pub fn check_set(system: SystemName, set: &str) -> Result<(), Usage> {
     if is_shipped_set(set) || Path::new(set).is_file() {
         return Ok(());
     }
-    Err(unknown("problem set or file", set, sets.into_iter()))
+    Err(unknown("problem set or file", set, sets.iter().copied()))
 }
 
 /// Reads the targets of a Lean set: `d3k`, `core`, `composed`, `composed-held-out`, or a file in any format that
@@ -209,7 +210,7 @@ pub fn lean_targets(set: &str) -> Result<Vec<Target>> {
     }
 }
 
-/// Reads the targets of a Metamath set: `quick`, `all`, `train`, `held-out`, or a JSONL file.
+/// Reads the targets of a Metamath set: one of [`METAMATH_SETS`], or a JSONL file.
 ///
 /// # Errors
 /// Returns an error if the file cannot be read or is invalid.
@@ -228,6 +229,8 @@ pub fn metamath_targets(system: &Metamath, set: &str) -> Result<Vec<Problem>> {
         "all" => labels(0, rule.targets),
         "train" => labels(0, rule.targets - rule.held_out),
         "held-out" => labels(rule.targets - rule.held_out, rule.targets),
+        "deep" => Ok(deep_problems(false)),
+        "deep-held-out" => Ok(deep_problems(true)),
         set if LEAN_SETS.contains(&set) => {
             bail!(
                 "the set `{set}` is one of Lean: set problems.system=lean, or choose quick, all, train or held-out"
@@ -259,6 +262,17 @@ pub fn external_targets(set: &str) -> Result<Vec<Problem>> {
             Ok(Problem { id: ProblemId::new(id), statement: statement.into(), context: context.into() })
         },
     )
+}
+
+/// Returns the shipped composed theorems with deep proofs: targets, or held-out problems.
+fn deep_problems(held_out: bool) -> Vec<Problem> {
+    let chosen = deep::problems().into_iter().filter(|problem| problem.held_out == held_out);
+    let problem = |p: DeepProblem| Problem {
+        id: ProblemId::new(p.id),
+        statement: p.statement.into(),
+        context: p.context.into(),
+    };
+    chosen.map(problem).collect()
 }
 
 #[derive(Deserialize)]

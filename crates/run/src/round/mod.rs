@@ -1,6 +1,7 @@
 //! The rounds of a run: sampling, verification, the update and its publication. Imports all other folders.
 
 mod attempts;
+mod composed;
 mod dispatcher;
 mod evaluation;
 pub mod event;

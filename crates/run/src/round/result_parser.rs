@@ -5,7 +5,7 @@ use crate::round::record::Entry;
 use crate::round::sampling_context::{SamplingContext, condition_of, role};
 use crate::workers::sampling::room;
 use crate::workers::tasks::{self, GenerateResult, Sample, VerifyResult};
-use sgs_formal::Malformed;
+use sgs_formal::{Malformed, read_conjecture};
 use sgs_selfplay::{Command, Completion, Event, FinishReason, ParsedProof, SampleFacts, Verdict};
 use std::sync::Arc;
 
@@ -115,7 +115,9 @@ impl ResultParser<'_> {
         let text = &completion.text;
         Ok(match command {
             Command::SampleConjecture { condition, .. } => {
-                let read = ended.and_then(|()| system.read_conjecture(condition_of(condition), text));
+                let form = self.context.config.algorithm.conjecturer.form;
+                let condition = condition_of(condition);
+                let read = ended.and_then(|()| read_conjecture(system, form, condition, text));
                 Event::Conjecture { key, read: known(read)?, sample }
             }
             Command::SampleRollout { problem, lemma, .. } => {

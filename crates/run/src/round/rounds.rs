@@ -4,6 +4,7 @@
 //! round in progress; [`RoundLoop`] owns what all rounds share. Publication runs in the background while the next round
 //! samples, so at most two rounds are in progress at any time.
 
+use super::composed;
 use super::dispatcher::{Dispatcher, SamplingEnd};
 use super::evaluation::{EvalPoint, EvalSchedule};
 use super::event::{EventStream, Listener, RoundStage, RunEvent};
@@ -285,7 +286,9 @@ impl Sampling {
         let mut started = Instant::now();
         let RoundLoop { runner, window, state, .. } = &*rounds;
         let algorithm = Arc::new(runner.config.algorithm.clone());
-        let round = Round::new(algorithm, runner.config.seed, *window, &runner.targets, state)?;
+        let mut round = Round::new(algorithm, runner.config.seed, *window, &runner.targets, state)?;
+        let conjecturer = &runner.config.algorithm.conjecturer;
+        composed::add_conjectures(&mut round, conjecturer, &*runner.system, &runner.held_out)?;
         let mut record = rounds.resumed.take().unwrap_or_default();
         if next.is_sampling() {
             if rounds.workers.read_weights_from_disk() {

@@ -6,6 +6,7 @@ use crate::workers::sampling::{encode, room};
 use crate::workers::tasks::{self, GENERATE, GenerateTask, VERIFY, VerifyTask, task_number};
 use rayon::prelude::*;
 use sgs_fleet::{Payload, Task, TaskId, WorkKind};
+use sgs_formal::conjecture_prompt;
 use sgs_selfplay::{Command, Problem, Role};
 use std::sync::Arc;
 
@@ -102,7 +103,10 @@ impl TaskBuilder<'_> {
         let system = self.context.system;
         let prompt = match command {
             Command::Verify { .. } => return Ok(Arc::default()),
-            Command::SampleConjecture { condition, .. } => system.conjecturer_prompt(condition_of(condition)),
+            Command::SampleConjecture { condition, .. } => {
+                let form = self.context.config.algorithm.conjecturer.form;
+                conjecture_prompt(system, form, condition_of(condition))?
+            }
             Command::SampleReview { target, conjecture, .. } => system.guide_prompt(target, conjecture),
             Command::SampleRollout { problem, lemma: None, .. } => system.solver_prompt(problem),
             Command::SampleRollout { problem, lemma: Some(lemma), .. } => {

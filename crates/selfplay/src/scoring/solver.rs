@@ -64,7 +64,9 @@ impl Round {
         match problem.origin {
             ProblemOrigin::Target { solved_before } => selects_target(selection, rate, solved_before),
             ProblemOrigin::Conjecture { .. } => {
-                selects_conjecture(selection, rate) && !self.is_trivial(problem)
+                selects_conjecture(selection, rate)
+                    && rate <= self.config.solver.conjecture_max_rate
+                    && !self.is_trivial(problem)
             }
         }
     }

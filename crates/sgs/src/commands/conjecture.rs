@@ -7,7 +7,7 @@ use crate::output;
 use crate::statement_input::StatementInput;
 use anyhow::Result;
 use serde_json::json;
-use sgs_formal::{Condition, FormalSystem};
+use sgs_formal::{Condition, FormalSystem, conjecture_prompt, read_conjecture};
 use sgs_selfplay::seed::task_seed;
 use sgs_selfplay::{ParsedConjecture, Problem, Role};
 use std::collections::BTreeMap;
@@ -43,12 +43,13 @@ fn invent(
     target: &Problem,
     args: &ConjectureArgs,
 ) -> Result<ConjectureCounts> {
-    let prompt = system.conjecturer_prompt(Condition::Target(target));
+    let form = players.conjecture_form();
+    let prompt = conjecture_prompt(system, form, Condition::Target(target))?;
     let seeds = (0..args.samples).map(|i| task_seed(args.play.seed, 0, Role::Conjecturer, &target.id, i));
     let texts = players.sample(&args.play, Role::Conjecturer, &prompt, seeds)?;
     let mut counts = ConjectureCounts { samples: args.samples, ..ConjectureCounts::default() };
     for text in texts {
-        match system.read_conjecture(Condition::Target(target), &text) {
+        match read_conjecture(system, form, Condition::Target(target), &text) {
             Ok(read) => {
                 match counts.conjectures.iter_mut().find(|(known, _)| known.statement == read.statement) {
                     Some((_, count)) => *count += 1,

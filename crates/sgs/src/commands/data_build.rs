@@ -14,6 +14,7 @@ pub fn run(args: &DataBuildArgs) -> Result<Outcome> {
         seed: args.seed,
         composed: args.composed,
         reviews: args.reviews,
+        max_steps: args.max_steps,
     };
     output::line(build(&options)?)?;
     Ok(Outcome::Done)

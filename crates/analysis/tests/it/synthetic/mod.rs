@@ -41,6 +41,10 @@ fn shape(method: Method) -> PanelShape {
         Method::SgsFrozenConjecturer => PanelShape { reach: 0.58, ..base },
         Method::SgsNoConditioning => PanelShape { reach: 0.55, disjunctive: 0.35, ..base },
         Method::SgsCispo => PanelShape { reach: 0.47, speed: 1.5, entropy_floor: 0.03, ..base },
+        Method::SgsProofs => PanelShape { reach: 0.6, speed: 0.9, ..base },
+        Method::SgsAttempts => PanelShape { reach: 0.62, speed: 0.95, ..base },
+        Method::Composer => PanelShape { reach: 0.58, speed: 0.8, ..base },
+        Method::Oracle => PanelShape { reach: 0.66, speed: 0.85, ..base },
         Method::Stp => PanelShape { reach: 0.52, speed: 1.4, ..base },
         Method::Cispo => {
             PanelShape { reach: 0.46, speed: 1.6, entropy_floor: 0.02, has_conjectures: false, ..base }

@@ -5,6 +5,7 @@
 mod broken_databases;
 mod compressed;
 mod debian;
+mod derivations;
 mod export;
 mod grammar;
 mod lemma;

@@ -281,6 +281,10 @@ fn as_paper_removes_the_departures_of_every_size() {
             resolve(&Layers { method, size, as_paper, ..Layers::default() }, std::iter::empty()).unwrap()
         };
         for (method, _) in METHODS {
+            let form = method.parse::<Method>().unwrap().config().conjecturer.form;
+            if form != ConjectureForm::Statement && size.starts_with("lean") {
+                continue;
+            }
             let (preset, paper) = (of(method, false).config, of(method, true).config);
             let mut expected = method.parse::<Method>().unwrap().config();
             expected.solver.learning_rate = preset.algorithm.solver.learning_rate;

@@ -1,0 +1,63 @@
+//! Prints the problems of the sets `deep` and `deep-held-out` as JSON Lines: composed theorems with proofs of 5 to 12
+//! inferences that no single assertion proves, in the order of their composition.
+
+use sgs_base::random::SeededRng;
+use sgs_metamath::composer::inferences;
+use sgs_metamath::deep::{DeepProblem, HELD_OUT_EACH, INFERENCES, TARGETS_EACH};
+use sgs_metamath::normal_text::normal_text;
+use sgs_metamath::proof_text::write_steps;
+use sgs_metamath::splits::{SplitRule, split};
+use sgs_metamath::statement::Statement;
+use sgs_metamath::system::Metamath;
+use sgs_metamath::unify::Unifier;
+use std::collections::{BTreeMap, HashSet};
+use std::io::Write;
+
+/// Most tokens of a proof and of a statement, so that a model can read and write them.
+const PROOF_TOKENS: usize = 39;
+const STATEMENT_TOKENS: usize = 195;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let system = Metamath::shipped()?;
+    let (theory, compiled) = (system.theory(), system.compiled_rules());
+    let split = split(theory, SplitRule::default());
+    let mut seen: HashSet<_> = split.lessons.iter().map(|l| normal_text(theory, &l.statement)).collect();
+    seen.extend(split.forbidden.iter().cloned());
+    let is_trivial = |statement: &Statement, before, unifier: &mut Unifier| {
+        system.assertion_index().triviality(theory, compiled, unifier, statement, before).is_some()
+    };
+    let (mut found, mut unifier) = (BTreeMap::<usize, usize>::new(), Unifier::new());
+    let mut out = std::io::stdout().lock();
+    for number in 0.. {
+        let mut lengths = INFERENCES;
+        if lengths.all(|steps| found.get(&steps) == Some(&(TARGETS_EACH + HELD_OUT_EACH))) {
+            break;
+        }
+        let mut draw = SeededRng::numbered(20_260_102, "deep", number);
+        let composed = system.composer().compose(theory, compiled, &mut unifier, &mut draw, None);
+        let Some(composed) = composed else { continue };
+        let steps = inferences(&composed.steps);
+        let count = found.entry(steps).or_default();
+        let statement = composed.statement.text(theory);
+        let fits = write_steps(theory, &composed.steps).split_ascii_whitespace().count() <= PROOF_TOKENS
+            && statement.split_ascii_whitespace().count() <= STATEMENT_TOKENS;
+        if !INFERENCES.contains(&steps)
+            || *count == TARGETS_EACH + HELD_OUT_EACH
+            || !fits
+            || !seen.insert(composed.print)
+            || is_trivial(&composed.statement, theory.rule(composed.context).statement, &mut unifier)
+        {
+            continue;
+        }
+        *count += 1;
+        let problem = DeepProblem {
+            id: format!("deep-{steps}-{count}"),
+            statement,
+            context: theory.label(composed.context).to_owned(),
+            steps,
+            held_out: *count > TARGETS_EACH,
+        };
+        writeln!(out, "{}", serde_json::to_string(&problem)?)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! Conjectures that are derived from proofs, and composed ones.
+
+use sgs_formal::{Condition, FormalSystem, Prompt};
+use sgs_metamath::deep;
+use sgs_metamath::normal_text::normal_text;
+use sgs_metamath::statement::{Statement, StatementLimits};
+use sgs_metamath::system::Metamath;
+use sgs_selfplay::{Problem, ProblemId, Verdict};
+use std::collections::HashSet;
+
+#[test]
+fn a_proof_is_read_as_the_most_general_statement_that_it_proves() {
+    let system = Metamath::shipped().unwrap();
+    let target = system.problem("pm2.61").unwrap();
+    let condition = Condition::Target(&target);
+    let Some(Prompt::Raw(prompt)) = system.derivation_prompt(condition) else { panic!("no prompt") };
+    assert!(prompt.ends_with("<conjecture> <proof>"), "{prompt}");
+    // Hypotheses are renumbered in the order of their use.
+    let read = system.read_derivation(condition, "h3 h7 ~syl ~con3i").unwrap();
+    assert_eq!(&*read.statement, "$e |- ( ph -> ps ) $e |- ( ps -> ch ) $p |- ( -. ch -> -. ph )");
+    assert_eq!((read.known, read.lemma), (None, None));
+    let problem =
+        Problem { id: ProblemId::new("c"), statement: read.statement, context: target.context.clone() };
+    assert_eq!(system.verify(&problem, "h1 h2 syl con3i").verdict, Verdict::Proved);
+    assert_eq!(system.read_derivation(condition, "~id ~a1i").unwrap().known.as_deref(), Some("idd"));
+    for (proof, defect) in [
+        ("h1", "no-theorem"),
+        ("~ax-1 ~ax-1", "no-theorem"),
+        ("~pm2.61d1", "no-theorem"),
+        ("( ph", "no-label"),
+        ("", "empty-proof"),
+    ] {
+        assert_eq!(system.read_derivation(condition, proof).unwrap_err().kind, defect, "{proof}");
+    }
+    assert!(system.read_derivation(condition, &"h1 ".repeat(10_000)).is_err());
+}
+
+#[test]
+fn the_largest_valid_part_of_an_attempt_is_a_conjecture() {
+    let system = Metamath::shipped().unwrap();
+    let target = system.problem("pm2.61").unwrap();
+    let read = |proof: &str| system.read_attempt(&target, proof);
+    // `mpd` needs another formula first: the part before it holds.
+    let read_part = read("h1 h2 ~syl ~con3i h1 h2 ~ax-1 ~con3i ~mpd ~mpd ~mpd ~mpd").unwrap();
+    assert_eq!(&*read_part.statement, "$e |- ( ph -> ps ) $e |- ( ps -> ch ) $p |- ( -. ch -> -. ph )");
+    assert_eq!(read("h1").unwrap_err().kind, "no-theorem");
+    assert_eq!(read("~mpd ~syl").unwrap_err().kind, "no-theorem");
+    assert!(read("nonsense").is_err());
+}
+
+#[test]
+fn composed_conjectures_depend_on_their_seed_alone_and_have_the_length_asked_for() {
+    let system = Metamath::shipped().unwrap();
+    let target = system.problem("cbvex").unwrap();
+    let compose = |seed| system.compose(&target, 5..=6, seed).unwrap().statement;
+    let statements: HashSet<_> = (0..20).map(compose).collect();
+    assert!(statements.len() > 15);
+    assert_eq!(compose(3), compose(3));
+    assert!(system.compose(&target, 25..=30, 1).is_none());
+    let nowhere = Problem { context: "no such label".into(), ..target };
+    assert!(system.compose(&nowhere, 2..=24, 1).is_none());
+}
+
+#[test]
+fn the_deep_problems_are_distinct_statements_in_normal_form() {
+    let system = Metamath::shipped().unwrap();
+    let theory = system.theory();
+    let problems = deep::problems();
+    for steps in deep::INFERENCES {
+        let held_out =
+            |held_out| problems.iter().filter(|p| p.steps == steps && p.held_out == held_out).count();
+        assert_eq!((held_out(false), held_out(true)), (deep::TARGETS_EACH, deep::HELD_OUT_EACH));
+    }
+    let mut seen = HashSet::new();
+    for problem in &problems {
+        let read = system.problem_from_text(&problem.id, &problem.statement, &problem.context).unwrap();
+        assert_eq!(*read.statement, *problem.statement);
+        let statement = Statement::parse(theory, &problem.statement, StatementLimits::default()).unwrap();
+        assert!(seen.insert(normal_text(theory, &statement)), "{}", problem.id);
+        assert!(
+            system.read_conjecture(Condition::Target(&read), &problem.statement).unwrap().known.is_none()
+        );
+    }
+}
