@@ -95,7 +95,7 @@ const COMMANDS: &[(&str, Check)] = &[
     ("sgs bench sample --prompts 1 --prompt-tokens 1 --runs 8", Parse),
     // docs/guides.md
     (
-        "printf '{\"id\": \"mine-%s\", \"statement\": \"|- ( ph -> ( %s -> ph ) )\"}\\n' 1 ps 2 ch > mine.jsonl",
+        "printf '{\"id\": \"mine-%s\", \"statement\": \"|- %s\"}\\n' 1 '( ph -> ph )' 2 '( ph -> ( ps -> ph ) )' > mine.jsonl",
         Append("&& cat mine.jsonl"),
     ),
     ("sgs eval --problems mine.jsonl -k 4", SUCCEEDS),
@@ -231,7 +231,7 @@ const STAND_INS: [(&str, &str); 2] = [
         "wandb.py",
         "import contextlib\n\
          class Run:\n    \
-             def log(self, values, step): print(step, float(values['cumulative_solve_rate']) if step else len(values))\n\
+             def log(self, values, step): print(step, sum(map(float, values.values())))\n\
          def init(project, name): return contextlib.nullcontext(Run())\n",
     ),
 ];
