@@ -347,3 +347,35 @@ fn configurations_of_old_runs_load_and_keep_their_values() {
     let beyond = text.replace("recompute = false\n", "recomputes = false\n");
     assert!(toml::from_str::<RunConfig>(&beyond).unwrap_err().to_string().contains("recomputes"));
 }
+
+/// The curve of the base model that was measured for the default size fits every method that trains, also as in the paper.
+#[test]
+fn the_default_size_has_a_measured_baseline() {
+    let has_baseline = |method: &str, size: &str, as_paper, set: &[&str]| {
+        let layers = Layers {
+            method: Some(method.into()),
+            size: Some(size.into()),
+            as_paper,
+            set: set.iter().map(|s| (*s).to_owned()).collect(),
+            ..Layers::default()
+        };
+        let config = resolve(&layers, std::iter::empty()).unwrap().config;
+        let text = toml::to_string(&config).unwrap();
+        sgs_analysis::baseline::Baseline::of(&text, method.parse().ok()).is_some()
+    };
+    for (method, _) in METHODS {
+        for as_paper in [false, true] {
+            assert_eq!(
+                has_baseline(method, "metamath-quick", as_paper, &[]),
+                method != "sampling-only",
+                "{method}"
+            );
+        }
+    }
+    assert!(!has_baseline("sgs", "lean-core", false, &[]));
+    for other in
+        ["problems.set=all", "sampling.solver_tokens=64", "algorithm.batch.retire_after=4", "model.base=mine"]
+    {
+        assert!(!has_baseline("sgs", "metamath-quick", false, &[other]), "{other}");
+    }
+}
