@@ -3,7 +3,7 @@
 use crate::simulation;
 use proptest::prelude::*;
 use sgs_selfplay::config::{
-    AlgorithmConfig, BatchSize, GuideScope, MalformedReview, Objective, RatePopulation, Selection,
+    AlgorithmConfig, BatchSize, GuideKind, GuideScope, MalformedReview, Objective, RatePopulation, Selection,
     UnrewardedHandling,
 };
 use sgs_selfplay::outcome::{ConjectureStatus, ProblemKind, RoundOutcome};
@@ -131,7 +131,8 @@ fn check_invariants(
     } else {
         assert_eq!(outcome.conjectures.len(), if config.conjecturer.on { unsolved } else { 0 }, "{method}");
     }
-    assert_eq!(outcome.reviews.is_empty(), !config.guide.on || unsolved == 0);
+    let is_reviewed = config.guide.on && config.guide.kind != GuideKind::Rubric;
+    assert_eq!(outcome.reviews.is_empty(), !is_reviewed || unsolved == 0);
     for (target, _) in &outcome.newly_solved {
         assert!(solved.insert(target.clone()), "{target} is solved twice");
     }
@@ -144,7 +145,7 @@ fn check_invariants(
         assert!(conjecture.weight.is_none_or(|w| (-1.0..=1.0).contains(&w)));
     }
     assert!(config.solver.train || outcome.solver_examples.is_empty());
-    let trains = config.conjecturer.on && !config.conjecturer.frozen;
+    let trains = config.conjecturer.is_trained();
     assert!(trains || outcome.conjecturer_examples.is_empty());
     check_solver_examples(&config, outcome);
 }
