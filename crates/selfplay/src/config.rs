@@ -335,6 +335,9 @@ sgs_keys::table! {
         pub samples: u32 = 1, in 1..=64,
         /// Number of malformed reviews per conjecture that are sampled again.
         pub resamples: u32 = 1, in 0..=16,
+        /// Minimum fraction of readable reviews. Before the first round, 64 reviews are sampled; if fewer of them can be
+        /// read, the run stops. 0 turns the check off.
+        pub min_readable: f64 = 0.8, in at_least(0.0).at_most(1.0),
         /// Learned Guide: rounds after training on a conjecture within which its target or a neighbour must be solved.
         pub learned_rounds: u32 = 8, in 1..=10_000,
         /// Learned Guide: number of neighbours, the targets most similar in symbols to a conjecture's own, that also count.

@@ -9,7 +9,7 @@
 //! review) of a conjecture start as soon as it is accepted.
 
 use crate::batch::select_batch;
-use crate::config::{AlgorithmConfig, Conditioning, GuideConfig, GuideKind, GuideScope, Selection};
+use crate::config::{AlgorithmConfig, Conditioning, GuideConfig, GuideScope, Selection};
 use crate::data::{Judgement, Problem, ProblemId, Review, Role, SampleFacts, Verdict};
 use crate::duplicates::StatementIndex;
 use crate::outcome::RefusalReason;
@@ -546,7 +546,7 @@ impl Round {
         let k = self.config.rollouts_per_problem;
         self.open_conjecture_rollouts += k as usize;
         unblocked.extend((0..k).map(|index| self.rollout_command(&self.problems[problem], index)));
-        if self.has_model_reviews() && self.config.guide.scope == GuideScope::All {
+        if self.config.has_model_reviews() && self.config.guide.scope == GuideScope::All {
             self.request_review(problem, unblocked);
         }
     }
@@ -558,11 +558,6 @@ impl Round {
             return Some(RefusalReason::Known(theorem.clone()));
         }
         self.seen.contains(&fingerprint(&read.statement)).then_some(RefusalReason::Seen)
-    }
-
-    /// Returns whether conjectures are reviewed by a language model.
-    fn has_model_reviews(&self) -> bool {
-        self.config.guide.on && self.config.guide.kind != GuideKind::Rubric
     }
 
     fn take_rollout(&mut self, event: Event) -> EventEffect {
@@ -682,7 +677,7 @@ impl Round {
             return;
         }
         self.reviews_released = true;
-        if !self.has_model_reviews() {
+        if !self.config.has_model_reviews() {
             return;
         }
         let threshold = self.conjecture_threshold();

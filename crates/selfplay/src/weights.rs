@@ -1,7 +1,7 @@
 //! Which weights a role uses and whether they are trained. The training loop, workers, checkpoints and resuming all use
 //! these rules.
 
-use crate::config::{AlgorithmConfig, ConjectureForm};
+use crate::config::{AlgorithmConfig, ConjectureForm, ConjectureRule, GuideKind};
 use crate::data::Role;
 
 /// A set of weights of a run.
@@ -85,6 +85,28 @@ impl AlgorithmConfig {
             Role::Conjecturer => self.conjecturer.is_trained(),
             Role::Guide => false,
         }
+    }
+
+    /// Returns whether a language model reviews conjectures.
+    pub fn has_model_reviews(&self) -> bool {
+        self.guide.on && self.guide.kind != GuideKind::Rubric
+    }
+
+    /// Returns whether a run with these backends uses the base model's weights; `has_own_guide` says whether the Guide
+    /// has a separate model.
+    pub fn uses_base(&self, backend_of: impl Fn(Role) -> RoleBackend, has_own_guide: bool) -> bool {
+        let weights = |role| self.weights_of(role, backend_of(role));
+        let guide = self.has_model_reviews() && !has_own_guide && weights(Role::Guide) == Weights::Guide;
+        let conjecturer = self.conjecturer.is_sampled() && weights(Role::Conjecturer) == Weights::Base;
+        // The matching embeds statements with the base model if the Conjecturer's weights are elsewhere.
+        let matching = self.conjecturer.on && self.conjecturer.rule == ConjectureRule::Stp;
+        let matching = matching && !weights(Role::Conjecturer).is_trained();
+        // A synchronised server must answer differently from the base model.
+        let follows = [Role::Solver, Role::Conjecturer]
+            .into_iter()
+            .any(|role| backend_of(role) == RoleBackend::SyncedEndpoint);
+        let solver = weights(Role::Solver) == Weights::Base || self.solver.kl_coefficient != 0.0;
+        solver || conjecturer || matching || guide || follows
     }
 
     /// Returns whether any weights are trained.

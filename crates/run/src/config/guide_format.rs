@@ -1,6 +1,7 @@
 //! Warnings about a Guide whose reviews do not follow the required format.
 
-use crate::config::{RunConfig, SystemName};
+use crate::config::{BaseSource, RunConfig, SystemName};
+use crate::error::{Result, ensure};
 use sgs_rundir::metrics::MetricValues;
 use sgs_selfplay::Role;
 use sgs_selfplay::config::GuideKind;
@@ -14,19 +15,39 @@ const MIN_REVIEWS: f64 = 20.0;
 /// Rounds between two warnings. The Guide is not trained, so the fraction hardly changes from round to round.
 const WARNING_INTERVAL: u32 = 10;
 
-const REMEDY: &str = "fine-tune it on the format: see `sgs data reviews --help`";
+/// A remedy for malformed reviews. The model is the one that the paper's authors fine-tuned.
+const REMEDY: &str = "use the authors' Guide, LukeBailey181Pub/dspv2_guide, or fine-tune one";
+
+/// Checks the fraction of readable reviews before a run.
+///
+/// # Errors
+/// Returns an error if it is less than `algorithm.guide.min_readable`.
+pub fn check(config: &RunConfig, readable: u32, sampled: u32) -> Result<()> {
+    let (share, least) =
+        (f64::from(readable) / f64::from(sampled.max(1)), config.algorithm.guide.min_readable);
+    ensure!(
+        sampled == 0 || share >= least,
+        "{readable} of the Guide's {sampled} reviews can be read ({:.0}%), and algorithm.guide.min_readable is {least}; \
+         {REMEDY} (`sgs data reviews --help`). To run with this Guide, set algorithm.guide.min_readable=0",
+        100.0 * share
+    );
+    Ok(())
+}
 
 /// Returns the expected failure rate of a Guide that was never trained to write reviews, or `None` if the run does not
 /// use such a Guide.
 pub fn forecast(config: &RunConfig) -> Option<String> {
     let guide = &config.algorithm.guide;
-    let is_base = config.model.guide == "base" && !config.sampling.endpoint.plays(Role::Guide);
+    // The bundled models and those of recipes are trained on the format.
+    let is_own = matches!(config.model.base_source(), BaseSource::Folder(_));
+    let is_base = is_own && config.model.guide == "base" && !config.sampling.endpoint.plays(Role::Guide);
     let asked = guide.on && guide.kind == GuideKind::Model && config.problems.system == SystemName::Lean;
     (asked && is_base).then(|| {
         let failed = UNTRAINED.powi(1 + i32::try_from(guide.resamples).unwrap_or(i32::MAX - 1));
+        let stops = if guide.min_readable > 1.0 - UNTRAINED { ", so the run stops" } else { "" };
         format!(
-            "model.guide is the base model: {:.0}% of its reviews are malformed (paper), and\n  {:.0}% of the \
-             conjectures get no score; {REMEDY}",
+            "model.guide is the base model: {:.0}% of its reviews are malformed and {:.0}% of the conjectures\n  \
+             unscored{stops}; {REMEDY}",
             100.0 * UNTRAINED,
             100.0 * failed
         )
@@ -40,7 +61,7 @@ pub fn warning(round: u32, metrics: &MetricValues) -> Option<String> {
     (round.is_multiple_of(WARNING_INTERVAL) && sampled >= MIN_REVIEWS && share >= WARNING_THRESHOLD).then(|| {
         format!(
             "{:.1}% of the Guide's {sampled} reviews in round {round} were malformed, and {} conjectures got no score from it; \
-             {REMEDY}",
+             {REMEDY}: see `sgs data reviews --help`",
             100.0 * share,
             value("reviews_failed")
         )
@@ -49,6 +70,7 @@ pub fn warning(round: u32, metrics: &MetricValues) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn metrics(sampled: f64, share: f64) -> MetricValues {
@@ -72,11 +94,30 @@ mod tests {
     }
 
     #[test]
+    fn the_check_names_the_authors_guide_and_the_key() {
+        let mut config = RunConfig::default();
+        check(&config, 52, 64).unwrap();
+        check(&config, 0, 0).unwrap();
+        let error = check(&config, 51, 64).unwrap_err().to_string();
+        for part in [
+            "51 of the Guide's 64 reviews can be read (80%)",
+            "LukeBailey181Pub/dspv2_guide",
+            "algorithm.guide.min_readable=0",
+        ] {
+            assert!(error.contains(part), "{error}");
+        }
+        config.algorithm.guide.min_readable = 0.0;
+        check(&config, 0, 64).unwrap();
+    }
+
+    #[test]
     fn only_an_untrained_guide_is_warned_about() {
         let mut config = RunConfig::default();
         assert_eq!(forecast(&config), None, "the Metamath model is trained on the format");
         config.problems.system = SystemName::Lean;
         config.algorithm.guide.on = true;
+        assert_eq!(forecast(&config), None, "so is the bundled Lean model");
+        config.model.base = "deepseek-ai/DeepSeek-Prover-V2-7B".into();
         let told = forecast(&config).unwrap_or_default();
         assert!(told.contains("45% of its reviews") && told.contains("21% of the"), "{told}");
         config.model.guide = "guide/model".into();

@@ -6,6 +6,7 @@ mod dispatcher;
 mod evaluation;
 pub mod event;
 pub mod examine;
+mod guide_check;
 mod infra;
 mod publication;
 mod recheck;

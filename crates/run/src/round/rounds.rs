@@ -8,8 +8,10 @@ use super::composed;
 use super::dispatcher::{Dispatcher, SamplingEnd};
 use super::evaluation::{EvalPoint, EvalSchedule};
 use super::event::{EventStream, Listener, RoundStage, RunEvent};
+use super::guide_check::GuideCheck;
 use super::infra;
 use super::publication::{Publication, Publisher, StatementFeatures};
+use super::recheck::RecheckPolicy;
 use super::round_metrics::round_metrics;
 use super::run_workers::RunWorkers;
 use super::runner::Runner;
@@ -242,6 +244,20 @@ where
         Ok(metrics.map(|metrics| self.publisher.evaluated(metrics)).is_some())
     }
 
+    /// Checks that the Guide's reviews can be read. Returns false if the user interrupted it.
+    fn check_guide(&mut self) -> Result<bool> {
+        let (runner, workers) = (self.runner, &self.workers);
+        let Some(mut check) = GuideCheck::new(&runner.config, &runner.targets) else { return Ok(true) };
+        let context = context(runner, &self.tokenizer, self.window, workers, 0);
+        let mut dispatcher = Dispatcher::new(context, workers, None, RecheckPolicy::Off);
+        let (end, _) = workers.watch(|| dispatcher.run(&mut check, self.events))?;
+        let is_complete = end == SamplingEnd::Complete;
+        if is_complete {
+            check.outcome()?;
+        }
+        Ok(is_complete)
+    }
+
     fn enter(&mut self, round: u32, stage: RoundStage) {
         self.events.emit(RunEvent::Stage { round, rounds: self.runner.config.rounds, stage });
     }
@@ -275,7 +291,7 @@ struct Sampling {
 }
 
 impl Sampling {
-    /// Begins or resumes a round. Returns `None` if the user interrupts its evaluation.
+    /// Begins or resumes a round. Returns `None` if the user interrupts the evaluation or check before it.
     fn begin<D: Parallel + Decode + 'static>(
         rounds: &mut RoundLoop<'_, '_, D>,
         next: NextStep,
@@ -299,10 +315,13 @@ impl Sampling {
         }
         if next == NextStep::Start {
             let began = Instant::now();
+            if round.number() == 0 && !rounds.check_guide()? {
+                return Ok(None);
+            }
             if !rounds.evaluate(round.number(), EvalPoint::BeforeRound)? {
                 return Ok(None);
             }
-            // The evaluation has its own time in the metrics.
+            // The evaluation has its own time in the metrics; the check of the Guide is not part of the round.
             started += began.elapsed();
         }
         Ok(Some(Self { round, next, record, started }))
@@ -404,7 +423,7 @@ impl Updating {
         let (started, runner) = (Instant::now(), rounds.runner);
         let policies = rounds.policies.read().unwrap_or_else(PoisonError::into_inner);
         let unsolved = rounds.state.unsolved_after(&self.outcome, &runner.targets, runner.config.seed);
-        let model = policies.model(Role::Conjecturer);
+        let Some(model) = policies.model(Role::Conjecturer) else { return Ok(()) };
         let mut embedder =
             Embedder { model, tokenizer: &rounds.tokenizer, trainer: rounds.trainer.trainer() };
         self.record.matching = embedder.matching(&runner.config, &self.outcome, &unsolved)?;

@@ -143,9 +143,10 @@ impl Servers {
                 let stats = trainer.log_probs(model, recorded)?;
                 Ok(stats.into_iter().flat_map(|stats| stats.log_probs).collect())
             };
-            let expected = log_probs(policies.model(group.role))?;
+            let Some(model) = policies.model(group.role) else { continue };
+            let expected = log_probs(model)?;
             let mut others: Vec<Vec<f32>> = group.last.replace(expected.clone()).into_iter().collect();
-            others.push(log_probs(&policies.base)?);
+            others.extend(policies.base.as_deref().map(log_probs).transpose()?);
             group.control.set(SyncTarget { policy_version, laid_out, expected, others });
         }
         Ok(())

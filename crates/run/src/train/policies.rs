@@ -138,10 +138,12 @@ pub struct PolicySet<D: Device> {
     pub policy_version: u32,
     /// Solver and Conjecturer.
     pub trained: TrainablePolicies<D>,
-    /// The base model: used by the Guide, by a frozen Conjecturer, and as the reference of the KL penalty.
-    pub base: Arc<Model<D>>,
-    /// The Guide's model, if it is not the base model.
+    /// The base model, if anything uses it: the Guide, a frozen Conjecturer, the KL penalty.
+    pub base: Option<Arc<Model<D>>>,
+    /// The Guide's model, if it is used and not the base model.
     pub guide: Option<Model<D>>,
+    /// The configuration of the models.
+    shape: ModelConfig,
 }
 
 impl<D: Device> PolicySet<D> {
@@ -162,34 +164,40 @@ impl<D: Device> PolicySet<D> {
             config.model.check_window(&model.config, what)?;
             Ok(model)
         };
-        let guide = match config.model.guide.as_str() {
-            "base" => None,
-            folder => Some(model(Path::new(folder), "the Guide's model").context("the Guide's model")?),
+        let (algorithm, own) = (&config.algorithm, config.model.guide.as_str());
+        let is_local = config.weights_of(Role::Guide) == Weights::Guide;
+        let guide = if own != "base" && algorithm.has_model_reviews() && is_local {
+            Some(model(Path::new(own), "the Guide's model").context("the Guide's model")?)
+        } else {
+            None
         };
         let trained = TrainablePolicies::load(config, device, base, at, place)?;
-        let base = Arc::new(model(base, "the base model")?);
-        if let Some(guide) = guide.as_ref().filter(|guide| guide.config.vocab_size != base.config.vocab_size)
-        {
+        let shape = ModelConfig::load(base)?;
+        config.model.check_window(&shape, "the base model")?;
+        let backend_of = |role| config.sampling.endpoint.backend_of(role);
+        let uses_base = algorithm.uses_base(backend_of, own != "base");
+        let base = uses_base.then(|| model(base, "the base model").map(Arc::new)).transpose()?;
+        if let Some(guide) = guide.as_ref().filter(|guide| guide.config.vocab_size != shape.vocab_size) {
             bail!(
                 "{}: the Guide's model has a vocabulary of {} tokens and the base model one of {}; all roles speak with the \
                  base model's tokenizer, so the Guide has to be trained from it (`sgs sft --model`)",
                 config.model.guide,
                 guide.config.vocab_size,
-                base.config.vocab_size
+                shape.vocab_size
             );
         }
-        Ok(Self { policy_version, trained, base, guide })
+        Ok(Self { policy_version, trained, base, guide, shape })
     }
 
-    /// The model of a role.
-    pub fn model(&self, role: Role) -> &Model<D> {
+    /// The model of a role; `None` if this process does not have it.
+    pub fn model(&self, role: Role) -> Option<&Model<D>> {
         let kept = if role == Role::Guide { self.guide.as_ref() } else { self.trained.model(role) };
-        kept.unwrap_or(&self.base)
+        kept.or(self.base.as_deref())
     }
 
     /// The configuration of the models.
     pub fn config(&self) -> &ModelConfig {
-        &self.base.config
+        &self.shape
     }
 }
 

@@ -72,7 +72,7 @@ pub fn update<D: Device>(
     let a = &config.algorithm;
     let PolicySet { trained, base, .. } = policies;
     if a.is_trained_on(Role::Solver) && !outcome.solver_examples.is_empty() {
-        let reference = (a.solver.kl_coefficient != 0.0).then_some(&**base);
+        let reference = base.as_deref().filter(|_| a.solver.kl_coefficient != 0.0);
         let job = RoleUpdate { config, round: outcome.round, role: Role::Solver, reference };
         report.solver = job.run(&outcome.solver_examples, &find, trained, team)?;
     }

@@ -32,7 +32,7 @@ impl<D: Device> RoleModels<D> for PolicySet<D> {
     }
 
     fn model(&self, role: Role) -> Option<&Model<D>> {
-        Some(PolicySet::model(self, role))
+        PolicySet::model(self, role)
     }
 
     fn policy_id(&self) -> String {
@@ -95,7 +95,10 @@ pub fn work<D: Device + Decode, W: RoleModels<D>>(
                     follow(task.policy_version)?;
                     bench.take_up(&*weights.read().unwrap_or_else(PoisonError::into_inner));
                 }
-                if task.policy_version == bench.policy_version {
+                if !bench.samplers.iter().any(|(role, _)| *role == task.role) {
+                    let reason = format!("the worker has no weights for the {}", task.role.as_str());
+                    session.finish(lease.id(), LeaseOutcome::Failed(reason));
+                } else if task.policy_version == bench.policy_version {
                     if bench.submit(lease.id(), &task, &settings.stop)? {
                         bench.answer(lease.id(), session)?;
                     }
@@ -118,7 +121,7 @@ pub fn work<D: Device + Decode, W: RoleModels<D>>(
     Ok(())
 }
 
-/// One sampler per role, and the tasks whose completions they sample.
+/// One sampler per role that has weights, and the tasks whose completions they sample.
 struct SamplerBench<D: Decode> {
     /// In the order of [`ROLES`]. The Solver may have several, because it does most of the work.
     samplers: Vec<(Role, Sampler<D>)>,
@@ -147,7 +150,7 @@ impl<D: Device + Decode> SamplerBench<D> {
         let weights = weights.read().unwrap_or_else(PoisonError::into_inner);
         let mut samplers = Vec::new();
         for role in ROLES {
-            let model = model(&*weights, role)?;
+            let Some(model) = weights.model(role) else { continue };
             let count = if role == Role::Solver { model.device.samplers(&model.config) } else { 1 };
             let options = SamplerOptions {
                 max_batch: options.max_batch.div_ceil(count),

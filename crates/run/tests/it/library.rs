@@ -25,6 +25,7 @@ fn runner_with(folder: &Path, rounds: u32, settings: &[&str]) -> Runner<Cpu> {
         format!("rounds={rounds}"),
         "sampling.solver_tokens=4".to_owned(),
         "sampling.batch=64".to_owned(),
+        "algorithm.guide.min_readable=0".to_owned(),
     ];
     set.extend(settings.iter().map(|s| (*s).to_owned()));
     let config = config::resolve(&Layers { set, ..Layers::default() }, std::iter::empty()).unwrap().config;

@@ -69,7 +69,9 @@ impl FormalSystem for Slow {
 }
 
 fn runner(folder: &Path, system: Arc<dyn FormalSystem>, fleet: Option<FleetConfig>) -> Runner<Cpu> {
-    let set = ["rounds=2", "sampling.solver_tokens=4", "sampling.batch=64"].map(str::to_owned).to_vec();
+    let set = ["rounds=2", "sampling.solver_tokens=4", "sampling.batch=64", "algorithm.guide.min_readable=0"]
+        .map(str::to_owned)
+        .to_vec();
     let config = config::resolve(&Layers { set, ..Layers::default() }, std::iter::empty()).unwrap().config;
     Runner {
         run: Arc::new(folder::begin(&config, folder).unwrap()),

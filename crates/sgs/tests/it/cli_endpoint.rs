@@ -124,7 +124,12 @@ fn a_served_guide_reviews_for_a_local_solver() {
     let dir = tempfile::tempdir().unwrap();
     let key = program::file(dir.path(), "key", "a-secret\n");
     let key = format!("sampling.endpoint.key_file={key}");
-    let settings = ["sampling.endpoint.roles=[\"guide\"]", &key, "sampling.endpoint.model=sgs-base"];
+    let settings = [
+        "sampling.endpoint.roles=[\"guide\"]",
+        &key,
+        "sampling.endpoint.model=sgs-base",
+        "algorithm.guide.min_readable=0",
+    ];
     let out = dir.path().join("run");
     sgs(&run("sgs", &out, &server.url, &settings)).expect(0);
     let round = RunView::open(&out).unwrap().round(0).unwrap();

@@ -26,7 +26,7 @@ fn base_completions() -> Vec<String> {
     proofs.into_iter().chain(conjectures).chain(reviews()).collect()
 }
 
-fn run(dir: &Path, out: &str, more: &[String]) -> program::ProgramOutput {
+fn run(dir: &Path, out: &str, code: i32, more: &[String]) -> program::ProgramOutput {
     let model = format!("model.base={}", path(dir, "model"));
     let lean = format!("lean.root={}", path(dir, "lean"));
     let small = [
@@ -49,7 +49,7 @@ fn run(dir: &Path, out: &str, more: &[String]) -> program::ProgramOutput {
     for setting in small.into_iter().map(str::to_owned).chain(more.iter().cloned()) {
         args.extend(["--set".to_owned(), setting]);
     }
-    sgs(&args).expect(0)
+    sgs(&args).expect(code)
 }
 
 /// Returns the fraction of a model's reviews that are well-formed.
@@ -74,7 +74,10 @@ fn a_fine_tuned_guide_writes_well_formed_reviews() {
     let Some(server) = Server::start(&teacher) else { return };
 
     // Without fine-tuning, the run reports the share of malformed reviews, and the forecast warns of it.
-    let untaught = run(dir, "untaught", &[]);
+    let stopped = run(dir, "stopped", 1, &[]);
+    let told = "reviews can be read";
+    assert!(stopped.err.contains(told) && stopped.err.contains("min_readable=0"), "{}", stopped.err);
+    let untaught = run(dir, "untaught", 0, &["algorithm.guide.min_readable=0".to_owned()]);
     assert!(
         untaught.err.contains("of the Guide's") && untaught.err.contains("were malformed"),
         "{}",
@@ -121,7 +124,7 @@ fn a_fine_tuned_guide_writes_well_formed_reviews() {
     );
     assert!(rates.0 < 0.4 && rates.1 > 0.99, "{rates:?}");
 
-    let taught = run(dir, "taught", &[format!("model.guide={guide}")]);
+    let taught = run(dir, "taught", 0, &[format!("model.guide={guide}")]);
     assert!(!taught.err.contains("were malformed"), "{}", taught.err);
 }
 

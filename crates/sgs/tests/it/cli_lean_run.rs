@@ -25,6 +25,7 @@ fn run_arguments(dir: &Path, lean: &str, more: &[&str]) -> Vec<String> {
         &lean,
         "problems.set=core",
         "lean.form=non-cot",
+        "algorithm.guide.min_readable=0",
         "evaluation.held_out=split",
         "evaluation.every=1",
         "algorithm.batch.size=8",
