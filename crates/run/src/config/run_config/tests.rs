@@ -4,6 +4,7 @@ use super::*;
 use crate::error::RunError;
 use sgs_keys::RangeEnd;
 use sgs_selfplay::Method;
+use sgs_selfplay::config::UnrewardedHandling;
 
 fn set(settings: &[String]) -> Result<Resolved> {
     resolve(&Layers { set: settings.to_vec(), ..Layers::default() }, std::iter::empty())
@@ -310,7 +311,11 @@ fn as_paper_removes_the_departures_of_every_size() {
         let size = Some("lean-d3k".to_owned());
         resolve(&Layers { size, as_paper, ..Layers::default() }, std::iter::empty()).unwrap().config
     };
-    assert_eq!(of(true), of(false), "lean-d3k has the paper's values");
+    let mut code = of(true);
+    code.algorithm.conjecturer.unselected = UnrewardedHandling::Dropped;
+    code.algorithm.conjecturer.malformed = UnrewardedHandling::Dropped;
+    code.algorithm.penalties.length_of_unproved = false;
+    assert_eq!(code, of(false), "lean-d3k has the paper's values where the code gives no other signs");
 }
 
 /// Asserts that a table has every key of an older one with the same value.
