@@ -51,6 +51,7 @@ const COMMANDS: &[(&str, Check)] = &[
     ("cargo run --release -- run", Replace("cargo run --release --", "sgs")),
     ("cargo install --path crates/sgs --locked", Skip),
     ("cargo nextest run --release -p sgs-metamath --run-ignored only -E 'test(a_million_mutants)'", Skip),
+    ("sgs run sgs-attempts --size metamath-deep", Parse),
     ("sgs prove \"|- ( ph -> ph )\"", SUCCEEDS),
     ("sgs prove '( ph -> A. x ph )  ($d x ph)'", SUCCEEDS),
     ("sgs eval --run runs/sgs-metamath-quick -k 8", Append("--limit 4")),
