@@ -141,3 +141,6 @@ impl fmt::Display for Allowed {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

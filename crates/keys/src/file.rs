@@ -182,3 +182,6 @@ pub fn unknown_key(key: &str, keys: &[KeySpec], command: &str) -> String {
     let near = did_you_mean(key, keys.iter().map(|key| key.key.as_str()).chain(tables));
     format!("there is no key `{key}`{near} (`{command}` lists all)")
 }
+
+#[cfg(test)]
+mod tests;

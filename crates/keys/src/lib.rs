@@ -53,6 +53,9 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+#[cfg(test)]
+extern crate self as sgs_keys;
+
 mod allowed;
 mod declare;
 mod file;

@@ -1,5 +1,0 @@
-//! The integration tests of this crate, in one binary.
-#![allow(clippy::unwrap_used)] // A failing test panics.
-
-mod allowed;
-mod file;
