@@ -35,7 +35,7 @@ fn no_training_text_states_a_target_and_every_proof_of_the_corpus_holds() {
         )
     };
     let composed: Vec<_> =
-        solver::Composed::new(&system, &split, usize::MAX).batches(7, 2_000).flatten().collect();
+        solver::Composed::new(system, &split, usize::MAX).batches(7, 2_000).flatten().collect();
     assert_eq!(composed.len(), 2_000);
     let proofs =
         solver::theorems(theory, &split).into_iter().chain(solver::sub_proofs(theory, compiled, &split));
@@ -93,7 +93,7 @@ fn no_training_text_states_a_target_and_every_proof_of_the_corpus_holds() {
 fn composed_theorems_do_not_depend_on_the_number_of_threads() {
     let system = system();
     let split = split(system.theory(), SplitRule::default());
-    let composer = solver::Composed::new(&system, &split, usize::MAX);
+    let composer = solver::Composed::new(system, &split, usize::MAX);
     let texts = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
         pool.install(|| composer.batches(5, 300).flatten().map(|e| e.statement).collect::<Vec<_>>())
@@ -105,7 +105,7 @@ fn composed_theorems_do_not_depend_on_the_number_of_threads() {
 fn corpora_are_the_same_for_a_seed_and_differ_between_seeds() {
     let system = system();
     let split = split(system.theory(), SplitRule::default());
-    let composer = solver::Composed::new(&system, &split, usize::MAX);
+    let composer = solver::Composed::new(system, &split, usize::MAX);
     let texts = |seed| composer.batches(seed, 50).flatten().map(|e| e.statement).collect::<Vec<_>>();
     assert_eq!(texts(1), texts(1));
     assert_ne!(texts(1), texts(2));
