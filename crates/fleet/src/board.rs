@@ -545,6 +545,12 @@ impl Board {
         self.store.find(task)?.1.result.as_deref()
     }
 
+    /// Returns the kind of a task that is on the board.
+    #[must_use]
+    pub fn kind(&self, task: TaskId) -> Option<&WorkKind> {
+        self.store.find(task).map(|(_, entry)| &self.store.kinds[usize::from(entry.kind)].kind)
+    }
+
     /// Returns true if a task is on the board.
     #[must_use]
     pub fn contains(&self, task: TaskId) -> bool {

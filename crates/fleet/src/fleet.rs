@@ -230,6 +230,19 @@ impl Fleet {
         Ok(self.inner().lock()?.board.result(task).cloned())
     }
 
+    /// Returns true if none of these tasks is on the board as a task of another kind.
+    ///
+    /// # Errors
+    /// Returns an error if the board is broken.
+    pub fn are_of_kind(
+        &self,
+        tasks: impl IntoIterator<Item = TaskId>,
+        kind: &WorkKind,
+    ) -> Result<bool, FleetError> {
+        let state = self.inner().lock()?;
+        Ok(tasks.into_iter().all(|task| state.board.kind(task).is_none_or(|found| found == kind)))
+    }
+
     /// Starts or stops draining. While draining, workers are told to finish or return their leases, and leave.
     ///
     /// # Errors

@@ -32,6 +32,7 @@ use crate::artifacts::ArtifactStore;
 use crate::board::BoardStatus;
 use crate::descriptors::{max_connections, raise_limit};
 use crate::fleet::{Fleet, FleetError};
+use crate::task::WorkKind;
 use crate::token::AuthToken;
 use crate::wire::{
     BodyFormat, ErrorReply, HeartbeatReply, HeartbeatRequest, LeaseReply, LeaseRequest, ResultsReply,
@@ -59,6 +60,8 @@ pub struct ServiceConfig {
     pub threads: usize,
     /// Artifacts that workers may read. Default none.
     pub artifacts: ArtifactStore,
+    /// The only kind of task that workers may lease and report. Default `None`: all kinds.
+    pub kind: Option<WorkKind>,
 }
 
 impl Default for ServiceConfig {
@@ -72,6 +75,7 @@ impl Default for ServiceConfig {
             max_connections: 16_384,
             threads: 2,
             artifacts: ArtifactStore::default(),
+            kind: None,
         }
     }
 }
@@ -370,6 +374,9 @@ impl HandlerState {
                 "wait_s must be a number of seconds, at least 0".into(),
             ));
         }
+        if self.config.kind.as_ref().is_some_and(|kind| *kind != call.kind) {
+            return Err(Rejection(StatusCode::FORBIDDEN, format!("no {} tasks are leased here", call.kind)));
+        }
         let wait = Duration::from_secs_f64(call.wait_s.min(1e6)).min(self.config.max_wait);
         let capacity = call.capacity.min(MAX_CAPACITY);
         let granted = timeout(wait, self.fleet.lease_when_any(&call.worker, &call.kind, capacity)).await;
@@ -388,6 +395,11 @@ impl HandlerState {
     }
 
     async fn results(&self, call: ResultsRequest) -> Result<ResultsReply, Rejection> {
+        if let Some(kind) = &self.config.kind
+            && !self.fleet.are_of_kind(call.results.iter().map(|report| report.task), kind)?
+        {
+            return Err(Rejection(StatusCode::FORBIDDEN, format!("only {kind} tasks are reported here")));
+        }
         let mut pending = self.fleet.accept_reports(&call.worker, call.results)?;
         // If the consumer is slow, the worker gets `Waiting` and sends its reports again.
         if let Ok(settled) = timeout(MAX_RECEIPT_WAIT, pending.settled()).await {

@@ -72,6 +72,25 @@ const AUTH: &str = "authorization: Bearer 0123456789abcdef-test\r\n";
 const JSON: &str = "content-type: application/json\r\n";
 
 #[test]
+fn a_service_of_one_kind_takes_no_other() {
+    let fleet = Fleet::in_memory(BoardConfig::default());
+    let generation = |id| Task { id: TaskId(id), kind: GENERATE, priority: 0, payload: "".into() };
+    fleet.submit(verifications(0..1).chain([generation(7)])).unwrap();
+    let service = Service::start(fleet.clone(), ServiceConfig { kind: Some(GENERATE), ..config() }).unwrap();
+    let client = client(&service);
+    let refused = client.lease(&worker("rank"), &VERIFY, 1, SECOND);
+    assert!(matches!(refused, Err(CallError::Refused(_))), "{refused:?}");
+    // Under the name and the number of a lease that a worker of the run's own process holds.
+    let own = Coordinator::lease(&fleet, &worker("own"), &VERIFY, 1, SECOND).unwrap().leases.remove(0).id();
+    let leased = client.lease(&worker("own"), &GENERATE, 1, SECOND).unwrap().leases.remove(0).id();
+    let both = vec![done(leased.task, leased.attempt, "sample"), done(own.task, own.attempt, "proved")];
+    let refused = client.report(&worker("own"), both.clone());
+    assert!(matches!(refused, Err(CallError::Refused(_))), "{refused:?}");
+    assert!(fleet.next_finished(Duration::ZERO).unwrap().is_none());
+    assert_eq!(client.report(&worker("own"), both[..1].to_vec()).unwrap(), [Receipt::Accepted]);
+}
+
+#[test]
 fn tasks_are_leased_and_outcomes_reported() {
     let fleet = Fleet::in_memory(BoardConfig::default());
     let service = Service::start(fleet.clone(), config()).unwrap();
