@@ -13,7 +13,7 @@ use crate::error::Result;
 /// Bytes of a command that are sent at a time, so that heartbeats can pass in between.
 const PART: usize = 1 << 26;
 
-/// Sends commands from rank 0 to the other ranks.
+/// Sends commands from rank 0 to the other ranks. Any rank reports failures of its threads through it.
 #[derive(Clone)]
 pub struct CommandChannel {
     shared: Arc<GroupLinks>,
@@ -65,6 +65,11 @@ impl CommandChannel {
                 Err(self.shared.lost(format!("waited {waited} s for an answer from {}", members[rank])))
             }
         }
+    }
+
+    /// Notifies all ranks that this one has failed, and why.
+    pub fn fail(&self, why: &str) {
+        self.shared.fail(why);
     }
 
     /// Checks that no rank is lost.

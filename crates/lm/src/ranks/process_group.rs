@@ -227,6 +227,11 @@ impl GroupLinks {
         loss_callbacks.into_iter().for_each(|stop| stop());
     }
 
+    /// Notifies all ranks that this one has failed, and why.
+    pub(super) fn fail(&self, why: &str) {
+        self.lose(format!("{} failed: {why}", self.members[self.rank]));
+    }
+
     /// Sends a message to a rank; if that fails, the rank is lost.
     pub(super) fn post(&self, rank: usize, kind: u8, payload: &[u8]) -> Result<()> {
         let sent = self.send_to(rank, kind, payload);
@@ -504,6 +509,15 @@ impl ProcessGroup {
         &self.shared.members
     }
 
+    /// The address of this machine on which the rank accepts connections of the others.
+    ///
+    /// # Errors
+    /// Returns an error if the system does not know it.
+    pub fn listening_ip(&self) -> Result<IpAddr> {
+        let address = self.listener.local_addr();
+        address.map(|address| address.ip()).map_err(|e| rank_error(format!("the address of this rank: {e}")))
+    }
+
     pub(super) fn config(&self) -> &RankConfig {
         &self.config
     }
@@ -613,8 +627,7 @@ impl ProcessGroup {
 
     /// Notifies all ranks that this one has failed, and why.
     pub fn fail(&self, why: &str) {
-        let own = &self.shared.members[self.config.rank];
-        self.shared.lose(format!("{own} failed: {why}"));
+        self.shared.fail(why);
     }
 
     /// Returns the error to report after a failure: the recorded loss of a rank, if any; otherwise `otherwise`,

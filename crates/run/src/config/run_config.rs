@@ -96,8 +96,8 @@ sgs_keys::table! {
     /// Resources for training.
     #[derive(Clone, Debug, PartialEq)]
     pub struct TrainingConfig {
-        /// Number of training processes, each with one GPU or a share of the CPU cores. Gradients and optimizer state
-        /// are sharded over them.
+        /// Number of processes that sample and train, each with one GPU or a share of the CPU cores. Gradients and
+        /// optimizer state are sharded over them.
         pub ranks: usize = 1, in 1..=65_536,
         /// Number of tokens in a micro-batch, the unit of one forward and backward pass.
         pub micro_batch_tokens: usize = 4096, in 64..=100_000_000,

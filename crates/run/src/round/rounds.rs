@@ -66,9 +66,13 @@ where
         if let Some(group) = &group {
             let stop = self.interrupt.flag();
             group.on_loss(move || stop.store(true, Ordering::Release));
-            let config = toml::to_string(&*self.config)?;
+            let mut config = (*self.config).clone();
+            if config.model.guide != "base" {
+                config.model.guide = std::path::absolute(&config.model.guide)?.display().to_string();
+            }
+            let (config, base) = (toml::to_string(&config)?, std::path::absolute(&self.base)?);
             let at = at.as_ref().map(std::path::absolute).transpose()?;
-            let load = RankCommand::Load { config, base: std::path::absolute(&self.base)?, at };
+            let load = RankCommand::Load { config, base, at, policy_version, samples: self.samples() };
             group.command_channel().send(&load.encode()?)?;
         }
         let loaded =
@@ -122,7 +126,7 @@ where
         let tokenizer = policies::tokenizer(&runner.base, policies.config())?;
         let window = runner.config.window(policies.config()) as u32;
         let policies = Arc::new(RwLock::new(policies));
-        let workers = RunWorkers::start(runner, &tokenizer, &policies)?;
+        let workers = RunWorkers::start(runner, &tokenizer, &policies, trainer)?;
         events.emit(RunEvent::Board(workers.fleet()));
         let publisher = Publisher::new(runner.run.sinks()?);
         // Markers of early versions have no record.

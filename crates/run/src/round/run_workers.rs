@@ -1,16 +1,16 @@
 //! The workers of a run: threads of this process, endpoints, and remote workers.
 
-use crate::config::RunConfig;
 use crate::error::{Context, Result, RunError, bail};
 use crate::round::recheck::RecheckPolicy;
 use crate::round::sampling_context::is_quick;
 use crate::served::{RECORDED, Servers};
 use crate::train::policies::{self, PolicySet};
+use crate::train::ranks::distributed_trainer::DistributedTrainer;
 use crate::workers::config::By;
 use crate::workers::coordinator::RemoteWorkers;
 use crate::workers::generate::{self, GenerateCounters, GenerateSettings};
 use crate::workers::manifest::RunManifest;
-use crate::workers::tasks::{GENERATE, VERIFY};
+use crate::workers::tasks::{self, GENERATE, VERIFY};
 use crate::workers::{sampling, verify};
 use crate::{Runner, StopFlag};
 use sgs_fleet::{BoardConfig, Fleet, WorkKind, WorkerConfig, WorkerName, WorkerSession};
@@ -50,7 +50,8 @@ pub(crate) struct RunWorkers {
 }
 
 impl RunWorkers {
-    /// Starts the worker threads of this process, and listens if remote workers may connect.
+    /// Starts the worker threads of this process, and listens if remote workers may connect. The other ranks sample if
+    /// this process does.
     ///
     /// # Errors
     /// Returns an error if a thread cannot be started or the address is in use.
@@ -58,6 +59,7 @@ impl RunWorkers {
         runner: &Runner<D>,
         tokenizer: &Tokenizer,
         policies: &Arc<RwLock<PolicySet<D>>>,
+        trainer: &mut DistributedTrainer<D>,
     ) -> Result<Self>
     where
         PolicySet<D>: Send + Sync,
@@ -97,13 +99,15 @@ impl RunWorkers {
             policy_id: None,
         };
         if workers.is_embedded(&GENERATE) {
-            let settings = settings(&runner.config, tokenizer);
+            let is_alone = trainer.orders().is_none();
+            let settings = GenerateSettings::of_run(&runner.config, tokenizer.eos(), is_alone);
             let (policies, drain) = (Arc::clone(policies), workers.drain.clone());
             let counters = Arc::clone(&workers.counters);
             workers.spawn(GENERATE, move |session| {
                 // The weights of this process are always those of the current round.
                 generate::work(session, &policies, |_| Ok(()), &settings, &drain, &counters)
             })?;
+            trainer.share_board(&workers.fleet, GENERATE, tasks::own_mark(), tokenizer.eos())?;
         }
         if workers.is_embedded(&VERIFY) {
             let (system, drain) = (Arc::clone(&runner.system), workers.drain.clone());
@@ -295,16 +299,5 @@ impl Drop for RunWorkers {
         if self.remote.is_none() {
             let _ = self.fleet.set_drain(true);
         }
-    }
-}
-
-/// Settings of the generation worker of this process.
-fn settings(config: &RunConfig, tokenizer: &Tokenizer) -> GenerateSettings {
-    let s = &config.sampling;
-    GenerateSettings {
-        stop: tokenizer.eos().into(),
-        sampler: sampling::options(s.batch, s.memory_mib),
-        in_hand: 2 * s.batch,
-        grace: Duration::ZERO,
     }
 }

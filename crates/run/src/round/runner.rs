@@ -2,7 +2,7 @@
 
 use crate::StopFlag;
 use crate::config::RunConfig;
-use crate::workers::config::FleetConfig;
+use crate::workers::config::{By, FleetConfig};
 use sgs_formal::FormalSystem;
 use sgs_lm::ranks::ProcessGroup;
 use sgs_lm_sampler::Decode;
@@ -33,4 +33,11 @@ pub struct Runner<D: Decode> {
     pub fleet: Option<FleetConfig>,
     /// The process group of the training ranks; `None` if this process trains alone.
     pub process_group: Option<ProcessGroup>,
+}
+
+impl<D: Decode> Runner<D> {
+    /// Returns true if this process samples, and so the other ranks do.
+    pub(crate) fn samples(&self) -> bool {
+        self.fleet.as_ref().is_none_or(|fleet| fleet.generate.by == By::Embedded)
+    }
 }

@@ -159,6 +159,7 @@ impl<D: Device> PolicySet<D> {
         policy_version: u32,
         place: (usize, usize),
     ) -> Result<Self> {
+        let mut loaded = Self::load_trained(config, device, base, at, policy_version, place)?;
         let model = |folder: &Path, what| -> Result<Model<D>> {
             let model = Model::load(Arc::clone(device), folder, config.model.positions())?;
             config.model.check_window(&model.config, what)?;
@@ -166,27 +167,43 @@ impl<D: Device> PolicySet<D> {
         };
         let (algorithm, own) = (&config.algorithm, config.model.guide.as_str());
         let is_local = config.weights_of(Role::Guide) == Weights::Guide;
-        let guide = if own != "base" && algorithm.has_model_reviews() && is_local {
+        loaded.guide = if own != "base" && algorithm.has_model_reviews() && is_local {
             Some(model(Path::new(own), "the Guide's model").context("the Guide's model")?)
         } else {
             None
         };
-        let trained = TrainablePolicies::load(config, device, base, at, place)?;
-        let shape = ModelConfig::load(base)?;
-        config.model.check_window(&shape, "the base model")?;
         let backend_of = |role| config.sampling.endpoint.backend_of(role);
         let uses_base = algorithm.uses_base(backend_of, own != "base");
-        let base = uses_base.then(|| model(base, "the base model").map(Arc::new)).transpose()?;
-        if let Some(guide) = guide.as_ref().filter(|guide| guide.config.vocab_size != shape.vocab_size) {
+        loaded.base = uses_base.then(|| model(base, "the base model").map(Arc::new)).transpose()?;
+        let vocabulary = loaded.shape.vocab_size;
+        if let Some(guide) = loaded.guide.as_ref().filter(|guide| guide.config.vocab_size != vocabulary) {
             bail!(
                 "{}: the Guide's model has a vocabulary of {} tokens and the base model one of {}; all roles speak with the \
                  base model's tokenizer, so the Guide has to be trained from it (`sgs sft --model`)",
                 config.model.guide,
                 guide.config.vocab_size,
-                shape.vocab_size
+                vocabulary
             );
         }
-        Ok(Self { policy_version, trained, base, guide, shape })
+        Ok(loaded)
+    }
+
+    /// Loads the trained weights only, for a rank that does not sample.
+    ///
+    /// # Errors
+    /// Returns an error as [`PolicySet::load`] does.
+    pub fn load_trained(
+        config: &RunConfig,
+        device: &Arc<D>,
+        base: &Path,
+        at: Option<&Path>,
+        policy_version: u32,
+        place: (usize, usize),
+    ) -> Result<Self> {
+        let trained = TrainablePolicies::load(config, device, base, at, place)?;
+        let shape = ModelConfig::load(base)?;
+        config.model.check_window(&shape, "the base model")?;
+        Ok(Self { policy_version, trained, base: None, guide: None, shape })
     }
 
     /// The model of a role; `None` if this process does not have it.

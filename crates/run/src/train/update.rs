@@ -81,6 +81,7 @@ pub fn update<D: Device>(
         report.conjecturer = job.run(&outcome.conjecturer_examples, &find, trained, team)?;
     }
     policies.policy_version = outcome.round + 1;
+    team.end_update(policies.policy_version)?;
     Ok(report)
 }
 

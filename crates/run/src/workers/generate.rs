@@ -1,7 +1,9 @@
 //! The generation worker: leases sampling tasks, keeps the samplers busy, and reports results.
 
+use crate::config::RunConfig;
 use crate::error::{Context, Result};
 use crate::train::policies::PolicySet;
+use crate::workers::sampling;
 use crate::workers::tasks::{self, GenerateResult, GenerateTask, Sample};
 use sgs_fleet::{LeaseId, LeaseOutcome, StopFlag, WorkerSession};
 use sgs_lm::Device;
@@ -64,6 +66,25 @@ pub struct GenerateSettings {
     pub grace: Duration,
 }
 
+impl GenerateSettings {
+    /// Settings of a process of the run itself. If others sample as well, it leases few tasks in advance, because they
+    /// cannot take them.
+    pub fn of_run(config: &RunConfig, stop: &[u32], is_alone: bool) -> Self {
+        let s = &config.sampling;
+        let ahead = if is_alone { s.batch } else { s.batch.div_ceil(8) };
+        Self {
+            stop: stop.into(),
+            sampler: sampling::options(s.batch, s.memory_mib),
+            in_hand: s.batch + ahead,
+            grace: Duration::ZERO,
+        }
+    }
+}
+
+/// Pause after a lease request that found too few tasks, in which a busy worker does not ask again: over the network, a
+/// request takes as long as a step of a small model.
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// Samples until the drain begins. Calls `follow` for weights that a task needs and the worker lacks. If the worker
 /// still has a different policy version then, it fails the task.
 ///
@@ -78,11 +99,17 @@ pub fn work<D: Device + Decode, W: RoleModels<D>>(
     counters: &Mutex<GenerateCounters>,
 ) -> Result<()> {
     let mut bench = SamplerBench::new(weights, &settings.sampler)?;
+    let mut ask_at = Instant::now();
     while !drain.is_set() {
-        let wait = if bench.in_flight() == 0 { Duration::from_millis(200) } else { Duration::ZERO };
+        let is_idle = bench.in_flight() == 0;
+        let wait = if is_idle { Duration::from_millis(200) } else { Duration::ZERO };
         let room = bench.room(settings.in_hand);
-        if room > 0 {
-            for (lease, _) in session.lease(room, wait)? {
+        if is_idle || (room > 0 && Instant::now() >= ask_at) {
+            let leases = session.lease(room, wait)?;
+            if leases.len() < room {
+                ask_at = Instant::now() + PAUSE;
+            }
+            for (lease, _) in leases {
                 let task: GenerateTask = match tasks::unpack(lease.payload.as_bytes()) {
                     Ok(task) => task,
                     Err(e) => {
@@ -132,8 +159,8 @@ struct SamplerBench<D: Decode> {
     requests: HashMap<RequestId, (LeaseId, usize)>,
     tasks: HashMap<LeaseId, TaskInFlight>,
     next: u64,
-    /// Number of completions in the last task, used to estimate that of the next.
-    a_task: usize,
+    /// Largest number of completions of a task so far, an estimate for the next; `None` before the first task.
+    a_task: Option<usize>,
     finished: Vec<SampledCompletion>,
 }
 
@@ -168,7 +195,7 @@ impl<D: Device + Decode> SamplerBench<D> {
             requests: HashMap::new(),
             tasks: HashMap::new(),
             next: 0,
-            a_task: 1,
+            a_task: None,
             finished: Vec::new(),
         })
     }
@@ -184,9 +211,15 @@ impl<D: Device + Decode> SamplerBench<D> {
         self.requests.len()
     }
 
-    /// Number of tasks to lease for about `most` completions in flight.
+    /// Number of tasks to lease for about `most` completions in flight: one as long as the size of tasks is unknown, none
+    /// as long as a request is not worth its time.
     fn room(&self, most: usize) -> usize {
-        most.saturating_sub(self.in_flight()).div_ceil(self.a_task)
+        let free = most.saturating_sub(self.in_flight());
+        match self.a_task {
+            _ if free < (most / 16).max(1) => 0,
+            None => 1,
+            Some(a_task) => free.div_ceil(a_task),
+        }
     }
 
     /// Accepts a task. Returns true if it asks for no completions and is done.
@@ -210,7 +243,7 @@ impl<D: Device + Decode> SamplerBench<D> {
             requests.push(id);
         }
         let left = requests.len();
-        self.a_task = left.max(1);
+        self.a_task = Some(left.max(self.a_task.unwrap_or(1)));
         self.tasks.insert(lease, TaskInFlight { sampler, samples: vec![None; left], requests, left });
         Ok(left == 0)
     }

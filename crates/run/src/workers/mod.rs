@@ -6,6 +6,7 @@ pub mod config;
 pub mod coordinator;
 pub mod generate;
 pub mod manifest;
+pub mod rank_worker;
 pub mod sampling;
 pub mod tasks;
 pub mod verify;

@@ -43,11 +43,12 @@ pub struct GenerateTask {
 pub struct GenerateResult {
     /// One for each seed.
     pub samples: Vec<Sample>,
-    /// Digest of the weights, or [`own_mark`] if this process has sampled.
+    /// Digest of the weights, or [`own_mark`] if a process of the run itself has sampled.
     pub policy_id: String,
 }
 
-/// Marks samples of this process. It is random and never leaves the process, so no remote worker can know it.
+/// Marks samples of this process and of its ranks, which have the same weights. It is random, and only the ranks learn it,
+/// over an encrypted connection: no remote worker can know it.
 pub fn own_mark() -> &'static str {
     static MARK: LazyLock<String> = LazyLock::new(|| {
         // The keys of the standard library's hash maps come from the system's random generator.

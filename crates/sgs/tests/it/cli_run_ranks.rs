@@ -94,7 +94,9 @@ fn two_ranks_train_a_run_like_one_and_reproducibly() {
     let [alone, two, again] = ["1", "2", "again"].map(|name| path(dir.path(), name));
     // With one rank, only the first round is compared: later rounds amplify rounding differences.
     finish(run(1, &alone, &["--set", "training.ranks=1"])).expect(0);
-    finish(run(2, &two, &["--set", "training.ranks=2"])).expect(0);
+    let mut logged = run(2, &two, &["--set", "training.ranks=2"]);
+    logged.env("RUST_LOG", "info");
+    finish(logged).expect(0);
     finish(run(2, &again, &["--ranks", "2"])).expect(0);
     let (one, both) = (snapshot(Path::new(&alone)), snapshot(Path::new(&two)));
     assert_same_round(&both, &one, 0);
@@ -115,6 +117,32 @@ fn two_ranks_train_a_run_like_one_and_reproducibly() {
     assert!(policies(&again, 1) == policies(&two, 1), "the weights must be bit-identical");
     let log = std::fs::read_to_string(Path::new(&two).join("ranks/rank-1.log")).unwrap();
     assert!(log.contains("rank 1 of 2") && !log.contains("error"), "{log}");
+    // Rank 1 has sampled, before and after the first update.
+    assert!(sampled_tasks(&log) > 0 && log.contains("with policy 1"), "{log}");
+}
+
+/// Returns the number of tasks that a rank has sampled, from its log.
+fn sampled_tasks(log: &str) -> u64 {
+    let line = log.lines().find_map(|line| line.split_once(" tasks were sampled"));
+    let count = line.and_then(|(before, _)| before.split_whitespace().next_back());
+    count.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("no count in {log}"))
+}
+
+#[test]
+fn ranks_sample_only_if_rank_0_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let (own, elsewhere) = (path(dir.path(), "own"), path(dir.path(), "elsewhere"));
+    let log = |out: &str, more: &[&str]| {
+        let mut command = run(1, out, &[&["--ranks", "2"], more].concat());
+        command.env("RUST_LOG", "info");
+        finish(command).expect(0);
+        std::fs::read_to_string(Path::new(out).join("ranks/rank-1.log")).unwrap()
+    };
+    let sampled = log(&own, &[]);
+    let idle = log(&elsewhere, &["--workers", "local:generate=1"]);
+    assert!(sampled_tasks(&sampled) > 0, "{sampled}");
+    assert!(!idle.contains("tasks were sampled") && idle.contains("examples, pass 0"), "{idle}");
+    assert_eq!(snapshot(Path::new(&own)), snapshot(Path::new(&elsewhere)));
 }
 
 fn pid(text: &str) -> Pid {
@@ -171,8 +199,12 @@ fn a_run_resumes_after_a_rank_or_the_coordinator_is_killed() {
     finish(run(4, &whole, &["--ranks", "2"])).expect(0);
     let out = retry(dir.path(), |out| {
         let mut killed = None;
-        let done = run_and_disturb(run(4, &out, &["--ranks", "2"]), &out, |_| {
+        let mut logged = run(4, &out, &["--ranks", "2"]);
+        logged.env("RUST_LOG", "info");
+        let done = run_and_disturb(logged, &out, |_| {
             let process = process_of(&out, 1);
+            let log = std::fs::read_to_string(Path::new(&out).join("ranks/rank-1.log")).unwrap();
+            assert!(log.contains("sampling with policy 1"), "it samples the next round: {log}");
             killed = kill_process(process, Signal::KILL).ok().map(|()| process);
         })?;
         let process = killed?;

@@ -1,5 +1,6 @@
 //! The commands that rank 0 sends to the other ranks.
 
+use super::board_access::BoardAccess;
 use crate::error::{Context, Result};
 use serde::{Deserialize, Serialize};
 use sgs_lm::loss::TrainExample;
@@ -18,7 +19,13 @@ pub enum RankCommand<'a> {
         base: PathBuf,
         /// Checkpoint to continue from; `None` for the base model.
         at: Option<PathBuf>,
+        /// Number of updates that these weights have received.
+        policy_version: u32,
+        /// Whether the rank samples between updates; then it also loads the weights that are not trained.
+        samples: bool,
     },
+    /// Sample tasks of this board from now on, except during updates. Sent at most once.
+    Work(BoardAccess),
     /// Train on examples, together with the other ranks.
     Train {
         role: Role,
@@ -27,6 +34,8 @@ pub enum RankCommand<'a> {
         /// All examples; each rank takes its part.
         examples: Cow<'a, [TrainExample]>,
     },
+    /// The update is complete: the weights now have this version. Sampling, which the first `Train` has stopped, goes on.
+    Sample { policy_version: u32 },
     /// Write your part of the optimizer state into a checkpoint folder, and acknowledge.
     Save {
         /// The checkpoint, not yet published.
@@ -70,8 +79,15 @@ mod tests {
             TrainExample::plain(vec![5, 6]),
         ];
         for command in [
-            RankCommand::Load { config: "seed = 1".into(), base: "/base".into(), at: None },
+            RankCommand::Load {
+                config: "seed = 1".into(),
+                base: "/base".into(),
+                at: None,
+                policy_version: 0,
+                samples: true,
+            },
             RankCommand::Train { role: Role::Conjecturer, pass: 2, examples: Cow::Owned(examples) },
+            RankCommand::Sample { policy_version: 3 },
             RankCommand::Save { folder: "/run/checkpoints/.tmp".into() },
         ] {
             let bytes = command.encode().unwrap();

@@ -1,9 +1,11 @@
 //! The trainer of a process together with its link to the other ranks.
 
+use super::board_access::BoardAccess;
 use super::command::RankCommand;
 use crate::config::RunConfig;
 use crate::error::{Result, RunError};
 use crate::train::pass;
+use sgs_fleet::{Fleet, Service, WorkKind};
 use sgs_lm::Device;
 use sgs_lm::loss::TrainExample;
 use sgs_lm::ranks::CommandChannel;
@@ -16,18 +18,21 @@ use std::fmt;
 pub struct DistributedTrainer<D: Device> {
     trainer: Trainer<D>,
     orders: Option<CommandChannel>,
+    /// Serves the board to the other ranks. Dropped after the trainer, with which this rank leaves the group: the others
+    /// stop sampling before the board is gone.
+    board: Option<Service>,
 }
 
 impl<D: Device> DistributedTrainer<D> {
     /// A trainer whose other ranks need no commands.
     pub fn new(trainer: Trainer<D>) -> Self {
-        Self { trainer, orders: None }
+        Self { trainer, orders: None, board: None }
     }
 
     /// The trainer of rank 0, or of the only process.
     pub fn lead(mut trainer: Trainer<D>) -> Self {
         let orders = trainer.group().map(|group| group.command_channel());
-        Self { trainer, orders }
+        Self { trainer, orders, board: None }
     }
 
     /// The trainer.
@@ -38,6 +43,30 @@ impl<D: Device> DistributedTrainer<D> {
     /// The channel for commands to other ranks.
     pub fn orders(&self) -> Option<&CommandChannel> {
         self.orders.as_ref()
+    }
+
+    /// Lets the other ranks, if there are any, execute the board's tasks of a kind. Rank 0 accepts results with `mark`.
+    ///
+    /// # Errors
+    /// Returns an error if the board cannot be served or a rank is lost.
+    pub fn share_board(&mut self, fleet: &Fleet, kind: WorkKind, mark: &str, stop: &[u32]) -> Result<()> {
+        let (Some(orders), Some(group)) = (&self.orders, self.trainer.group()) else { return Ok(()) };
+        let (service, access) =
+            BoardAccess::open(fleet, group.listening_ip()?, kind, mark.to_owned(), stop.to_vec())?;
+        orders.send(&RankCommand::Work(access).encode()?)?;
+        self.board = Some(service);
+        Ok(())
+    }
+
+    /// Tells the other ranks that an update is complete: they sample with its weights. Must be called after the last
+    /// command of the update and before the next one that is acknowledged, whose answers a command in between would
+    /// discard.
+    ///
+    /// # Errors
+    /// Returns an error if a rank is lost.
+    pub fn end_update(&self, policy_version: u32) -> Result<()> {
+        let Some(orders) = &self.orders else { return Ok(()) };
+        Ok(orders.send(&RankCommand::Sample { policy_version }.encode()?)?)
     }
 
     /// Trains a policy on examples once, on all ranks.

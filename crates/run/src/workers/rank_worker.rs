@@ -1,0 +1,299 @@
+//! A rank other than 0: executes the commands of rank 0, and samples tasks of its board between updates.
+//!
+//! The thread of the commands and that of the sampler share the policies. Three rules keep them apart:
+//! - Only the thread of the commands takes part in collective operations, so all ranks make the same calls in the same
+//!   order, however much each of them samples.
+//! - It locks the policies from the first `Train` of an update to `Sample`. The sampler, which locks them for each step,
+//!   stops there and never sees the weights between two passes.
+//! - `Sample` raises the policy version before it unlocks them. A completion that was begun before the update, of a task
+//!   that another rank has finished meanwhile, has the old version then and is discarded.
+//!
+//! Rank 0 trains only after the last result of the round, so no rank waits for another one's samples in an update. The
+//! sampler waits for rank 0 in HTTPS requests, never in the process group.
+
+use crate::config::RunConfig;
+use crate::config::device;
+use crate::config::device::threads;
+use crate::error::{Context, Result, RunError, bail, ensure};
+use crate::train::launcher::{RankEnv, UNWIND, gpu_of};
+use crate::train::policies::PolicySet;
+use crate::train::ranks::board_access::BoardAccess;
+use crate::train::ranks::command::RankCommand;
+use crate::train::ranks::distributed_trainer::DistributedTrainer;
+use crate::train::ranks::rank_group;
+use crate::with_device;
+use crate::workers::generate::{self, GenerateCounters, GenerateSettings, RoleModels};
+use crate::workers::tasks::GENERATE;
+use crate::{Code, Outcome, StopFlag};
+use sgs_fleet::{WorkerConfig, WorkerName, WorkerSession};
+use sgs_lm::model::Model;
+use sgs_lm::ranks::{CommandChannel, Parallel, ProcessGroup};
+use sgs_lm::trainer::Trainer;
+use sgs_lm_sampler::Decode;
+use sgs_selfplay::Role;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Joins the process group and executes commands until rank 0 leaves. Writes only into checkpoints of the run `folder`.
+///
+/// # Errors
+/// Returns an error if a rank is lost, a command fails, or this rank's device fails. Rank 0 is informed.
+pub fn run(env: &RankEnv, folder: &Path) -> Result<Outcome> {
+    // Signals reach all ranks. Ignore the first one, because rank 0 decides; the second one ends the process.
+    let asked = StopFlag::default();
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, Code::Interrupted.into(), asked.flag())?;
+        signal_hook::flag::register(signal, asked.flag())?;
+    }
+    let mut group = env.meet(&rank_group::job(), UNWIND)?;
+    let job = match TrainingSetup::wait_for(&mut group) {
+        Ok(Some(job)) => job,
+        Ok(None) => {
+            group.finish();
+            return Ok(Outcome::Done);
+        }
+        Err(error) => return Err(report_failure(&group, error)),
+    };
+    match prepare(&job.config, env) {
+        Ok((kind, gpu)) => {
+            with_device!(kind, env.threads(threads()), gpu, device => job.follow(group, device, folder))
+        }
+        Err(error) => Err(report_failure(&group, error)),
+    }
+}
+
+/// Reports this rank's failure to all ranks.
+fn report_failure(group: &ProcessGroup, error: RunError) -> RunError {
+    group.fail(&format!("{error:#}"));
+    error
+}
+
+fn prepare(config: &RunConfig, env: &RankEnv) -> Result<(crate::config::device::DeviceKind, usize)> {
+    let kind = device::kind(&config.model.device)?;
+    Ok((kind, gpu_of(kind, Some(env))?))
+}
+
+/// Checks that a folder that rank 0 names is a checkpoint of this rank's own run.
+fn is_checkpoint_of(run: &Path, folder: &Path) -> Result<()> {
+    let real = |path: &Path| std::fs::canonicalize(path).with_context(|| path.display().to_string());
+    if real(folder)?.starts_with(real(&run.join("checkpoints"))?) {
+        return Ok(());
+    }
+    let (folder, run) = (folder.display(), run.display());
+    bail!(
+        "rank 0 wants {folder} written, but this rank writes only in its own run {run}: give all ranks the same --out"
+    )
+}
+
+/// What to train, and from where.
+struct TrainingSetup {
+    config: RunConfig,
+    base: PathBuf,
+    at: Option<PathBuf>,
+    policy_version: u32,
+    samples: bool,
+}
+
+/// The policies of a rank, with the mark of its samples.
+struct RankPolicies<D: Parallel> {
+    set: PolicySet<D>,
+    mark: String,
+}
+
+impl<D: Parallel> RoleModels<D> for RankPolicies<D> {
+    fn policy_version(&self) -> u32 {
+        self.set.policy_version
+    }
+
+    fn model(&self, role: Role) -> Option<&Model<D>> {
+        self.set.model(role)
+    }
+
+    fn policy_id(&self) -> String {
+        self.mark.clone()
+    }
+}
+
+type Shared<D> = RwLock<RankPolicies<D>>;
+
+fn locked<D: Parallel>(policies: &Shared<D>) -> RwLockWriteGuard<'_, RankPolicies<D>> {
+    policies.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl TrainingSetup {
+    /// Waits for the first command; `None` if rank 0 leaves without one.
+    fn wait_for(group: &mut ProcessGroup) -> Result<Option<Self>> {
+        let Some(command) = group.next_command()? else { return Ok(None) };
+        let RankCommand::Load { config, base, at, policy_version, samples } = RankCommand::decode(&command)?
+        else {
+            bail!("rank 0 gave another order before it said what is trained")
+        };
+        let config = toml::from_str(&config).context("the configuration that rank 0 sent")?;
+        Ok(Some(Self { config, base, at, policy_version, samples }))
+    }
+
+    fn follow<D: Parallel + Decode + 'static>(
+        &self,
+        group: ProcessGroup,
+        device: Arc<D>,
+        folder: &Path,
+    ) -> Result<Outcome>
+    where
+        PolicySet<D>: Send + Sync,
+    {
+        let Self { config, base, at, policy_version, samples } = self;
+        let place = (group.rank(), group.ranks());
+        let load = if *samples { PolicySet::load } else { PolicySet::load_trained };
+        let loaded = load(config, &device, base, at.as_deref(), *policy_version, place);
+        let set = loaded.map_err(|error| report_failure(&group, error))?;
+        let peers = D::connect(&device, group)?;
+        let (mode, tokens) = (config.training.mode(), config.training_tokens(set.config()));
+        let trainer = Trainer::with_peers(device, set.config(), tokens, mode, Some(peers))?;
+        let mut team = DistributedTrainer::new(trainer);
+        let policies = Arc::new(RwLock::new(RankPolicies { set, mark: String::new() }));
+        let mut sampler = RankSampler { drain: StopFlag::default(), thread: None };
+        let done = self.run_commands(&policies, &mut team, &mut sampler, folder);
+        // Before the group ends, so that rank 0 learns of a failure of the sampler.
+        let done = done.and(sampler.stop());
+        team.end(done).map(|()| Outcome::Done)
+    }
+
+    /// Executes commands until rank 0 leaves.
+    fn run_commands<D: Parallel + Decode + 'static>(
+        &self,
+        policies: &Arc<Shared<D>>,
+        team: &mut DistributedTrainer<D>,
+        sampler: &mut RankSampler,
+        own: &Path,
+    ) -> Result<()>
+    where
+        PolicySet<D>: Send + Sync,
+    {
+        let mut update: Option<RwLockWriteGuard<'_, RankPolicies<D>>> = None;
+        loop {
+            let group =
+                team.trainer().group().ok_or_else(|| RunError::Failed("this rank is alone".into()))?;
+            let Some(command) = group.next_command()? else { return Ok(()) };
+            match RankCommand::decode(&command)? {
+                RankCommand::Load { .. } => bail!("rank 0 gave the first order again"),
+                RankCommand::Work(access) => {
+                    locked(policies).mark.clone_from(&access.mark);
+                    sampler.start(&self.config, &access, Arc::clone(policies), group)?;
+                }
+                RankCommand::Train { role, pass, examples } => {
+                    let set = &mut update.get_or_insert_with(|| locked(policies)).set;
+                    let policy = set.trained.policy(role);
+                    let policy = policy.with_context(|| format!("the {} is not trained", role.as_str()))?;
+                    team.train_once(&self.config, role, pass, policy, &examples)?;
+                    tracing::info!("{}: {} examples, pass {pass}", role.as_str(), examples.len());
+                }
+                RankCommand::Sample { policy_version } => {
+                    let mut policies = update.take().unwrap_or_else(|| locked(policies));
+                    policies.set.policy_version = policy_version;
+                    tracing::info!("sampling with policy {policy_version}");
+                }
+                RankCommand::Save { folder } => {
+                    ensure!(update.is_none(), "rank 0 wants weights written in the middle of an update");
+                    // Rank 0 reports the failure and ends the run. The sampler reads the weights meanwhile.
+                    let policies = policies.read().unwrap_or_else(PoisonError::into_inner);
+                    let trained = &policies.set.trained;
+                    let saved = is_checkpoint_of(own, &folder).and_then(|()| trained.save_part(&folder));
+                    let failure = saved.err().map(|error| format!("{error:#}"));
+                    group.acknowledge(failure.as_deref().map_or(Ok(()), Err))?;
+                }
+            }
+        }
+    }
+}
+
+/// The sampler's thread.
+struct RankSampler {
+    drain: StopFlag,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl RankSampler {
+    /// Starts to sample tasks of rank 0's board. If that fails, rank 0 learns about it.
+    fn start<D: Parallel + Decode + 'static>(
+        &mut self,
+        config: &RunConfig,
+        access: &BoardAccess,
+        policies: Arc<Shared<D>>,
+        group: &ProcessGroup,
+    ) -> Result<()>
+    where
+        PolicySet<D>: Send + Sync,
+    {
+        let rank_0 = group.members()[0].address.ip();
+        let (rank, host, process) = (group.rank(), sgs_base::host::host_name(), std::process::id());
+        let name = WorkerName::new(&format!("{GENERATE}-rank-{rank}-{host}-{process}"))?;
+        let client = Arc::new(access.client(rank_0)?);
+        let session = WorkerSession::start(client, WorkerConfig::new(name, GENERATE), self.drain.clone())?;
+        let settings = GenerateSettings::of_run(config, &access.stop, false);
+        let (drain, channel) = (self.drain.clone(), group.command_channel());
+        let body = move || sample(&session, &policies, &settings, &drain, &channel);
+        let thread = std::thread::Builder::new().name(GENERATE.to_string()).stack_size(16 << 20);
+        self.thread = Some(thread.spawn(body).context("cannot start the sampler's thread")?);
+        Ok(())
+    }
+
+    /// Stops the sampler and waits for it.
+    fn stop(self) -> Result<()> {
+        self.drain.set();
+        let ended = self.thread.map_or(Ok(()), JoinHandle::join);
+        ended.map_err(|_| RunError::Failed("the sampler's thread panicked".into()))
+    }
+}
+
+/// Samples until the drain begins.
+fn sample<D: Parallel + Decode>(
+    session: &WorkerSession,
+    policies: &Shared<D>,
+    settings: &GenerateSettings,
+    drain: &StopFlag,
+    channel: &CommandChannel,
+) {
+    // Rank 0 may submit tasks of new weights while this rank still receives the command that ends the update.
+    let follow = |policy_version| {
+        let version = || policies.read().unwrap_or_else(PoisonError::into_inner).set.policy_version;
+        while version() < policy_version && !drain.is_set() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    };
+    let counters = Mutex::new(GenerateCounters::default());
+    let done = generate::work(session, policies, follow, settings, drain, &counters);
+    tracing::info!("{} tasks were sampled for rank 0", session.summary().accepted);
+    if let Err(error) = done {
+        channel.fail(&format!("{error:#}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_writes_only_into_checkpoints_of_its_own_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = dir.path().join("own");
+        for folder in ["own/checkpoints/new", "own/tables", "other/checkpoints/new", "own-too/checkpoints"] {
+            std::fs::create_dir_all(dir.path().join(folder)).unwrap();
+        }
+        std::os::unix::fs::symlink(dir.path().join("other"), own.join("checkpoints/link")).unwrap();
+        is_checkpoint_of(&own, &own.join("checkpoints/new")).unwrap();
+        for folder in [
+            "own/tables",
+            "own/checkpoints/new/../../tables",
+            "own/checkpoints/link/checkpoints/new",
+            "other/checkpoints/new",
+            "own-too/checkpoints",
+            "own/checkpoints/missing",
+        ] {
+            let error = is_checkpoint_of(&own, &dir.path().join(folder)).unwrap_err();
+            assert!(error.to_string().contains("own"), "{folder}: {error}");
+        }
+    }
+}
