@@ -198,7 +198,8 @@ pub fn forecast(
     let batch = (cache_tokens / mean_length).min(config.sampling.batch as f64).max(1.0);
     let floor = (read + batch * mean_length * per_token) / hardware.bandwidth;
     let decoded_per_s = batch / floor * assumed.decoding;
-    let gpus = f64::from(hardware.gpus);
+    // Every rank samples with its GPU, and then trains with it.
+    let gpus = f64::from(ranks(config, hardware));
     let reached = gpus * hardware.flops * assumed.utilisation;
     let sampling_s = sampled_tokens / (decoded_per_s * gpus) + 2.0 * parameters * prompt_tokens / reached;
 
@@ -218,8 +219,7 @@ pub fn forecast(
     // 6 FLOP per parameter and token, plus 2 for recomputing the layers in the backward pass.
     let training_flop =
         8.0 * (parameters - embedding) * trained * (prompt + solver) * f64::from(a.optimizer.epochs);
-    let training_s =
-        training_flop / (f64::from(trainers(config, hardware)) * hardware.flops * assumed.utilisation);
+    let training_s = training_flop / reached;
 
     let policies =
         f64::from(u8::from(a.solver.train)) + f64::from(u8::from(trains_conjecturer && !a.tied_weights));
@@ -244,7 +244,7 @@ pub fn forecast(
         run_s: round_s * rounds,
         gpu: GpuMemory {
             weights: 2.0 * parameters * (policies + 1.0),
-            optimiser: (4.0 + 10.0 * policies) * parameters / f64::from(trainers(config, hardware)),
+            optimiser: (4.0 + 10.0 * policies) * parameters / gpus,
             sampling: 3.0 * config.sampling.memory_mib as f64 * f64::from(1u32 << 20),
             cache_tokens,
         },
@@ -258,8 +258,8 @@ pub fn forecast(
     }
 }
 
-/// Returns the number of GPUs used for training.
-fn trainers(config: &RunConfig, hardware: HardwareSpec) -> u32 {
+/// Returns the number of GPUs that the run uses: one for each rank.
+fn ranks(config: &RunConfig, hardware: HardwareSpec) -> u32 {
     u32::try_from(config.training.ranks).unwrap_or(u32::MAX).min(hardware.gpus)
 }
 
@@ -297,8 +297,9 @@ impl Forecast {
                 a.unsolved * 100.0
             ),
             format!(
-                "  sampling  {}: {:.1} M tokens ({:.0} per completion, at most {}) at {:.0} per second and GPU:",
+                "  sampling  {} on {} GPUs: {:.1} M tokens ({:.0} per completion, at most {}) at {:.0}/s per GPU:",
                 time(f.sampling_s),
+                ranks(config, h),
                 f.sampled_tokens / 1e6,
                 a.completion,
                 s.solver_tokens,
@@ -332,7 +333,7 @@ impl Forecast {
                 "  a GPU     {}: weights {}, gradients and Adam over {} GPUs {}, cache and buffers",
                 size(f.gpu.total()),
                 size(f.gpu.weights),
-                trainers(config, h),
+                ranks(config, h),
                 size(f.gpu.optimiser)
             ),
             format!(

@@ -69,7 +69,7 @@ fn the_forecast_of_the_paper_size_fits_one_screen() {
         "model     deepseek-ai/DeepSeek-Prover-V2-7B is not a model folder: config.json not found",
         "On 8 H200: about",
         "200 rounds",
-        "sampling  ",
+        " on 8 GPUs: ",
         "checking  ",
         "3 s per proof",
         "training  ",
@@ -106,6 +106,11 @@ fn the_forecast_follows_the_configuration() {
     assert!((number(&half, "run_s") * 2.0 / number(&all, "run_s") - 1.0).abs() < 1e-9);
     let short = forecast(&["sampling.solver_tokens=200"]);
     assert!(number(&short, "sampling_s") < number(&all, "sampling_s") / 2.0);
+    // Every rank samples and trains with one GPU.
+    let two = forecast(&["training.ranks=2"]);
+    for time in ["sampling_s", "training_s"] {
+        assert!((number(&two, time) / number(&all, time) - 4.0).abs() < 1e-9, "{time} of {two}");
+    }
     let large =
         sgs(&["run", "--size", "lean-d3k", "--dry-run", "--set", "sampling.memory_mib=65536"]).expect(0);
     assert!(large.out.contains("DOES NOT FIT into 141 GB"), "{}", large.out);
