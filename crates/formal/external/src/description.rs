@@ -90,7 +90,13 @@ impl TryFrom<String> for Template {
             match c {
                 '{' | '}' if chars.next_if_eq(&c).is_some() => part.text.push(c),
                 '{' => {
-                    let field: String = chars.by_ref().take_while(|c| *c != '}').collect();
+                    let mut field = String::new();
+                    while let Some(c) = chars.next_if(|c| *c != '}') {
+                        field.push(c);
+                    }
+                    if chars.next().is_none() {
+                        return Err(format!("a `{{` without `}}` in the prompt `{template}`: write `{{{{`"));
+                    }
                     part.field = Some(field);
                     parts.push(std::mem::take(&mut part));
                 }
@@ -104,12 +110,19 @@ impl TryFrom<String> for Template {
 }
 
 impl Template {
+    /// Replaces the fields.
+    ///
+    /// # Panics
+    /// Panics if a field has no value.
+    #[allow(clippy::expect_used, reason = "`Description::check` has examined the fields")]
     fn render(&self, fields: &[(&str, &str)]) -> String {
         let mut out = String::new();
         for part in &self.parts {
             out.push_str(&part.text);
-            let value = part.field.as_ref().and_then(|name| fields.iter().find(|field| field.0 == name));
-            out.push_str(value.map_or("", |field| field.1));
+            if let Some(name) = &part.field {
+                let field = fields.iter().find(|field| field.0 == name);
+                out.push_str(field.expect("invariant: a checked template uses only the prompt's fields").1);
+            }
         }
         out
     }
@@ -125,7 +138,14 @@ mod tests {
         let template = Template::try_from("{{a}} {statement}: {context}!".to_owned()).unwrap();
         let fields = [("statement", "{context}"), ("context", "c")];
         assert_eq!(template.render(&fields), "{a} {context}: c!");
-        assert!(Template::try_from("x } y".to_owned()).is_err());
+    }
+
+    #[test]
+    fn a_single_brace_is_an_error() {
+        for template in ["x } y", "prove {statement", "{", "{{{"] {
+            let error = Template::try_from(template.to_owned()).unwrap_err();
+            assert!(error.contains(template), "{error}");
+        }
     }
 
     #[test]

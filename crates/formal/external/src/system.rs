@@ -55,8 +55,7 @@ impl External {
                 false => Err(format!("{} verdicts for {} proofs", verdicts.len(), proofs.len())),
             }
         });
-        let count = u128::from(proofs.len() as u64).max(1);
-        let micros = u64::try_from(start.elapsed().as_micros() / count).unwrap_or(u64::MAX);
+        let micros = start.elapsed().as_micros() as u64 / proofs.len().max(1) as u64;
         let judgement = |verdict, reason: String, step| Judgement {
             verdict,
             reason: reason.chars().take(LONGEST_REASON).collect(),
