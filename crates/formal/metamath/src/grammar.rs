@@ -1,7 +1,7 @@
 //! The grammar defined by a database's syntax axioms, and a parser from formulas to trees.
 //!
-//! The parser is a memoised recursive descent that finds all parses of a formula, so that it detects ambiguity. It supports
-//! direct left recursion (postfix operators). A grammar with left recursion through several types is rejected.
+//! The parser is a memoised descent that finds all parses of a formula, so that it detects ambiguity. It supports direct
+//! left recursion (postfix operators). A grammar with left recursion through several types is rejected.
 
 use crate::database::{Assertion, Database, StatementId, StatementKind, Symbol};
 use rustc_hash::FxHashMap;
@@ -133,8 +133,6 @@ pub const MAX_DEPTH: usize = 512;
 /// A formula is ambiguous if the number of parses that begin at one symbol exceeds the number of symbols by more than this,
 /// because two of them must then end at the same symbol.
 const MAX_READINGS: usize = 32;
-/// Maximum recursion depth of the parser, chosen to fit a thread's stack of 2 MiB. Formulas of set.mm need at most 110.
-const MAX_FRAMES: usize = 4_096;
 /// Maximum number of search steps per symbol of a formula. Formulas of set.mm need at most 5.
 const STEPS_PER_SYMBOL: usize = 1_000;
 
@@ -451,8 +449,6 @@ impl Grammar {
             nodes: Vec::new(),
             children: Vec::new(),
             furthest: 0,
-            depth: 0,
-            frames: 0,
             steps: symbols.len().saturating_mul(STEPS_PER_SYMBOL),
         };
         parser.readings(goal, 0)?;
@@ -478,6 +474,32 @@ struct Reading {
     node: u32,
 }
 
+/// The search for the parses of a type that begin at a symbol.
+struct TypeSearch {
+    result: TypeId,
+    at: usize,
+    found: Vec<Reading>,
+    /// Number of `found` whose continuations have begun; `None` if the search has not begun.
+    extended: Option<usize>,
+    /// The children parsed so far.
+    path: Vec<u32>,
+    /// The trie nodes from the root to the current one.
+    steps: Vec<SearchStep>,
+}
+
+/// A trie node of a search.
+struct SearchStep {
+    node: u32,
+    /// The next symbol.
+    at: usize,
+    /// Whether it follows a child, the last one of the path.
+    of_child: bool,
+    constant_done: bool,
+    /// Which of the node's types is next, and which of the parses of that type.
+    kind: usize,
+    reading: usize,
+}
+
 struct Parser<'a> {
     grammar: &'a Grammar,
     symbols: &'a [Symbol],
@@ -488,10 +510,6 @@ struct Parser<'a> {
     nodes: Vec<(TreeNode, u32)>,
     children: Vec<u32>,
     furthest: usize,
-    /// Nesting depth of the current search.
-    depth: usize,
-    /// Current recursion depth.
-    frames: usize,
     /// Remaining search steps.
     steps: usize,
 }
@@ -501,82 +519,112 @@ impl Parser<'_> {
         at * self.grammar.types.len() + t.0 as usize
     }
 
-    /// Finds all parses of type `t` that begin at a symbol.
+    /// Finds all parses of type `t` that begin at a symbol. The searches in progress are on their own stack, because the
+    /// depth depends on the formula and on the syntax axioms.
     fn readings(&mut self, t: TypeId, at: usize) -> Result<(), ParseError> {
-        if at >= self.symbols.len() || self.done[self.key(t, at)] {
-            return Ok(());
-        }
-        self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            return Err(ParseError::TooDeep(MAX_DEPTH));
-        }
-        let mut found = Vec::new();
-        if self.leaves[at] == Some(t) {
-            self.nodes.push((TreeNode::variable(self.symbols[at]), 0));
-            found.push(Reading { end: at as u32 + 1, node: self.nodes.len() as u32 - 1 });
-        }
-        let mut path = Vec::new();
-        self.descend(self.grammar.roots[t.0 as usize], at, &mut path, &mut found)?;
-        if let Some(left) = self.grammar.left_roots[t.0 as usize] {
-            let mut next = 0;
-            while next < found.len() {
-                let first = found[next];
-                let mut path = vec![first.node];
-                self.descend(left, first.end as usize, &mut path, &mut found)?;
-                next += 1;
+        let mut searches = vec![self.search(t, at)];
+        while let Some(search) = searches.last_mut() {
+            if let Some((t, at)) = self.advance(search)? {
+                if searches.len() >= MAX_DEPTH {
+                    return Err(ParseError::TooDeep(MAX_DEPTH));
+                }
+                let inner = self.search(t, at);
+                searches.push(inner);
+            } else if !self.extend(search)? {
+                let key = self.key(search.result, search.at);
+                self.memo[key] = std::mem::take(&mut search.found);
+                self.done[key] = true;
+                searches.pop();
             }
         }
-        let key = self.key(t, at);
-        self.memo[key] = found;
-        self.done[key] = true;
-        self.depth -= 1;
         Ok(())
     }
 
-    /// Follows the productions from a trie node at a symbol; `path` contains the children parsed so far.
-    fn descend(
+    fn search(&mut self, result: TypeId, at: usize) -> TypeSearch {
+        let mut found = Vec::new();
+        if self.leaves[at] == Some(result) {
+            self.nodes.push((TreeNode::variable(self.symbols[at]), 0));
+            found.push(Reading { end: at as u32 + 1, node: self.nodes.len() as u32 - 1 });
+        }
+        TypeSearch { result, at, found, extended: None, path: Vec::new(), steps: Vec::new() }
+    }
+
+    /// Begins the productions of a search, or those that continue its next parse on the left. Returns false if there are
+    /// none.
+    fn extend(&mut self, search: &mut TypeSearch) -> Result<bool, ParseError> {
+        let (grammar, t) = (self.grammar, search.result.0 as usize);
+        let Some(next) = search.extended else {
+            search.extended = Some(0);
+            let (root, at) = (grammar.roots[t], search.at);
+            return self.enter(search, root, at, false).map(|()| true);
+        };
+        let (Some(left), Some(&first)) = (grammar.left_roots[t], search.found.get(next)) else {
+            return Ok(false);
+        };
+        search.extended = Some(next + 1);
+        search.path.push(first.node);
+        self.enter(search, left, first.end as usize, true).map(|()| true)
+    }
+
+    /// Enters a trie node at a symbol: the productions that end there have a parse. `of_child` says whether the last child
+    /// of the path leads there.
+    fn enter(
         &mut self,
+        search: &mut TypeSearch,
         node: u32,
         at: usize,
-        path: &mut Vec<u32>,
-        found: &mut Vec<Reading>,
+        of_child: bool,
     ) -> Result<(), ParseError> {
         self.steps = self.steps.checked_sub(1).ok_or(ParseError::TooHard)?;
-        self.frames += 1;
-        if self.frames > MAX_FRAMES {
-            return Err(ParseError::TooDeep(MAX_DEPTH));
-        }
-        let grammar = self.grammar;
-        let trie = &grammar.trie[node as usize];
         self.furthest = self.furthest.max(at);
-        for &production in &trie.accept {
-            if found.len() > self.symbols.len() + MAX_READINGS {
+        let grammar = self.grammar;
+        for &production in &grammar.trie[node as usize].accept {
+            if search.found.len() > self.symbols.len() + MAX_READINGS {
                 return Err(ParseError::Ambiguous);
             }
             let first = self.children.len() as u32;
-            self.children.extend(path.iter());
+            self.children.extend(&search.path);
             self.nodes.push((TreeNode::production(production), first));
-            found.push(Reading { end: at as u32, node: self.nodes.len() as u32 - 1 });
+            search.found.push(Reading { end: at as u32, node: self.nodes.len() as u32 - 1 });
         }
-        let Some(&symbol) = self.symbols.get(at) else {
-            self.frames -= 1;
-            return Ok(());
-        };
-        if let Ok(i) = trie.constants.binary_search_by_key(&symbol, |c| c.0) {
-            self.descend(trie.constants[i].1, at + 1, path, found)?;
-        }
-        for &(t, next) in &trie.types {
-            self.readings(t, at)?;
+        search.steps.push(SearchStep { node, at, of_child, constant_done: false, kind: 0, reading: 0 });
+        Ok(())
+    }
+
+    /// Follows the productions of a search until all are done, or until it needs the parses of a type at a symbol, which it
+    /// returns.
+    fn advance(&mut self, search: &mut TypeSearch) -> Result<Option<(TypeId, usize)>, ParseError> {
+        let grammar = self.grammar;
+        while let Some(step) = search.steps.last_mut() {
+            let (trie, at) = (&grammar.trie[step.node as usize], step.at);
+            let symbol = self.symbols.get(at);
+            if !std::mem::replace(&mut step.constant_done, true)
+                && let Some(symbol) = symbol
+                && let Ok(i) = trie.constants.binary_search_by_key(symbol, |c| c.0)
+            {
+                self.enter(search, trie.constants[i].1, at + 1, false)?;
+                continue;
+            }
+            let Some((&(t, next), _)) = trie.types.get(step.kind).zip(symbol) else {
+                if step.of_child {
+                    search.path.pop();
+                }
+                search.steps.pop();
+                continue;
+            };
             let key = self.key(t, at);
-            for i in 0..self.memo[key].len() {
-                let reading = self.memo[key][i];
-                path.push(reading.node);
-                self.descend(next, reading.end as usize, path, found)?;
-                path.pop();
+            if !self.done[key] {
+                return Ok(Some((t, at)));
+            }
+            if let Some(&reading) = self.memo[key].get(step.reading) {
+                step.reading += 1;
+                search.path.push(reading.node);
+                self.enter(search, next, reading.end as usize, true)?;
+            } else {
+                (step.kind, step.reading) = (step.kind + 1, 0);
             }
         }
-        self.frames -= 1;
-        Ok(())
+        Ok(None)
     }
 
     fn emit(&self, node: u32, out: &mut Vec<TreeNode>) {

@@ -8,28 +8,25 @@ use std::ops::Range;
 ///
 /// # Panics
 /// Panics if the steps are not a proof.
-#[allow(clippy::expect_used, reason = "all callers have verified the proof")]
 pub fn sub_proof_starts(theory: &Theory, steps: &[ProofStep]) -> Vec<usize> {
-    let mut starts = Vec::with_capacity(steps.len());
-    let mut stack: Vec<usize> = Vec::new();
-    for (i, step) in steps.iter().enumerate() {
-        let arity = match step {
-            ProofStep::Hypothesis(_) => 0,
-            ProofStep::Rule(id) => theory.rule(*id).hypotheses.len(),
-        };
-        let base = stack.len().checked_sub(arity).expect("invariant: the steps are a proof");
-        let start = if arity > 0 { stack[base] } else { i };
-        stack.truncate(base);
-        stack.push(start);
-        starts.push(start);
-    }
+    let starts = starts(theory, steps);
+    assert_eq!(starts.len(), steps.len(), "invariant: the steps are a proof");
     starts
 }
 
 /// Returns the ranges of the sub-proofs of steps that may not be a proof, largest first. Steps after one that takes more
 /// entries than the stack has are ignored.
 pub fn sub_proofs_by_size(theory: &Theory, steps: &[ProofStep]) -> Vec<Range<usize>> {
-    let (mut found, mut stack): (Vec<Range<usize>>, Vec<usize>) = (Vec::new(), Vec::new());
+    let starts = starts(theory, steps).into_iter().enumerate();
+    let mut found: Vec<Range<usize>> = starts.map(|(i, start)| start..i + 1).collect();
+    found.sort_by_key(|part| std::cmp::Reverse(part.len()));
+    found
+}
+
+/// Returns the start of each step's sub-proof, up to a step that takes more entries than the stack has.
+fn starts(theory: &Theory, steps: &[ProofStep]) -> Vec<usize> {
+    let mut starts = Vec::with_capacity(steps.len());
+    let mut stack: Vec<usize> = Vec::new();
     for (i, step) in steps.iter().enumerate() {
         let arity = match step {
             ProofStep::Hypothesis(_) => 0,
@@ -39,10 +36,9 @@ pub fn sub_proofs_by_size(theory: &Theory, steps: &[ProofStep]) -> Vec<Range<usi
         let start = if arity > 0 { stack[base] } else { i };
         stack.truncate(base);
         stack.push(start);
-        found.push(start..i + 1);
+        starts.push(start);
     }
-    found.sort_by_key(|part| std::cmp::Reverse(part.len()));
-    found
+    starts
 }
 
 /// Renumbers the hypotheses of some steps in order of appearance. Also returns the original numbers of the used hypotheses.

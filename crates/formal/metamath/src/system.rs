@@ -278,14 +278,6 @@ impl Metamath {
         }
     }
 
-    /// Derives a conjecture from its proof: the most general statement that the proof shows in the condition's context.
-    fn read_derivation(&self, problem: &Problem, completion: &str) -> Result<ParsedConjecture, Malformed> {
-        let steps = self.completed_steps(HYPOTHESES, completion)?;
-        let limit = self.limit_of(problem)?;
-        let normal = self.with_judge(|judge| self.derive(judge.unifier_mut(), limit, &steps))?;
-        Ok(self.conjecture(problem, &normal, None, limit))
-    }
-
     /// Returns the most general statement that steps prove from the rules before `limit`, in normal form.
     fn derive(
         &self,
@@ -399,7 +391,10 @@ impl FormalSystem for Metamath {
         condition: Condition<'_>,
         completion: &str,
     ) -> Result<ParsedConjecture, Malformed> {
-        self.read_derivation(condition.problem(), completion)
+        let (problem, steps) = (condition.problem(), self.completed_steps(HYPOTHESES, completion)?);
+        let limit = self.limit_of(problem)?;
+        let normal = self.with_judge(|judge| self.derive(judge.unifier_mut(), limit, &steps))?;
+        Ok(self.conjecture(problem, &normal, None, limit))
     }
 
     fn read_attempt(&self, problem: &Problem, completion: &str) -> Result<ParsedConjecture, Malformed> {

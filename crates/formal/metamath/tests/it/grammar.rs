@@ -143,11 +143,11 @@ fn long_and_deep_formulas_are_rejected() {
 }
 
 #[test]
-fn a_syntax_axiom_with_thousands_of_symbols_does_not_overflow_the_stack() {
+fn a_syntax_axiom_may_have_thousands_of_symbols() {
     let language = Language::new(&format!("{WFF} n $a wff {} p $.", "! ".repeat(10_000)));
     let text = format!("{} q", "! ".repeat(10_000));
     // A thread with the stack size of the pool's threads.
     let thread = std::thread::Builder::new().stack_size(2 << 20);
     let result = thread.spawn(move || language.parse_as("wff", &text)).unwrap().join().unwrap();
-    assert_eq!(result, Err(ParseError::TooDeep(MAX_DEPTH)));
+    assert_eq!(result.map(|tree| tree.len()), Ok(2));
 }
