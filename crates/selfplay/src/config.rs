@@ -468,6 +468,11 @@ impl ConjecturerConfig {
     pub fn is_trained(&self) -> bool {
         self.is_sampled() && self.form != ConjectureForm::Attempt && !self.frozen
     }
+
+    /// Returns whether conjectures are weighted by the similarity of their statements to unsolved targets.
+    pub fn is_reweighted(&self) -> bool {
+        self.on && self.rule == ConjectureRule::Stp && self.stp.reweight
+    }
 }
 
 impl SolverConfig {

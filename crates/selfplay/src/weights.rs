@@ -1,7 +1,7 @@
 //! Which weights a role uses and whether they are trained. The training loop, workers, checkpoints and resuming all use
 //! these rules.
 
-use crate::config::{AlgorithmConfig, ConjectureForm, ConjectureRule, GuideKind};
+use crate::config::{AlgorithmConfig, ConjectureForm, GuideKind};
 use crate::data::Role;
 
 /// A set of weights of a run.
@@ -99,8 +99,7 @@ impl AlgorithmConfig {
         let guide = self.has_model_reviews() && !has_own_guide && weights(Role::Guide) == Weights::Guide;
         let conjecturer = self.conjecturer.is_sampled() && weights(Role::Conjecturer) == Weights::Base;
         // The matching embeds statements with the base model if the Conjecturer's weights are elsewhere.
-        let matching = self.conjecturer.on && self.conjecturer.rule == ConjectureRule::Stp;
-        let matching = matching && !weights(Role::Conjecturer).is_trained();
+        let matching = self.conjecturer.is_reweighted() && !weights(Role::Conjecturer).is_trained();
         // A synchronised server must answer differently from the base model.
         let follows = [Role::Solver, Role::Conjecturer]
             .into_iter()

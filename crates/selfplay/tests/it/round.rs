@@ -654,3 +654,28 @@ fn the_selection_rule_can_differ_from_the_objective() {
         outcome.problems.iter().filter(|p| p.selected).map(|p| p.problem.id.as_str()).collect();
     assert_eq!(selected, ["b", "c0-a-0", "c0-b-0"]);
 }
+
+#[test]
+fn conjectures_above_the_maximum_solve_rate_are_not_trained_on() {
+    // The conjectures have the rates 1/4 and 3/4, and target b has 2/4: the limit is not for targets.
+    for (limit, expected) in [
+        (0.75, &["b", "b", "c0-a-0", "c0-b-0", "c0-b-0", "c0-b-0"][..]),
+        (0.5, &["b", "b", "c0-a-0"]),
+        (0.25, &["b", "b", "c0-a-0"]),
+        (0.2, &["b", "b"]),
+    ] {
+        let fixed = fixed_round(|config| {
+            config.solver.objective = Objective::Reinforce;
+            config.solver.conjecture_max_rate = limit;
+        });
+        let outcome = fixed.round.finish(&fixed.state).unwrap();
+        let mut trained: Vec<&str> = outcome
+            .solver_examples
+            .iter()
+            .filter(|example| example.weight > 0.0)
+            .map(|example| example.key.problem.as_str())
+            .collect();
+        trained.sort_unstable();
+        assert_eq!(trained, expected, "{limit}");
+    }
+}
