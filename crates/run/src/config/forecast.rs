@@ -7,7 +7,7 @@ use crate::config::RunConfig;
 use crate::config::machine::bytes;
 use serde::Serialize;
 use sgs_lm::ModelConfig;
-use sgs_selfplay::config::{BatchSize, GuideKind, Selection};
+use sgs_selfplay::config::{BatchSize, Selection};
 
 /// The hardware of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -174,8 +174,7 @@ pub fn forecast(
         0.0
     };
     let sampled_conjectures = if a.conjecturer.is_sampled() { conjectures } else { 0.0 };
-    let by_model = a.guide.on && a.guide.kind != GuideKind::Rubric;
-    let reviews = if by_model { conjectures * f64::from(a.guide.samples) } else { 0.0 };
+    let reviews = if a.has_model_reviews() { conjectures * f64::from(a.guide.samples) } else { 0.0 };
     let generations = k * (targets + conjectures);
     // The prompt of a problem is its statement in a template; all its rollouts share it. A Guide prompt has two
     // statements and the rubric, about three times the length.

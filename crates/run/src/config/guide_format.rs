@@ -4,7 +4,6 @@ use crate::config::{BaseSource, RunConfig, SystemName};
 use crate::error::{Result, ensure};
 use sgs_rundir::metrics::MetricValues;
 use sgs_selfplay::Role;
-use sgs_selfplay::config::GuideKind;
 
 /// Fraction of malformed reviews of the untrained DeepSeek-Prover-V2-7B (paper, Section 4.1: 54.7% are well-formed).
 const UNTRAINED: f64 = 0.453;
@@ -41,7 +40,7 @@ pub fn forecast(config: &RunConfig) -> Option<String> {
     // The bundled models and those of recipes are trained on the format.
     let is_own = matches!(config.model.base_source(), BaseSource::Folder(_));
     let is_base = is_own && config.model.guide == "base" && !config.sampling.endpoint.plays(Role::Guide);
-    let asked = guide.on && guide.kind == GuideKind::Model && config.problems.system == SystemName::Lean;
+    let asked = config.algorithm.has_model_reviews() && config.problems.system == SystemName::Lean;
     (asked && is_base).then(|| {
         let failed = UNTRAINED.powi(1 + i32::try_from(guide.resamples).unwrap_or(i32::MAX - 1));
         let stops = if guide.min_readable > 1.0 - UNTRAINED { ", so the run stops" } else { "" };
@@ -72,6 +71,7 @@ pub fn warning(round: u32, metrics: &MetricValues) -> Option<String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use sgs_selfplay::config::GuideKind;
 
     fn metrics(sampled: f64, share: f64) -> MetricValues {
         let mut metrics = MetricValues::default();
@@ -118,8 +118,14 @@ mod tests {
         config.algorithm.guide.on = true;
         assert_eq!(forecast(&config), None, "so is the bundled Lean model");
         config.model.base = "deepseek-ai/DeepSeek-Prover-V2-7B".into();
-        let told = forecast(&config).unwrap_or_default();
-        assert!(told.contains("45% of its reviews") && told.contains("21% of the"), "{told}");
+        for kind in [GuideKind::Model, GuideKind::Learned] {
+            config.algorithm.guide.kind = kind;
+            let told = forecast(&config).unwrap_or_default();
+            assert!(told.contains("45% of its reviews") && told.contains("21% of the"), "{told}");
+        }
+        config.algorithm.guide.kind = GuideKind::Rubric;
+        assert_eq!(forecast(&config), None);
+        config.algorithm.guide.kind = GuideKind::Model;
         config.model.guide = "guide/model".into();
         assert_eq!(forecast(&config), None);
     }

@@ -68,7 +68,7 @@ pub enum RunEvent<'a> {
 /// A stage of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoundStage {
-    /// Evaluation on held-out problems, before the round or after the last one.
+    /// Evaluation on held-out problems, before the round or after the last one; before round 0 also the Guide's check.
     Evaluating,
     /// Sampling of conjectures, rollouts and reviews, and verification.
     Sampling,

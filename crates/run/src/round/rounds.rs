@@ -252,6 +252,8 @@ where
     fn check_guide(&mut self) -> Result<bool> {
         let (runner, workers) = (self.runner, &self.workers);
         let Some(mut check) = GuideCheck::new(&runner.config, &runner.targets) else { return Ok(true) };
+        let (round, rounds) = (0, runner.config.rounds);
+        self.events.emit(RunEvent::Stage { round, rounds, stage: RoundStage::Evaluating });
         let context = context(runner, &self.tokenizer, self.window, workers, 0);
         let mut dispatcher = Dispatcher::new(context, workers, None, RecheckPolicy::Off);
         let (end, _) = workers.watch(|| dispatcher.run(&mut check, self.events))?;
@@ -423,11 +425,17 @@ impl Updating {
     }
 
     /// Re-weights the round's conjectures by their similarity to unsolved targets (STP).
+    #[allow(clippy::expect_used, reason = "`uses_base` says which weights are loaded")]
     fn match_conjectures<D: Parallel + Decode>(&mut self, rounds: &mut RoundLoop<'_, '_, D>) -> Result<()> {
         let (started, runner) = (Instant::now(), rounds.runner);
+        if !runner.config.algorithm.conjecturer.is_reweighted() {
+            return Ok(());
+        }
         let policies = rounds.policies.read().unwrap_or_else(PoisonError::into_inner);
         let unsolved = rounds.state.unsolved_after(&self.outcome, &runner.targets, runner.config.seed);
-        let Some(model) = policies.model(Role::Conjecturer) else { return Ok(()) };
+        let model = policies.model(Role::Conjecturer);
+        let model =
+            model.expect("invariant: a run that re-weights has the Conjecturer's weights or the base model");
         let mut embedder =
             Embedder { model, tokenizer: &rounds.tokenizer, trainer: rounds.trainer.trainer() };
         self.record.matching = embedder.matching(&runner.config, &self.outcome, &unsolved)?;

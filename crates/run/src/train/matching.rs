@@ -6,7 +6,6 @@ use sgs_lm::Device;
 use sgs_lm::model::Model;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::trainer::Trainer;
-use sgs_selfplay::config::ConjectureRule;
 use sgs_selfplay::outcome::ConjectureStatus;
 use sgs_selfplay::stp::{Matching, UnitEmbedding, match_to_targets};
 use sgs_selfplay::{Problem, RoundOutcome};
@@ -26,8 +25,7 @@ pub(crate) struct Embedder<'a, D: Device> {
 }
 
 impl<D: Device> Embedder<'_, D> {
-    /// Computes the weights of the chosen conjectures of a round; `None` if the method does not re-weight or none is
-    /// chosen.
+    /// Computes the weights of the chosen conjectures of a round; `None` if none is chosen.
     ///
     /// # Errors
     /// Returns an error if a statement cannot be tokenized, an embedding is not finite, or the device fails.
@@ -37,10 +35,6 @@ impl<D: Device> Embedder<'_, D> {
         outcome: &RoundOutcome,
         unsolved: &[&Arc<Problem>],
     ) -> Result<Option<Matching>> {
-        let conjecturer = &config.algorithm.conjecturer;
-        if conjecturer.rule != ConjectureRule::Stp || !conjecturer.stp.reweight {
-            return Ok(None);
-        }
         let chosen: Vec<(&str, &str)> = outcome
             .chosen_conjectures()
             .filter_map(|conjecture| match &conjecture.status {
@@ -54,7 +48,7 @@ impl<D: Device> Embedder<'_, D> {
         let targets: Vec<_> =
             unsolved.iter().map(|target| (target.id.as_str(), &*target.statement)).collect();
         let (chosen, targets) = (self.directions(&chosen)?, self.directions(&targets)?);
-        Ok(Some(match_to_targets(&chosen, &targets, conjecturer.stp.max_weight)))
+        Ok(Some(match_to_targets(&chosen, &targets, config.algorithm.conjecturer.stp.max_weight)))
     }
 
     /// Embeds named statements and returns the directions.

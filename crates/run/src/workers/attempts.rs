@@ -100,7 +100,7 @@ pub fn judge(system: &dyn FormalSystem, problem: &Problem, answer: &Answer) -> J
         Answer::Cut { tokens, .. } => {
             return malformed("no end".to_owned(), format!("not finished after {tokens} tokens"));
         }
-        Answer::Refused(reason) => return malformed("no end".to_owned(), reason.clone()),
+        Answer::Refused(reason) => return malformed("prompt-too-long".to_owned(), reason.clone()),
         Answer::Lost => return lost(String::new()),
     };
     match system.read_proof(problem, text) {

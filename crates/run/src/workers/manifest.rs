@@ -148,8 +148,9 @@ impl ModelManifest {
 fn belongs(name: &str) -> bool {
     // The optimizer state has its own files.
     let weights = name.ends_with(".safetensors") && !name.starts_with("optimizer");
+    let others = ["config.json", "generation_config.json", "model.safetensors.index.json"];
     // Leftovers of an interrupted process begin with a dot.
-    !name.starts_with('.') && (weights || name == "config.json" || name == "model.safetensors.index.json")
+    !name.starts_with('.') && (weights || others.contains(&name))
 }
 
 /// Checksums by file name, if the folder belongs to a published checkpoint.
@@ -218,6 +219,8 @@ mod tests {
             let at = folder.path().join(name);
             std::fs::create_dir(&at).expect("makes");
             std::fs::write(at.join("config.json"), "{}").expect("writes");
+            // It can name other end tokens, and a worker needs the same configuration as the coordinator.
+            std::fs::write(at.join("generation_config.json"), "{}").expect("writes");
             std::fs::write(at.join("model.safetensors"), weights).expect("writes");
             // Neither of these is needed for sampling.
             std::fs::write(at.join("optimizer-m.safetensors"), name).expect("writes");
@@ -229,7 +232,7 @@ mod tests {
         assert_ne!(a.id, c.id);
         assert_eq!(
             a.files.iter().map(|f| f.name.as_str()).collect::<Vec<_>>(),
-            ["config.json", "model.safetensors"]
+            ["config.json", "generation_config.json", "model.safetensors"]
         );
         let policy = |solver: &ModelManifest| PolicyManifest {
             policy_version: 1,

@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::system;
-use sgs_run::config::folder;
 use sgs_run::config::held_out::EvaluationConfig;
 use sgs_run::config::{self, Layers};
+use sgs_run::config::{SystemName, base_model, folder};
 use sgs_run::lm_cpu::Cpu;
 use sgs_run::round::record::{self, Entry};
 use sgs_run::train::policies;
@@ -43,6 +43,28 @@ fn runner_with(folder: &Path, rounds: u32, settings: &[&str]) -> Runner<Cpu> {
     }
 }
 
+/// A run of the smallest size on Metamath.
+pub(crate) fn metamath(folder: &Path, method: &str, settings: &[&str]) -> Runner<Cpu> {
+    let small = ["minutes=0", "evaluation.held_out=none", "algorithm.rollouts_per_problem=4"];
+    let set = small.iter().chain(settings).map(|s| (*s).to_owned()).collect();
+    let (method, size) = (Some(method.into()), Some("metamath-quick".into()));
+    let layers = Layers { method, size, set, ..Layers::default() };
+    let config = config::resolve(&layers, std::iter::empty()).unwrap().config;
+    let opened = sgs_run::config::system::metamath("quick").unwrap();
+    Runner {
+        run: Arc::new(folder::begin(&config, folder).unwrap()),
+        base: policies::base_folder(&config, &folder.join("base")).unwrap(),
+        system: opened.system,
+        targets: opened.targets.into_iter().map(Arc::new).collect(),
+        held_out: Vec::new(),
+        device: Arc::new(Cpu::new(2).unwrap()),
+        config: Arc::new(config),
+        interrupt: StopFlag::default(),
+        fleet: None,
+        process_group: None,
+    }
+}
+
 #[test]
 fn a_run_tells_what_happens_and_leaves_it_on_the_disk() {
     let dir = tempfile::tempdir().unwrap();
@@ -70,8 +92,25 @@ fn a_run_tells_what_happens_and_leaves_it_on_the_disk() {
     assert_eq!(view.state().unwrap().next_round, 2);
 }
 
+#[test]
+fn the_check_of_the_guide_is_a_stage() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut stages, mut reviews) = (Vec::new(), 0);
+    let ended =
+        runner_with(&dir.path().join("run"), 1, &["algorithm.guide.min_readable=1"]).work(&mut |event| {
+            match event {
+                RunEvent::Stage { round, stage, .. } => stages.push((round, stage)),
+                RunEvent::Progress(progress) => reviews = progress.reviews.asked,
+                _ => {}
+            }
+        });
+    let told = format!("{:#}", ended.unwrap_err());
+    assert!(told.contains("reviews can be read"), "{told}");
+    assert_eq!((stages, reviews), (vec![(0, RoundStage::Evaluating)], 64));
+}
+
 /// Numbers of the rounds that no clock and no machine enters.
-fn numbers(folder: &Path) -> Vec<BTreeMap<String, f64>> {
+pub(crate) fn numbers(folder: &Path) -> Vec<BTreeMap<String, f64>> {
     let measured = ["time_", "memory", "_per_s"];
     let rounds = RunView::open(folder).unwrap().rounds().unwrap();
     let of = |round: &PublishedRound| {
@@ -158,6 +197,27 @@ fn an_interrupt_ends_a_run_that_can_be_resumed() {
     assert_eq!(RunView::open(&folder).unwrap().rounds().unwrap().len(), 3);
 }
 
+/// The checkpoint's configuration has the end tokens of the base model's `generation_config.json`.
+#[test]
+fn a_base_model_with_other_end_tokens_can_be_resumed() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = base_model::unpack(SystemName::Metamath, &dir.path().join("model")).unwrap();
+    std::fs::write(base.join("generation_config.json"), r#"{"eos_token_id": [1, 5]}"#).unwrap();
+    let folder = dir.path().join("run");
+    let first = Runner { base: base.clone(), ..runner(&folder, 2) };
+    let stop = first.interrupt.flag();
+    let outcome = first.work(&mut |event| {
+        if let RunEvent::Stage { round: 1, .. } = event {
+            stop.store(true, std::sync::atomic::Ordering::Release);
+        }
+    });
+    assert_eq!(outcome.unwrap(), Outcome::Interrupted);
+    let (run, config) = folder::reopen(&folder).unwrap();
+    let again = runner(&dir.path().join("unused"), 2);
+    let again = Runner { run: Arc::new(run), base, config: Arc::new(config), ..again };
+    assert_eq!(again.work(&mut |_| ()).unwrap(), Outcome::Done);
+}
+
 #[test]
 fn what_was_lost_of_a_round_in_progress_is_tried_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -184,29 +244,9 @@ fn what_was_lost_of_a_round_in_progress_is_tried_again() {
 fn conjectures_of_stp_keep_their_weights_through_a_crash() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| {
-        let set = [
-            "rounds=3",
-            "minutes=0",
-            "evaluation.held_out=none",
-            "algorithm.batch.size=24",
-            "algorithm.rollouts_per_problem=4",
-            "algorithm.conjecturer.stp.max_rate=1",
-        ];
-        let set = set.map(str::to_owned).to_vec();
-        let (method, size) = (Some("stp".into()), Some("metamath-quick".into()));
-        let layers = Layers { method, size, set, ..Layers::default() };
-        let config = config::resolve(&layers, std::iter::empty()).unwrap().config;
-        let opened = sgs_run::config::system::metamath("quick").unwrap();
         let folder = dir.path().join(name);
-        let runner = Runner {
-            run: Arc::new(folder::begin(&config, &folder).unwrap()),
-            base: policies::base_folder(&config, &folder.join("base")).unwrap(),
-            system: opened.system,
-            targets: opened.targets.into_iter().map(Arc::new).collect(),
-            config: Arc::new(config.clone()),
-            ..runner_with(&dir.path().join(format!("echo-{name}")), 1, &[])
-        };
-        (runner, folder)
+        let set = ["rounds=3", "algorithm.batch.size=24", "algorithm.conjecturer.stp.max_rate=1"];
+        (metamath(&folder, "stp", &set), folder)
     };
     let weights = |folder: &Path| -> Vec<Vec<Option<f64>>> {
         let rounds = RunView::open(folder).unwrap().rounds().unwrap();

@@ -4,6 +4,7 @@
 
 mod answers;
 mod external;
+mod forms;
 mod fuzz;
 #[path = "../../../fleet/tests/it/fuzzing/mod.rs"]
 mod fuzzing;

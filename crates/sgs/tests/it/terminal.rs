@@ -160,7 +160,7 @@ fn a_warning_stays_above_the_view_when_the_terminal_is_resized() {
     let bin = dir.path().display();
     let pool = format!("by = \"slurm\"\ncount = 1\npoll-s = 0.3\nbin = \"{bin}\"\n");
     let fleet = file(dir.path(), "fleet.toml", &format!("listen = \"127.0.0.1:0\"\n[generate]\n{pool}"));
-    terminal.type_line(&run(&folder, 3, &format!("--workers {fleet} --set algorithm.guide.min_readable=0")));
+    terminal.type_line(&run(&folder, 3, &format!("--workers {fleet}")));
     terminal.wait("the view with a warning above it", |screen| {
         let warned = screen.find("sbatch rejects");
         warned.is_some() && warned < screen.rfind(" of 3  evaluating")

@@ -106,7 +106,7 @@ pub fn plan(options: &RankOptions, token_file: Option<&Path>) -> Result<RankPlan
     if is_launched() {
         return Ok(RankPlan::Rank(launched_rank(options)?));
     }
-    let step = slurm::step(|name| std::env::var(name).ok());
+    let step = slurm::step(|name| std::env::var(name).ok())?;
     if options.rank.is_none() && step.is_none() {
         return match options.ranks {
             None | Some(1) => Ok(RankPlan::Single),

@@ -1,5 +1,7 @@
 //! The rank environment of a Slurm step.
 
+use crate::error::{Context, Result};
+
 /// A task of a step with several tasks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Step {
@@ -20,24 +22,39 @@ const PORTS: std::ops::Range<u64> = 20_000..40_000;
 
 /// The step of this process, if it has several tasks. `get` reads the environment. Only `srun` sets these variables; a
 /// batch script alone is not such a step.
-pub(crate) fn step(get: impl Fn(&str) -> Option<String>) -> Option<Step> {
-    let number = |name: &str| get(name).and_then(|v| v.trim().parse::<usize>().ok());
-    let (rank, ranks) = (number("SLURM_PROCID")?, number("SLURM_STEP_NUM_TASKS")?);
+///
+/// # Errors
+/// Returns an error if a variable is not a number, or if the step has several tasks and the task's place on its node is
+/// missing.
+pub(crate) fn step(get: impl Fn(&str) -> Option<String>) -> Result<Option<Step>> {
+    let number = |name: &str| -> Result<Option<usize>> {
+        let Some(value) = get(name) else { return Ok(None) };
+        let number = value.trim().parse();
+        number
+            .map(Some)
+            .with_context(|| format!("the environment variable {name} is `{value}`, not a number"))
+    };
+    let (Some(rank), Some(ranks)) = (number("SLURM_PROCID")?, number("SLURM_STEP_NUM_TASKS")?) else {
+        return Ok(None);
+    };
     if ranks < 2 {
-        return None;
+        return Ok(None);
     }
     let nodes = get("SLURM_STEP_NODELIST").or_else(|| get("SLURM_JOB_NODELIST"));
-    let job = number("SLURM_JOB_ID").unwrap_or(0) as u64;
-    let step = number("SLURM_STEP_ID").unwrap_or(0) as u64;
+    let job = number("SLURM_JOB_ID")?.unwrap_or(0) as u64;
+    let step = number("SLURM_STEP_ID")?.unwrap_or(0) as u64;
     let port = PORTS.start + (job * 31 + step) % (PORTS.end - PORTS.start);
-    let here = number("SLURM_NODEID").unwrap_or(0);
-    Some(Step {
+    let here = number("SLURM_NODEID")?.unwrap_or(0);
+    let local_rank = number("SLURM_LOCALID")?;
+    let local_rank =
+        local_rank.context("the environment variable SLURM_LOCALID is missing, which srun sets")?;
+    Ok(Some(Step {
         rank,
         ranks,
-        local_rank: number("SLURM_LOCALID").unwrap_or(0),
+        local_rank,
         local_ranks: get("SLURM_STEP_TASKS_PER_NODE").and_then(|t| tasks_of(&t, here)).unwrap_or(1),
         rendezvous: nodes.and_then(|nodes| first_node(&nodes)).map(|node| format!("{node}:{port}")),
-    })
+    }))
 }
 
 /// The first name of a list such as `gpu[03-05,7],login`.
@@ -69,6 +86,7 @@ fn tasks_of(list: &str, node: usize) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::collections::HashMap;
 
@@ -85,9 +103,22 @@ mod tests {
             ("SLURM_STEP_ID", "2"),
         ]
         .into();
-        let step = step(|name| environment.get(name).map(|v| (*v).to_owned())).unwrap();
+        let place = step(|name| environment.get(name).map(|v| (*v).to_owned())).unwrap();
         let rendezvous = Some("gpu003:23102".to_owned());
-        assert_eq!(step, Step { rank: 5, ranks: 8, local_rank: 1, local_ranks: 4, rendezvous });
+        assert_eq!(place, Some(Step { rank: 5, ranks: 8, local_rank: 1, local_ranks: 4, rendezvous }));
+        // Two tasks that both take themselves for the first of their node would share a GPU.
+        for (wrong, value) in [
+            ("SLURM_PROCID", Some("x")),
+            ("SLURM_STEP_NUM_TASKS", Some("8 tasks")),
+            ("SLURM_LOCALID", Some("one")),
+            ("SLURM_LOCALID", None),
+            ("SLURM_NODEID", Some("")),
+            ("SLURM_JOB_ID", Some("100_2")),
+        ] {
+            let get = |name: &str| if name == wrong { value } else { environment.get(name).copied() };
+            let told = format!("{:#}", step(|name| get(name).map(str::to_owned)).unwrap_err());
+            assert!(told.contains(wrong), "{told}");
+        }
     }
 
     #[test]
@@ -97,13 +128,13 @@ mod tests {
             "SLURM_NTASKS" => Some("4".to_owned()),
             _ => None,
         };
-        assert_eq!(step(batch), None);
+        assert_eq!(step(batch).unwrap(), None);
         let single = |name: &str| match name {
             "SLURM_PROCID" => Some("0".to_owned()),
             "SLURM_STEP_NUM_TASKS" => Some("1".to_owned()),
             _ => None,
         };
-        assert_eq!(step(single), None);
+        assert_eq!(step(single).unwrap(), None);
     }
 
     #[test]

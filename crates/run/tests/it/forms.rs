@@ -1,0 +1,92 @@
+//! Runs with each form of conjectures.
+
+use crate::library::{metamath, numbers};
+use sgs_formal::Condition;
+use sgs_run::config::folder;
+use sgs_run::{Outcome, RunEvent, Runner};
+use sgs_rundir::RunView;
+use sgs_rundir::rows::ConjectureRow;
+use sgs_selfplay::Problem;
+use sgs_selfplay::config::ConjectureForm;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+fn conjectures(folder: &Path) -> Vec<ConjectureRow> {
+    let rounds = RunView::open(folder).unwrap().rounds().unwrap();
+    rounds.iter().flat_map(|round| round.conjectures().unwrap().map(Result::unwrap)).collect()
+}
+
+/// Runs two rounds, once in one go and once with an interrupt while the second one samples, and checks that the results
+/// are the same, and what the form implies for the tables and the checkpoint.
+fn check(method: &str, form: ConjectureForm) {
+    let dir = tempfile::tempdir().unwrap();
+    let small = [
+        "rounds=2",
+        "algorithm.batch.size=6",
+        "algorithm.rollouts_per_problem=2",
+        "algorithm.guide.kind=rubric",
+    ];
+    let new = |folder: &Path| metamath(folder, method, &small);
+    let [whole, parts] = ["whole", "parts"].map(|name| dir.path().join(name));
+    let runner = new(&whole);
+    assert_eq!(runner.config.algorithm.conjecturer.form, form);
+    let (system, targets) = (Arc::clone(&runner.system), runner.targets.clone());
+    assert_eq!(runner.work(&mut |_| ()).unwrap(), Outcome::Done);
+
+    let first = new(&parts);
+    let (config, base, stop) = (first.config.clone(), first.base.clone(), first.interrupt.flag());
+    let mut finished = false;
+    let ended = first.work(&mut |event| match event {
+        RunEvent::RoundFinished { .. } => finished = true,
+        RunEvent::Progress(progress) if finished && progress.rollouts.done > 0 => {
+            stop.store(true, Ordering::Release);
+        }
+        _ => {}
+    });
+    assert_eq!(ended.unwrap(), Outcome::Interrupted);
+    let run = Arc::new(folder::reopen(&parts).unwrap().0);
+    let again = Runner { run, config, base, ..new(&dir.path().join("unused")) };
+    assert_eq!(again.work(&mut |_| ()).unwrap(), Outcome::Done);
+    assert_eq!(numbers(&parts), numbers(&whole));
+
+    let rows = conjectures(&whole);
+    assert_eq!(rows, conjectures(&parts));
+    let (is_sampled, is_trained) = match form {
+        ConjectureForm::Statement | ConjectureForm::Proof => (true, true),
+        ConjectureForm::Attempt => (true, false),
+        ConjectureForm::Composed => (false, false),
+    };
+    assert!(rows.iter().any(|row| row.statement.is_some()), "{rows:?}");
+    for row in &rows {
+        assert_eq!(!row.tokens.is_empty(), is_sampled, "{row:?}");
+        assert!(is_trained || row.weight.is_none(), "{row:?}");
+        // A statement is what the form reads from the completion.
+        let Some(statement) = row.statement.as_ref().filter(|_| is_sampled) else { continue };
+        let target: &Problem = targets.iter().find(|target| target.id == row.target).unwrap();
+        let read = sgs_formal::read_conjecture(&*system, form, Condition::Target(target), &row.text).unwrap();
+        assert_eq!(&read.statement, statement, "{row:?}");
+    }
+    let is_kept = |role: &str| whole.join("checkpoints/0001").join(role).is_dir();
+    assert_eq!((is_kept("solver"), is_kept("conjecturer")), (true, is_trained));
+}
+
+#[test]
+fn statements() {
+    check("sgs", ConjectureForm::Statement);
+}
+
+#[test]
+fn proofs() {
+    check("sgs-proofs", ConjectureForm::Proof);
+}
+
+#[test]
+fn attempts() {
+    check("sgs-attempts", ConjectureForm::Attempt);
+}
+
+#[test]
+fn composed_theorems() {
+    check("composer", ConjectureForm::Composed);
+}
