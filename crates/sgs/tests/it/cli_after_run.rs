@@ -40,6 +40,15 @@ fn trained_models_work_in_every_command() {
     let wrong = file(folder.path(), "wrong.jsonl", "{\"id\":\"a\",\"statement\":\"ph -> ph\"}\n");
     let done = sgs(&["eval", "--problems", &wrong]).expect(1);
     assert!(done.err.contains("line 1") && done.err.contains("did you mean"), "{}", done.err);
+    // A prompt that does not fit is named as such, not as a completion without an end.
+    let long = format!("{}ph{}", "( ph -> ".repeat(200), " )".repeat(200));
+    let lines = ["( ph -> ph )", &long]
+        .map(|statement| format!("{{\"id\":\"{}\",\"statement\":\"$p |- {statement}\"}}\n", statement.len()));
+    let problems = file(folder.path(), "long.jsonl", &lines.concat());
+    let done = sgs(&["eval", "--problems", &problems, "-k", "2", "--run", run, "--json"]).expect(0);
+    assert_eq!(done.json()["outcomes"]["malformed: prompt-too-long"], 2, "{}", done.out);
+    let warned = "warning: 2 of 4 samples count as failures without being sampled: a prompt of ";
+    assert!(done.err.contains(warned), "{}", done.err);
 
     let target = "( ( ph -> ps ) -> ( -. ps -> -. ph ) )";
     let conjectured = sgs(&["conjecture", "--run", run, "-n", "12", target]).expect(0).out;

@@ -6,6 +6,7 @@ use crate::args::EvalArgs;
 use crate::exit::Outcome;
 use crate::model_source::{ModelSource, RoleModel};
 use crate::output;
+use crate::terminal::{Tone, paint};
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use roles::{ConjecturerResult, GuideResult, guide_json, guide_text};
@@ -183,6 +184,17 @@ impl Evaluator<'_> {
 
     fn judge(&self, answers: &[Answer]) -> SolverResult {
         let (problems, k) = (self.problems, self.args.k);
+        let refused = || {
+            answers.iter().filter_map(|answer| match answer {
+                Answer::Refused(reason) => Some(reason),
+                _ => None,
+            })
+        };
+        if let Some(reason) = refused().next() {
+            let warning = paint(Tone::Bad, "warning:");
+            let (count, all) = (refused().count(), answers.len());
+            eprintln!("{warning} {count} of {all} samples count as failures without being sampled: {reason}");
+        }
         let attempts = attempts::judge_all(self.system, problems, k, answers);
         let mut outcomes = BTreeMap::new();
         attempts.iter().for_each(|attempt| *outcomes.entry(attempt.name()).or_insert(0) += 1);
