@@ -37,8 +37,8 @@ pub struct BuildOptions {
     pub composed: usize,
     /// Most reviews for each theorem of the Guide's corpus.
     pub reviews: usize,
-    /// Maximum number of inferences of a proof in the corpora. With a maximum, the problems of the set `deep` and of
-    /// `deep-held-out` are in no corpus.
+    /// Maximum number of inferences of a proof that a model learns to write. With a maximum, the problems of the set
+    /// `deep` and of `deep-held-out` are in no corpus.
     pub max_steps: Option<usize>,
 }
 
@@ -269,10 +269,11 @@ fn card(
     origin: &str,
 ) -> String {
     let rule = SplitRule::default();
+    let limit = options.max_steps.map_or_else(String::new, |steps| format!(" --max-steps {steps}"));
     let mut out = format!(
         "# Metamath corpora of sgs\n\n\
          Source: {origin}. set.mm is in the public domain (CC0).\n\n\
-         Made by `sgs data build --seed {} --composed {} --reviews {}`.\n\n\
+         Made by `sgs data build --seed {} --composed {} --reviews {}{limit}`.\n\n\
          ## Targets\n\n\
          {} theorems drawn with seed {} from {} candidates among the provable assertions {} to {}: {} to {} \
          essential steps, at most {} symbols, not discouraged, not old or alternative, not stated before. The first \

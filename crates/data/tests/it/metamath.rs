@@ -1,6 +1,7 @@
 //! The Metamath corpora of the shipped slice, as a whole.
 
-use sgs_data::metamath::{conjecturer, guide, solver};
+use sgs_data::corpus::CorpusRow;
+use sgs_data::metamath::{BuildOptions, build, conjecturer, guide, solver};
 use sgs_formal::{Condition, FormalSystem};
 use sgs_metamath::normal_text::normal_text;
 use sgs_metamath::splits::{SplitRule, split};
@@ -8,8 +9,9 @@ use sgs_metamath::statement::{Statement, StatementLimits};
 use sgs_metamath::system::Metamath;
 use sgs_metamath::theory::RuleId;
 use sgs_metamath::unify::Unifier;
+use sgs_rundir::table::RowReader;
 use sgs_selfplay::{Problem, ProblemId, Verdict};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::OnceLock;
 
 fn system() -> &'static Metamath {
@@ -128,4 +130,30 @@ fn conjectures_of_the_corpus_read_back_in_their_context() {
         assert_eq!(read.known, again.known, "whatever the variables are called");
         assert!((0.0..=8.0).contains(&read.rubric));
     }
+}
+
+#[test]
+fn a_maximum_of_steps_holds_for_every_proof_to_learn() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let out = dir.path().to_owned();
+    let options = BuildOptions {
+        source: None,
+        out: out.clone(),
+        seed: 1,
+        composed: 200,
+        reviews: 1,
+        max_steps: Some(3),
+    };
+    let readme = build(&options).expect("the corpora");
+    assert!(readme.contains("--reviews 1 --max-steps 3`"), "the command is repeatable: {readme}");
+    let mut longest = BTreeMap::new();
+    for file in ["solver.parquet", "conjecturer-proofs.parquet"] {
+        for row in RowReader::<CorpusRow>::open(&out.join(file)).expect("a corpus") {
+            let row = row.expect("an example");
+            let steps = row.completion.split_whitespace().filter(|token| token.starts_with('~')).count();
+            let most = longest.entry(format!("{} {}", row.role, row.kind)).or_insert(0);
+            *most = steps.max(*most);
+        }
+    }
+    assert!(longest.len() >= 4 && longest.values().all(|steps| *steps == 3), "{longest:?}");
 }
