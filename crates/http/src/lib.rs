@@ -47,6 +47,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::error::Error;
 use std::io;
@@ -59,7 +60,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Semaphore, oneshot};
-use tokio::task::yield_now;
+use tokio::task::{AbortHandle, yield_now};
 use tokio::time::timeout;
 
 /// A thread with its own runtime, which serves connections until it is dropped.
@@ -162,7 +163,8 @@ const EXTRA_PLACES: usize = 64;
 const EXTRA_TIME: Duration = Duration::from_secs(1);
 
 /// Accepts connections, at most `places` at a time, and answers their requests with the function that `connect` returns.
-/// Some more connections are accepted as [`Visitor::is_extra`]; further ones are closed at once.
+/// Some more connections are accepted as [`Visitor::is_extra`]; each further one replaces the oldest of these, so that
+/// silent connections do not keep a new one out.
 pub async fn serve<B, F, A>(
     listener: TcpListener,
     places: usize,
@@ -175,15 +177,15 @@ pub async fn serve<B, F, A>(
     B::Data: Send,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let [regular, extra] = [places, EXTRA_PLACES].map(|n| Arc::new(Semaphore::new(n)));
+    let regular = Arc::new(Semaphore::new(places));
+    let mut extra: VecDeque<AbortHandle> = VecDeque::new();
     loop {
         let stream = accept(&listener).await;
-        let place = Arc::clone(&regular).try_acquire_owned();
-        let is_extra = place.is_err();
-        let place = place.or_else(|_| Arc::clone(&extra).try_acquire_owned());
-        let (Ok(place), Ok(peer)) = (place, stream.peer_addr()) else { continue };
+        let Ok(peer) = stream.peer_addr() else { continue };
+        let place = Arc::clone(&regular).try_acquire_owned().ok();
+        let is_extra = place.is_none();
         let answer = connect(Visitor { address: peer.ip(), is_extra });
-        tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             let _place = place;
             let answer = |request| {
                 let answer = answer(request);
@@ -197,6 +199,14 @@ pub async fn serve<B, F, A>(
             // An error concerns only this client.
             let _ = timeout(lifetime, serve_connection(stream, head_timeout, answer)).await;
         });
+        if is_extra {
+            if extra.len() == EXTRA_PLACES
+                && let Some(oldest) = extra.pop_front()
+            {
+                oldest.abort();
+            }
+            extra.push_back(task.abort_handle());
+        }
     }
 }
 
@@ -219,5 +229,30 @@ pub async fn serve_connection<B, A>(
     server.timer(TokioTimer::new()).header_read_timeout(head_timeout).max_buf_size(MAX_BUFFER);
     if let Err(error) = server.serve_connection(TokioIo::new(TimedWrites::new(stream)), service).await {
         tracing::debug!("a connection failed: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::io::{Read, Write};
+
+    #[test]
+    fn silent_connections_do_not_keep_a_request_out() {
+        let thread = ServiceThread::start("test").unwrap();
+        let (listener, address) = thread.listen(([127, 0, 0, 1], 0).into()).unwrap();
+        let connect = |visitor: Visitor| move |_| async move { Response::new(visitor.is_extra.to_string()) };
+        thread.handle().spawn(serve(listener, 4, Duration::from_secs(60), connect));
+        let open = || std::net::TcpStream::connect(address).unwrap();
+        let silent: Vec<_> = (0..4 + 3 * EXTRA_PLACES).map(|_| open()).collect();
+        for _ in 0..10 {
+            let mut client = open();
+            write!(client, "GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+            let mut reply = String::new();
+            client.read_to_string(&mut reply).unwrap();
+            assert!(reply.starts_with("HTTP/1.1 200") && reply.ends_with("true"), "{reply}");
+        }
+        drop(silent);
     }
 }

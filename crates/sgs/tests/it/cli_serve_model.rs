@@ -248,6 +248,20 @@ fn deaf_clients_do_not_keep_all_places() {
     });
 }
 
+/// More silent connections than there are places.
+#[test]
+fn silent_clients_do_not_stop_health_checks() {
+    let server = Server::start(&[]);
+    let address = server.root().strip_prefix("http://").unwrap();
+    let silent: Vec<TcpStream> = (0..700).map(|_| TcpStream::connect(address).unwrap()).collect();
+    for _ in 0..5 {
+        let start = Instant::now();
+        ureq::get(format!("{}/health", server.root())).call().unwrap();
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    }
+    drop(silent);
+}
+
 /// SGLang's calls: weights are replaced between two completions, and responses name the version.
 #[test]
 fn weights_are_replaced_between_completions() {
