@@ -574,7 +574,23 @@ pub(crate) fn write_small(path: &Path, bytes: &[u8], flush: Flush) -> Result<()>
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn an_index_names_only_files_of_its_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = |shard: &str| {
+            let index = serde_json::json!({ "weight_map": { "a": "model-1.safetensors", "b": shard } });
+            std::fs::write(dir.path().join("model.safetensors.index.json"), index.to_string()).unwrap();
+            tensor_files(dir.path())
+        };
+        assert_eq!(files("model-2.safetensors").unwrap().len(), 2);
+        for outside in ["../model.safetensors", "/etc/hostname", "a/b.safetensors", "..", ".hidden", ""] {
+            let error = files(outside).unwrap_err().to_string();
+            assert!(error.contains("is not a plain file name"), "{outside}: {error}");
+        }
+    }
 
     #[test]
     fn the_first_number_that_is_not_finite_is_found_at_any_position() {

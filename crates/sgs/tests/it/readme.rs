@@ -327,3 +327,42 @@ fn the_path_of_a_newcomer_works_by_copy_and_paste() {
     let report = folder.path().join("runs/sgs-metamath-quick/report/index.html");
     assert!(std::fs::read_to_string(report).unwrap().contains("<svg"));
 }
+
+/// Returns the Rust files below a folder.
+fn sources(folder: &Path, found: &mut Vec<std::path::PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.ends_with("target") {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The documents name tests as nextest's filters do: `test(PART OF A NAME)`.
+#[test]
+fn every_test_that_the_documents_name_exists() {
+    let mut files = Vec::new();
+    sources(&project("crates"), &mut files);
+    let mut names = BTreeSet::new();
+    for file in &files {
+        names.insert(file.file_stem().unwrap().to_str().unwrap().to_owned());
+        let text = std::fs::read_to_string(file).unwrap();
+        names.extend(text.split("fn ").skip(1).filter_map(|rest| Some(rest.split_once('(')?.0.to_owned())));
+    }
+    let mut documents: Vec<_> =
+        std::fs::read_dir(project("docs")).unwrap().map(|e| e.unwrap().path()).collect();
+    documents.push(project("README.md"));
+    let mut count = 0;
+    for document in documents.iter().filter(|path| path.extension().is_some_and(|end| end == "md")) {
+        let text = std::fs::read_to_string(document).unwrap();
+        let filters = text.split("test(").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
+        for part in filters.flat_map(|filter| filter.trim_matches('/').split('|')) {
+            let part = part.trim_start_matches('^').trim_end_matches("::");
+            assert!(names.iter().any(|name| name.contains(part)), "{}: test({part})", document.display());
+            count += 1;
+        }
+    }
+    assert!(count > 50, "only {count} tests are named");
+}
