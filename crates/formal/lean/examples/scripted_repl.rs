@@ -12,9 +12,10 @@ use std::time::Duration;
 
 fn main() -> io::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    match args.first().map(String::as_str) {
-        Some("check") => judge(false),
-        Some("replay") => judge(true),
+    let stays = args.first().is_some_and(|arg| arg == "stays");
+    match args.last().map(String::as_str) {
+        Some("check") => judge(false, stays),
+        Some("replay") => judge(true, stays),
         _ => repl(),
     }
 }
@@ -168,13 +169,13 @@ fn act(text: &str, reply: &str, ballast: &mut Vec<Vec<u8>>) -> io::Result<()> {
     out.flush()
 }
 
-/// Acts as the judge: answers one request, or all of them if it replays.
-fn judge(replaying: bool) -> io::Result<()> {
+/// Acts as the judge: answers one request, or all of them if it replays or stays.
+fn judge(replaying: bool, stays: bool) -> io::Result<()> {
     let mut line = String::new();
     while io::stdin().read_line(&mut line)? > 0 {
         judge_one(replaying, &line)?;
         line.clear();
-        if !replaying {
+        if !replaying && !stays {
             break;
         }
     }
@@ -256,10 +257,13 @@ fn judge_one(replaying: bool, line: &str) -> io::Result<()> {
         // The lie is detected only if another candidate follows.
         tainted = text.contains("scripted_taint");
         let wrong = text.contains("scripted_wrong") || tainted && index + 1 == candidates.len();
+        let wrong = wrong || text.contains("scripted_process");
         let messages = if wrong {
-            vec![
-                serde_json::json!({"severity": "error", "kind": "", "pos": {"line": 2}, "data": "unsolved goals"}),
-            ]
+            let data = match text.contains("scripted_process") {
+                true => format!("process {}", std::process::id()),
+                false => "unsolved goals".to_owned(),
+            };
+            vec![serde_json::json!({"severity": "error", "kind": "", "pos": {"line": 2}, "data": data})]
         } else {
             Vec::new()
         };

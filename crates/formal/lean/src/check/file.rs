@@ -50,7 +50,7 @@ pub struct FileChecker {
     /// Time that an incomplete file waits for further theorems, in milliseconds.
     pub linger_ms: u64,
     /// Whether the process that elaborates is kept alive across files, because its startup is expensive. After a candidate
-    /// with an unusual result it is replaced. The process that replays is always kept.
+    /// with an unusual result, or one that the replay rejects, it is replaced. The process that replays is always kept.
     pub keep_alive: bool,
 }
 
@@ -371,6 +371,10 @@ impl FileWorker {
                 "" => String::new(),
                 reason => format!("replay layer: {reason}"),
             };
+            if replayed.verdict != Verdict::Proved {
+                // The first process accepted what is no proof, so its memory may have been changed.
+                drop(self.idle(JudgeTask::Check));
+            }
             if let Some(slot) = outcomes.get_mut(*index) {
                 *slot = CheckOutcome { reason, ..replayed };
             }

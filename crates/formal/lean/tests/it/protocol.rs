@@ -357,6 +357,31 @@ fn a_replay_overrides_the_first_verdict() {
     assert_eq!(without[0].reason, NO_REPLAY, "a layer that is missing is named");
 }
 
+#[test]
+fn a_process_is_kept_until_a_candidate_is_odd_or_the_replay_rejects_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let judge = JudgeProgram::Built(launch(folder.path(), &["stays"]));
+    let checker = FileChecker { judge, replay: true, keep_alive: true, ..files(folder.path()) };
+    let pool = Pool::new(&CheckerConfig::File(checker), 1).unwrap();
+    let check = |body: &str| pool.check(candidate(body));
+    // The reason names the process.
+    let process = || check("exact scripted_process").reason;
+    for (body, verdict, is_kept) in [
+        ("rfl", Verdict::Proved, true),
+        ("exact scripted_wrong", Verdict::Refused, true),
+        ("exact scripted_axiom", Verdict::Refused, false),
+        ("exact scripted_replay_denied", Verdict::Refused, false),
+        ("exact scripted_replay_axiom", Verdict::Refused, false),
+        ("exact scripted_replay_crash", Verdict::Resource, false),
+    ] {
+        let before = process();
+        assert!(before.contains("process "), "{before}");
+        let outcome = check(body);
+        assert_eq!(outcome.verdict, verdict, "{body}: {outcome:?}");
+        assert_eq!(process() == before, is_kept, "{body}");
+    }
+}
+
 /// The result of a soak test.
 #[derive(Debug, Default)]
 struct Soak {
