@@ -26,18 +26,28 @@ pub struct Verified {
 pub fn verify_in_order<'t, E>(
     checker: &Lean,
     targets: &'t [Target],
-    mut each: impl FnMut(&'t Target, Verified) -> Result<(), E>,
+    each: impl FnMut(&'t Target, Verified) -> Result<(), E>,
 ) -> Result<(), E> {
     // Slots that check whole files need full batches, and the next batch ready.
-    let callers = checker.parallel_verifications().min(targets.len());
+    in_order(checker.parallel_verifications(), targets, |target| verify(checker, target), each)
+}
+
+/// Applies `work` to all items on up to `threads` threads, and calls `each` with the results in the order of the items, as
+/// soon as the earlier ones are known.
+fn in_order<'t, T: Sync, R: Send, E>(
+    threads: usize,
+    items: &'t [T],
+    work: impl Fn(&'t T) -> R + Sync,
+    mut each: impl FnMut(&'t T, R) -> Result<(), E>,
+) -> Result<(), E> {
     let next = AtomicUsize::new(0);
     let (send, receive) = mpsc::channel();
     std::thread::scope(|scope| {
-        for _ in 0..callers {
-            let (send, next) = (send.clone(), &next);
+        for _ in 0..threads.min(items.len()) {
+            let (send, next, work) = (send.clone(), &next, &work);
             scope.spawn(move || {
-                while let Some((i, target)) = take(targets, next) {
-                    if send.send((i, verify(checker, target))).is_err() {
+                while let Some((i, item)) = take(items, next) {
+                    if send.send((i, work(item))).is_err() {
                         return;
                     }
                 }
@@ -45,16 +55,16 @@ pub fn verify_in_order<'t, E>(
         }
         drop(send);
         let mut waiting = BTreeMap::new();
-        let mut due = targets.iter().enumerate();
+        let mut due = items.iter().enumerate();
         let mut wanted = due.next();
-        for (i, verified) in receive {
-            waiting.insert(i, verified);
-            while let Some((w, target)) = wanted
-                && let Some(verified) = waiting.remove(&w)
+        for (i, result) in receive {
+            waiting.insert(i, result);
+            while let Some((w, item)) = wanted
+                && let Some(result) = waiting.remove(&w)
             {
-                if let Err(error) = each(target, verified) {
-                    // The caller wants no more results: start no further proofs.
-                    next.store(targets.len(), Ordering::Relaxed);
+                if let Err(error) = each(item, result) {
+                    // The caller wants no more results: start no further work.
+                    next.store(items.len(), Ordering::Relaxed);
                     return Err(error);
                 }
                 wanted = due.next();
@@ -64,15 +74,43 @@ pub fn verify_in_order<'t, E>(
     })
 }
 
-fn take<'t>(targets: &'t [Target], next: &AtomicUsize) -> Option<(usize, &'t Target)> {
+fn take<'t, T>(items: &'t [T], next: &AtomicUsize) -> Option<(usize, &'t T)> {
     let i = next
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |i| (i < targets.len()).then_some(i + 1))
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |i| (i < items.len()).then_some(i + 1))
         .ok()?;
-    targets.get(i).map(|target| (i, target))
+    items.get(i).map(|item| (i, item))
 }
 
 fn verify(checker: &Lean, target: &Target) -> Verified {
     let started = Instant::now();
     let outcome = target.proof.as_ref().map(|proof| checker.outcome(&target.problem, proof));
     Verified { outcome, elapsed: started.elapsed() }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::sync::Mutex;
+
+    /// Work on an item ends only after the result of the item two places before has been passed on.
+    #[test]
+    fn results_are_passed_on_before_later_ones_are_known() {
+        let (passed_on, told) = mpsc::channel();
+        let told = Mutex::new(told);
+        let items: Vec<usize> = (0..20).collect();
+        let work = |item: &usize| {
+            let wait = || told.lock().unwrap().recv_timeout(Duration::from_secs(60));
+            if *item >= 2 { wait().map(|_| *item) } else { Ok(*item) }
+        };
+        let mut results = Vec::new();
+        let done = in_order(2, &items, work, |item, result| {
+            assert_eq!(result, Ok(*item), "the results of earlier items were kept back");
+            results.push(*item);
+            passed_on.send(()).map_err(|error| error.to_string())
+        });
+        assert_eq!((done, results), (Ok(()), items.clone()));
+        let ended = in_order(1, &items, |_: &usize| (), |_, ()| Err("enough"));
+        assert_eq!(ended, Err("enough"));
+    }
 }
