@@ -1,6 +1,7 @@
 //! `sgs sweep`: runs a grid of methods, seeds and settings, as many at the same time as there are GPUs or cores for.
 
 mod machine;
+mod mps;
 mod plan;
 
 use super::{compare, report};
@@ -9,6 +10,7 @@ use crate::exit::Outcome;
 use crate::{output, signals};
 use anyhow::{Context, Result};
 use machine::{RunSlot, SlotPool};
+use mps::MpsControl;
 use plan::{SweepPlan, SweepRun};
 use sgs_analysis::report::ReportOptions;
 use sgs_analysis::run::{RunData, metric, read_metrics};
@@ -25,7 +27,7 @@ pub fn run(args: &SweepArgs) -> Result<Outcome> {
     let plan = SweepPlan::read(&args.file)?;
     let out = args.out.clone().unwrap_or_else(|| default_folder(&args.file));
     let members = plan.members(&out)?;
-    let slots = SlotPool::for_machine(args.jobs.or(plan.jobs), &members)?;
+    let mut slots = SlotPool::for_machine(args.jobs.or(plan.jobs), &members)?;
     if args.dry_run {
         return dry_run(&members, &slots);
     }
@@ -39,6 +41,10 @@ pub fn run(args: &SweepArgs) -> Result<Outcome> {
         slots.what(),
         sweep.done.len()
     );
+    let mps = slots.start_mps(&MpsControl::of_machine(), sweep.waiting.len());
+    if !mps.is_empty() {
+        eprintln!("{mps}");
+    }
     let stopped = sweep.run_all(slots)?;
     if stopped {
         eprintln!("stopped; to continue: `sgs sweep {}`", args.file.display());

@@ -1,10 +1,12 @@
 //! Divides a machine among concurrent runs: a GPU or a share of the cores for each.
 
+use super::mps::{MpsControl, MpsDaemon};
 use super::plan::SweepRun;
 use crate::exit::Usage;
 use anyhow::Result;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use sgs_run::config::device;
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
@@ -17,14 +19,18 @@ pub struct SlotPool {
     free: Vec<RunSlot>,
     all: usize,
     what: String,
+    /// Exists while runs share a GPU.
+    mps: Option<MpsDaemon>,
 }
 
 /// The resources of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunSlot {
-    /// The value of `CUDA_VISIBLE_DEVICES`.
+    /// The value of `CUDA_VISIBLE_DEVICES` without MPS.
     gpu: Option<String>,
     cores: Vec<usize>,
+    /// Variables of the run's environment.
+    environment: Vec<(&'static str, OsString)>,
 }
 
 impl SlotPool {
@@ -42,23 +48,43 @@ impl SlotPool {
     }
 
     /// Divides GPUs and cores.
-    fn share(wanted: Option<usize>, gpus: Vec<String>, cores: Vec<usize>) -> Self {
+    pub fn share(wanted: Option<usize>, gpus: Vec<String>, cores: Vec<usize>) -> Self {
         let fit = if gpus.is_empty() { cores.len() / CORES_PER_RUN } else { gpus.len() };
         let all = wanted.unwrap_or(fit).max(1);
-        let slot = |i: usize| RunSlot {
-            gpu: (!gpus.is_empty()).then(|| gpus[i % gpus.len()].clone()),
+        let slot = |i: usize| {
+            let gpu = (!gpus.is_empty()).then(|| gpus[i % gpus.len()].clone());
             // With more runs than cores, all runs share all cores.
-            cores: match cores.len() >= all {
+            let cores = match cores.len() >= all {
                 true => cores.iter().copied().skip(i).step_by(all).collect(),
                 false => cores.clone(),
-            },
+            };
+            let environment = gpu.iter().map(|gpu| ("CUDA_VISIBLE_DEVICES", gpu.into())).collect();
+            RunSlot { gpu, cores, environment }
         };
         let what = match gpus.len() {
             0 => format!("{} cores", cores.len()),
             n => format!("{n} GPUs and {} cores", cores.len()),
         };
         // Slots are taken from the end.
-        Self { free: (0..all).rev().map(slot).collect(), all, what }
+        Self { free: (0..all).rev().map(slot).collect(), all, what, mps: None }
+    }
+
+    /// Starts MPS if the given number of runs share GPUs. Returns a line for the user, empty if they do not.
+    pub fn start_mps(&mut self, control: &MpsControl, runs: usize) -> String {
+        let mut gpus: Vec<String> = Vec::new();
+        for gpu in self.free.iter().rev().filter_map(|slot| slot.gpu.as_ref()) {
+            if !gpus.contains(gpu) {
+                gpus.push(gpu.clone());
+            }
+        }
+        let (daemon, text) = control.start(&gpus, runs.min(self.all));
+        if let Some(daemon) = &daemon {
+            for slot in &mut self.free {
+                slot.environment = slot.gpu.iter().flat_map(|gpu| daemon.environment(gpu)).collect();
+            }
+        }
+        self.mps = daemon;
+        text
     }
 
     /// Returns the number of slots.
@@ -96,10 +122,7 @@ impl RunSlot {
     /// # Errors
     /// Returns an error if the process cannot be started.
     pub fn spawn(&self, command: &mut Command) -> io::Result<Child> {
-        if let Some(gpu) = &self.gpu {
-            command.env("CUDA_VISIBLE_DEVICES", gpu);
-        }
-        command.process_group(0);
+        command.envs(self.environment.iter().cloned()).process_group(0);
         // A process inherits the cores of the thread that starts it; if the system refuses, it gets all cores.
         let before = sched_getaffinity(None);
         let mut own = CpuSet::new();
