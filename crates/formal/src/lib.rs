@@ -44,7 +44,7 @@ pub mod process;
 pub mod scratch;
 
 use serde::{Deserialize, Serialize};
-use sgs_selfplay::config::ConjectureForm;
+use sgs_selfplay::config::{ConjectureForm, ConjecturerConfig};
 use sgs_selfplay::{Features, Judgement, Lemma, ParsedConjecture, Problem, Review};
 use std::ops::RangeInclusive;
 
@@ -143,20 +143,23 @@ pub fn conjecture_prompt(
     }
 }
 
-/// Extracts a conjecture from a completion of its [`conjecture_prompt`].
+/// Extracts a conjecture of the configured form from a completion of its [`conjecture_prompt`].
 ///
 /// # Errors
 /// Returns an error if the completion contains no conjecture.
 pub fn read_conjecture(
     system: &dyn FormalSystem,
-    form: ConjectureForm,
+    config: &ConjecturerConfig,
     condition: Condition<'_>,
     completion: &str,
 ) -> Result<ParsedConjecture, Malformed> {
-    match form {
+    match config.form {
         ConjectureForm::Statement | ConjectureForm::Composed => system.read_conjecture(condition, completion),
         ConjectureForm::Proof => system.read_derivation(condition, completion),
-        ConjectureForm::Attempt => system.read_attempt(condition.problem(), completion),
+        ConjectureForm::Attempt => {
+            let proof = system.read_proof(condition.problem(), completion)?;
+            system.derive_from_part(condition.problem(), config.attempt_min_steps, &proof)
+        }
     }
 }
 
@@ -238,12 +241,17 @@ pub trait FormalSystem: Send + Sync {
         Err(Malformed::new("no-derivations", format!("{} derives no statements from proofs", self.name())))
     }
 
-    /// Extracts a failed proof from a completion of [`FormalSystem::solver_prompt`], and returns the most general statement
-    /// that the largest valid part of it proves.
+    /// Returns the most general statement that the largest valid part of a failed proof of `problem` proves. The part has
+    /// at least `min_steps` inferences.
     ///
     /// # Errors
-    /// Returns an error if no part of the completion proves a statement that is worth solving.
-    fn read_attempt(&self, _problem: &Problem, _completion: &str) -> Result<ParsedConjecture, Malformed> {
+    /// Returns an error if no such part proves a statement that is worth solving.
+    fn derive_from_part(
+        &self,
+        _problem: &Problem,
+        _min_steps: u32,
+        _proof: &str,
+    ) -> Result<ParsedConjecture, Malformed> {
         Err(Malformed::new("no-derivations", format!("{} derives no statements from proofs", self.name())))
     }
 

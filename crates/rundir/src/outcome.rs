@@ -92,6 +92,7 @@ fn remembered(outcome: &RoundOutcome) -> RoundOutcome {
         stored_proofs: outcome.stored_proofs.clone(),
         seen: outcome.seen.clone(),
         lemmas: outcome.lemmas.clone(),
+        attempts: outcome.attempts.clone(),
         guide_examples: outcome.guide_examples.clone(),
         threshold: outcome.threshold,
         solver_examples: Vec::new(),

@@ -199,6 +199,8 @@ sgs_keys::table! {
         pub target_share: f64 = 1.0, in above(0.0).at_most(1.0),
         /// How conjectures are made: the model writes a statement (paper) or a proof, or a program composes a theorem.
         pub form: ConjectureForm = ConjectureForm::Statement,
+        /// Form attempt: minimum number of inferences of the part of an attempt that becomes a conjecture.
+        pub attempt_min_steps: u32 = 1, in 1..=1_000_000,
         /// Minimum number of inferences of a composed proof.
         pub composed_min_steps: u32 = 2, in 1..=24,
         /// Maximum number of inferences of a composed proof.
@@ -241,8 +243,8 @@ sgs_keys::choice! {
         Statement = "statement",
         /// The Conjecturer writes a proof. The most general statement that it proves is the conjecture.
         Proof = "proof",
-        /// The Solver attempts the target. The most general statement that the largest valid part of its proof proves is
-        /// the conjecture. Nothing is learned.
+        /// The conjectures are parts of the last round's failed rollouts of the target: the most general statement that the
+        /// largest valid part of each proves. Nothing is sampled or learned.
         Attempt = "attempt",
         /// A program composes a theorem at random. Nothing is learned.
         Composed = "composed",
@@ -459,14 +461,14 @@ impl AlgorithmConfig {
 }
 
 impl ConjecturerConfig {
-    /// Returns whether a model samples conjectures.
+    /// Returns whether a model samples conjectures. Failed attempts are samples of the Solver.
     pub fn is_sampled(&self) -> bool {
-        self.on && self.form != ConjectureForm::Composed
+        self.on && !matches!(self.form, ConjectureForm::Attempt | ConjectureForm::Composed)
     }
 
     /// Returns whether a model samples conjectures and is trained on them.
     pub fn is_trained(&self) -> bool {
-        self.is_sampled() && self.form != ConjectureForm::Attempt && !self.frozen
+        self.is_sampled() && !self.frozen
     }
 
     /// Returns whether conjectures are weighted by the similarity of their statements to unsolved targets.

@@ -161,8 +161,8 @@ impl Method {
                 config.guide.kind = GuideKind::Rubric;
             }
             Method::SgsAttempts => {
-                config.solver.conjecture_max_rate = 0.25;
                 config.conjecturer.form = ConjectureForm::Attempt;
+                config.conjecturer.conjectures_per_target = 6;
                 config.guide.on = false;
             }
             Method::Composer => composed(&mut config),

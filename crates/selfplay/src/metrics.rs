@@ -268,11 +268,12 @@ impl RoundMetrics {
         self.conjecture_threshold = (!accepted.is_empty()).then_some(outcome.threshold);
         self.conjecture_solve_rate = mean(accepted.iter().filter_map(|c| c.tally.rate()));
         self.conjecture_share_solved = share_solved(&accepted);
-        self.conjecture_share_malformed = ratio(self.conjectures_malformed, outcome.conjecture_samples);
-        self.conjecture_share_duplicate = ratio(self.conjectures_duplicate, outcome.conjecture_samples);
-        self.conjecture_share_known = ratio(self.conjectures_known, outcome.conjecture_samples);
-        self.conjecture_share_seen = ratio(self.conjectures_seen, outcome.conjecture_samples);
-        self.conjecture_share_novel = ratio(self.conjectures_accepted, outcome.conjecture_samples);
+        let made = outcome.conjectures.iter().filter(|c| c.sample.is_some()).count() as u64;
+        self.conjecture_share_malformed = ratio(self.conjectures_malformed, made);
+        self.conjecture_share_duplicate = ratio(self.conjectures_duplicate, made);
+        self.conjecture_share_known = ratio(self.conjectures_known, made);
+        self.conjecture_share_seen = ratio(self.conjectures_seen, made);
+        self.conjecture_share_novel = ratio(self.conjectures_accepted, made);
         self.conjectures_trivial = outcome.conjectures.iter().filter(|c| c.trivial).count() as u64;
         self.conjecture_share_trivial = ratio(self.conjectures_trivial, self.conjectures_solved);
         self.conjecture_pass_at = pass_at(&accepted, outcome.rollouts_per_problem);

@@ -41,6 +41,9 @@ pub struct RoundOutcome {
     /// Conjectures proved in this round that a proof of their target may cite, if the Solver may cite lemmas.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lemmas: Vec<(ProblemId, Arc<Lemma>)>,
+    /// Failed proofs of the sampled targets that are still unsolved, if the next round's conjectures are derived from them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<(ProblemId, Vec<Arc<str>>)>,
     /// Training examples for a learned Guide: the conjectures that the Solver is trained on.
     #[serde(rename = "lessons", default, skip_serializing_if = "Vec::is_empty")]
     pub guide_examples: Vec<GuideExample>,
@@ -55,7 +58,7 @@ pub struct RoundOutcome {
     pub matching: Option<Matching>,
     /// Number of rollouts sampled in this round.
     pub generations: u64,
-    /// Number of conjectures sampled in this round.
+    /// Number of conjectures that a model sampled in this round.
     pub conjecture_samples: u64,
 }
 

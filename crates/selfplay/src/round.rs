@@ -9,7 +9,7 @@
 //! review) of a conjecture start as soon as it is accepted.
 
 use crate::batch::select_batch;
-use crate::config::{AlgorithmConfig, Conditioning, GuideConfig, GuideScope, Selection};
+use crate::config::{AlgorithmConfig, Conditioning, ConjectureForm, GuideConfig, GuideScope, Selection};
 use crate::data::{Judgement, Problem, ProblemId, Review, Role, SampleFacts, Verdict};
 use crate::duplicates::StatementIndex;
 use crate::outcome::RefusalReason;
@@ -775,7 +775,8 @@ impl ProblemState {
 }
 
 /// Returns the conjectures to request: `conjectures_per_target` for each unsolved target of the batch (paper, §3.1), in
-/// batch order. STP requests the same number, but for solved targets drawn by the run's seed.
+/// batch order; at most as many as there are failed proofs if conjectures are derived from them. STP requests the same
+/// number, but for solved targets drawn by the run's seed.
 fn conjecture_slots(
     config: &AlgorithmConfig,
     run_seed: u64,
@@ -791,6 +792,18 @@ fn conjecture_slots(
     let seeded = draw_share(unsolved, config.conjecturer.target_share, run_seed, state.next_round);
     let wanted = seeded.iter().flat_map(|&target| (0..per_target).map(move |_| target));
     let conditions: Vec<OwnedCondition> = match config.conjecturer.conditioning {
+        _ if config.conjecturer.form == ConjectureForm::Attempt => {
+            let attempts = |target: &&Arc<Problem>| {
+                let problem = Arc::clone(target);
+                let proofs = state.attempts.get(&problem.id).into_iter().flatten().take(per_target as usize);
+                let condition = |proof: &Arc<str>| OwnedCondition::Attempt {
+                    problem: problem.clone(),
+                    proof: proof.clone(),
+                };
+                proofs.map(condition).collect::<Vec<_>>()
+            };
+            seeded.iter().flat_map(attempts).collect()
+        }
         Conditioning::Target => wanted.cloned().map(OwnedCondition::Target).collect(),
         Conditioning::None => wanted.cloned().map(OwnedCondition::Nothing).collect(),
         Conditioning::Solved => {

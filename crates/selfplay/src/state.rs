@@ -20,7 +20,8 @@ pub struct RunState {
     pub next_round: u32,
     /// Total number of the Solver's rollouts, over targets and conjectures: the x axis of every scaling plot.
     pub generations: u64,
-    /// Total number of the Conjecturer's completions. The paper's code counts them as generations too.
+    /// Total number of the Conjecturer's completions. The paper's code counts them as generations too. Conjectures that no
+    /// model samples do not count.
     pub conjecture_samples: u64,
     /// Targets that have been proved at least once.
     pub solved: BTreeMap<ProblemId, SolvedTarget>,
@@ -32,6 +33,9 @@ pub struct RunState {
     /// The conjectures proved for each unsolved target, oldest first, at most [`LEMMAS_KEPT`] each.
     #[serde(default)]
     pub lemmas: BTreeMap<ProblemId, Vec<Arc<Lemma>>>,
+    /// Failed proofs of unsolved targets from the last round that sampled each, if conjectures are derived from them.
+    #[serde(default)]
+    pub attempts: BTreeMap<ProblemId, Vec<Arc<str>>>,
     /// State of the learned Guide, if the run has one.
     #[serde(default)]
     pub learned: LearnedGuide,
@@ -103,6 +107,10 @@ impl RunState {
             kept.drain(..kept.len().saturating_sub(LEMMAS_KEPT));
         }
         self.lemmas.retain(|target, _| !self.solved.contains_key(target));
+        for target in outcome.targets() {
+            self.attempts.remove(&target.problem.id);
+        }
+        self.attempts.extend(outcome.attempts.iter().cloned());
         // After `solved` is updated: a target solved in this round counts for the examples that end with it.
         self.learned.absorb(outcome.round, &outcome.guide_examples, &self.solved);
         self.generations += outcome.generations;

@@ -128,6 +128,13 @@ pub enum OwnedCondition {
     },
     /// No condition; the target only determines the context.
     Nothing(Arc<Problem>),
+    /// An unsolved target with a failed proof of it.
+    Attempt {
+        /// The unsolved target.
+        problem: Arc<Problem>,
+        /// A proof that was refused.
+        proof: Arc<str>,
+    },
 }
 
 impl OwnedCondition {
@@ -136,6 +143,7 @@ impl OwnedCondition {
         match self {
             OwnedCondition::Target(problem)
             | OwnedCondition::Solved { problem, .. }
+            | OwnedCondition::Attempt { problem, .. }
             | OwnedCondition::Nothing(problem) => problem,
         }
     }
@@ -144,7 +152,7 @@ impl OwnedCondition {
 /// A task to perform. Seeds depend only on the task's key and the run's seed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Sample the Conjecturer and parse a statement.
+    /// Sample the Conjecturer and parse a statement, or make a conjecture without a model.
     SampleConjecture {
         /// Key of the task; the answering event has the same key.
         key: TaskKey,

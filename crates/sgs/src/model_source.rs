@@ -20,7 +20,7 @@ use sgs_run::train::policies;
 use sgs_run::with_device;
 use sgs_run::workers::sampling::{self, TextSampler};
 use sgs_rundir::RunView;
-use sgs_selfplay::config::{ConjectureForm, GuideKind};
+use sgs_selfplay::config::{ConjecturerConfig, GuideKind};
 use sgs_selfplay::{Role, Weights};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -117,10 +117,9 @@ impl ModelSource {
         self.run.as_ref().map_or(usize::MAX, |run| run.config.model.positions())
     }
 
-    /// Returns the form of the run's conjectures; without a run, statements.
-    pub fn conjecture_form(&self) -> ConjectureForm {
-        let form = self.run.as_ref().map(|run| run.config.algorithm.conjecturer.form);
-        form.unwrap_or(ConjectureForm::Statement)
+    /// Returns the configuration of the run's Conjecturer; without a run, the default.
+    pub fn conjecturer(&self) -> ConjecturerConfig {
+        self.run.as_ref().map(|run| run.config.algorithm.conjecturer.clone()).unwrap_or_default()
     }
 
     /// Returns whether the run's Guide is the formal system's rubric instead of a model.

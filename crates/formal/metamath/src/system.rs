@@ -23,7 +23,7 @@ use crate::unify::{CompiledRules, Goal, ProofLimits, ProofStep, Unifier};
 use sgs_base::random::SeededRng;
 use sgs_formal::{Condition, FormalSystem, Malformed, Prompt};
 use sgs_selfplay::{Features, Judgement, Lemma, ParsedConjecture, Problem, ProblemId, Review, Verdict};
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -397,11 +397,18 @@ impl FormalSystem for Metamath {
         Ok(self.conjecture(problem, &normal, None, limit))
     }
 
-    fn read_attempt(&self, problem: &Problem, completion: &str) -> Result<ParsedConjecture, Malformed> {
-        let steps = self.completed_steps(HYPOTHESES, completion)?;
+    fn derive_from_part(
+        &self,
+        problem: &Problem,
+        min_steps: u32,
+        proof: &str,
+    ) -> Result<ParsedConjecture, Malformed> {
+        let steps = read_steps(&self.theory, HYPOTHESES, proof.split_ascii_whitespace())
+            .map_err(|e| Malformed::new(e.kind, e.detail))?;
         let limit = self.limit_of(problem)?;
+        let is_long = |part: &Range<usize>| inferences(&steps[part.clone()]) >= min_steps as usize;
         self.with_judge(|judge| {
-            let parts = sub_proofs_by_size(&self.theory, &steps).into_iter();
+            let parts = sub_proofs_by_size(&self.theory, &steps).into_iter().filter(is_long);
             let derived = parts.map(|part| self.derive(judge.unifier_mut(), limit, &steps[part]));
             derived.flatten().next()
         })

@@ -1,7 +1,6 @@
 //! The rounds of a run: sampling, verification, the update and its publication. Imports all other folders.
 
 mod attempts;
-mod composed;
 mod dispatcher;
 mod evaluation;
 pub mod event;
@@ -19,4 +18,5 @@ pub mod runner;
 mod sampled_round;
 pub mod sampling_context;
 mod task_builder;
+mod unsampled;
 mod update_record;

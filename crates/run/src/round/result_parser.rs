@@ -115,9 +115,9 @@ impl ResultParser<'_> {
         let text = &completion.text;
         Ok(match command {
             Command::SampleConjecture { condition, .. } => {
-                let form = self.context.config.algorithm.conjecturer.form;
+                let conjecturer = &self.context.config.algorithm.conjecturer;
                 let condition = condition_of(condition);
-                let read = ended.and_then(|()| read_conjecture(system, form, condition, text));
+                let read = ended.and_then(|()| read_conjecture(system, conjecturer, condition, text));
                 Event::Conjecture { key, read: known(read)?, sample }
             }
             Command::SampleRollout { problem, lemma, .. } => {

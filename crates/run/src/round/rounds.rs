@@ -4,7 +4,6 @@
 //! round in progress; [`RoundLoop`] owns what all rounds share. Publication runs in the background while the next round
 //! samples, so at most two rounds are in progress at any time.
 
-use super::composed;
 use super::dispatcher::{Dispatcher, SamplingEnd};
 use super::evaluation::{EvalPoint, EvalSchedule};
 use super::event::{EventStream, Listener, RoundStage, RunEvent};
@@ -17,6 +16,7 @@ use super::run_workers::RunWorkers;
 use super::runner::Runner;
 use super::sampled_round::SampledRound;
 use super::sampling_context::SamplingContext;
+use super::unsampled;
 use super::update_record::UpdateRecord;
 use crate::Outcome;
 use crate::config::folder::{self, EndReason};
@@ -310,7 +310,7 @@ impl Sampling {
         let algorithm = Arc::new(runner.config.algorithm.clone());
         let mut round = Round::new(algorithm, runner.config.seed, *window, &runner.targets, state)?;
         let conjecturer = &runner.config.algorithm.conjecturer;
-        composed::add_conjectures(&mut round, conjecturer, &*runner.system, &runner.held_out)?;
+        unsampled::add_conjectures(&mut round, conjecturer, &*runner.system, &runner.held_out)?;
         let mut record = rounds.resumed.take().unwrap_or_default();
         if next.is_sampling() {
             if rounds.workers.read_weights_from_disk() {

@@ -47,7 +47,9 @@ pub(crate) fn is_quick(system: &dyn FormalSystem) -> bool {
 /// Converts a condition into the form that the formal system takes.
 pub(crate) fn condition_of(condition: &OwnedCondition) -> Condition<'_> {
     match condition {
-        OwnedCondition::Target(problem) => Condition::Target(problem),
+        OwnedCondition::Target(problem) | OwnedCondition::Attempt { problem, .. } => {
+            Condition::Target(problem)
+        }
         OwnedCondition::Solved { problem, proof } => Condition::Solved { problem, proof },
         OwnedCondition::Nothing(problem) => Condition::Nothing(problem),
     }

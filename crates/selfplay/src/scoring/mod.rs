@@ -3,15 +3,15 @@
 mod conjecturer;
 mod solver;
 
-use crate::config::GuideKind;
-use crate::data::ProblemId;
+use crate::config::{ConjectureForm, GuideKind};
+use crate::data::{ProblemId, Verdict};
 use crate::learned::{GuideExample, GuideFeatures, nearest};
 use crate::outcome::{ConjectureOutcome, ReviewOutcome, RoundOutcome, conjecturer_examples};
 use crate::rate::Tally;
-use crate::round::{ConjectureSlot, ProblemState, ReviewAttempt, Round, SlotState};
+use crate::round::{ConjectureSlot, ProblemState, ReviewAttempt, RolloutState, Round, SlotState};
 use crate::state::RunState;
 use crate::store::fingerprint;
-use crate::task::{Lemma, TaskKey, TaskKind};
+use crate::task::{Lemma, ParsedProof, TaskKey, TaskKind};
 use solver::{SolverOutcome, proof_of};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl Round {
             targets_total: self.targets_total as u64,
             targets_in_batch: self.batch_size as u64,
             generations: sampled.count() as u64,
-            conjecture_samples: conjectures.iter().filter(|c| c.sample.is_some()).count() as u64,
+            conjecture_samples: self.conjecture_samples(),
             conjecturer_examples: conjecturer_examples(&conjectures),
             problems: solver.problems,
             conjectures,
@@ -63,6 +63,7 @@ impl Round {
             stored_proofs: solver.stored_proofs,
             seen: self.conjecture_fingerprints(),
             lemmas: self.lemmas(state),
+            attempts: self.attempts(state),
             guide_examples,
             threshold: self.conjecture_threshold(),
             solver_examples: solver.examples,
@@ -76,6 +77,36 @@ impl Round {
         }
         let conjectures = self.problems.iter().filter(|problem| problem.is_conjecture());
         conjectures.map(|conjecture| fingerprint(&conjecture.problem.statement)).collect()
+    }
+
+    fn conjecture_samples(&self) -> u64 {
+        let sampled =
+            |slot: &&ConjectureSlot| !matches!(slot.state, SlotState::Waiting | SlotState::Lost { .. });
+        let is_sampled = self.config.conjecturer.is_sampled();
+        if is_sampled { self.slots.iter().filter(sampled).count() as u64 } else { 0 }
+    }
+
+    /// Returns the refused proofs of the targets that are still unsolved, in the order of the rollouts, at most
+    /// `conjectures_per_target` each. Proofs that are too short to contain a conjecture are left out.
+    fn attempts(&self, state: &RunState) -> Vec<(ProblemId, Vec<Arc<str>>)> {
+        let config = &self.config.conjecturer;
+        if !config.on || config.form != ConjectureForm::Attempt {
+            return Vec::new();
+        }
+        let unsolved = |problem: &&ProblemState| {
+            !problem.is_conjecture() && problem.tally().proved == 0 && !state.is_solved(&problem.problem.id)
+        };
+        let attempts = |problem: &ProblemState| {
+            let mut proofs: Vec<Arc<str>> = Vec::new();
+            for proof in problem.rollouts.iter().filter_map(refused_proof) {
+                let is_new = proof.steps >= config.attempt_min_steps && !proofs.contains(&proof.text);
+                if is_new && proofs.len() < config.conjectures_per_target as usize {
+                    proofs.push(proof.text.clone());
+                }
+            }
+            (!proofs.is_empty()).then(|| (problem.problem.id.clone(), proofs))
+        };
+        self.problems.iter().filter(unsolved).filter_map(attempts).collect()
     }
 
     /// Returns the conjectures proved in this round that a proof of their target may cite, each with its first proof.
@@ -152,5 +183,12 @@ impl Round {
             sample: attempt.sample,
         };
         (0u32..).zip(&problem.review.attempts).map(outcome).collect()
+    }
+}
+
+fn refused_proof(rollout: &RolloutState) -> Option<&ParsedProof> {
+    match rollout {
+        RolloutState::Judged { proof, judgement, .. } if judgement.verdict == Verdict::Refused => Some(proof),
+        _ => None,
     }
 }

@@ -3,14 +3,14 @@
 
 use crate::simulation;
 use proptest::prelude::*;
-use sgs_selfplay::config::{AlgorithmConfig, GuideKind, UnrewardedHandling};
+use sgs_selfplay::config::{AlgorithmConfig, BatchSize, GuideKind, UnrewardedHandling};
 use sgs_selfplay::outcome::{ConjectureStatus, ProblemKind, RefusalReason, RoundOutcome};
 use sgs_selfplay::reward::guide_score;
 use sgs_selfplay::seed::SeededRng;
 use sgs_selfplay::state::LEMMAS_KEPT;
 use sgs_selfplay::{
-    Command, Event, Method, ParsedConjecture, ParsedProof, ProblemId, Review, RoundMetrics, RunState,
-    TaskKind, Verdict,
+    Command, Event, Method, OwnedCondition, ParsedConjecture, ParsedProof, ProblemId, Review, RoundMetrics,
+    RunState, TaskKind, Verdict,
 };
 use simulation::{answer, begin, facts, judgement, play, run, targets};
 use std::collections::{HashMap, HashSet};
@@ -504,4 +504,51 @@ proptest! {
         let text = serde_json::to_string(&state).unwrap();
         prop_assert_eq!(serde_json::from_str::<RunState>(&text).unwrap(), state);
     }
+}
+
+#[test]
+fn refused_proofs_of_unsolved_targets_become_the_conditions_of_the_next_conjectures() {
+    let mut config = Method::SgsAttempts.config();
+    config.batch.size = BatchSize::Count(120.try_into().unwrap());
+    config.conjecturer.attempt_min_steps = 3;
+    config.conjecturer.conjectures_per_target = 2;
+    let all = targets(200);
+    let mut state = RunState::default();
+    // The refused proofs of each target's last sampled round, collected from the rollouts of the outcomes.
+    let mut expected: HashMap<ProblemId, Vec<Arc<str>>> = HashMap::new();
+    let (mut conditions, mut short, mut repeated, mut dropped) = (0, 0, 0, 0);
+    for _ in 0..12 {
+        let mut round = begin(&config, &all, &state);
+        for command in round.pending() {
+            let Command::SampleConjecture { key, condition, .. } = command else { continue };
+            let OwnedCondition::Attempt { problem, proof } = condition else { panic!("{condition:?}") };
+            assert_eq!(proof, expected[&problem.id][key.index as usize]);
+            conditions += 1;
+        }
+        play(&mut round);
+        let outcome = round.finish(&state).unwrap();
+        assert_eq!(outcome.conjecture_samples, 0, "the attempts are rollouts");
+        for target in outcome.targets() {
+            expected.remove(&target.problem.id);
+        }
+        for rollout in outcome.rollouts.iter().filter(|rollout| rollout.verdict == Verdict::Refused) {
+            let (target, proof) = (&rollout.key.problem, rollout.proof.as_ref().unwrap());
+            if all.iter().any(|problem| problem.id == *target) {
+                let kept = expected.entry(target.clone()).or_default();
+                match (proof.steps >= 3, kept.contains(&proof.text), kept.len() < 2) {
+                    (false, ..) => short += 1,
+                    (_, true, _) => repeated += 1,
+                    (.., false) => dropped += 1,
+                    _ => kept.push(proof.text.clone()),
+                }
+            }
+        }
+        state.absorb(&outcome).unwrap();
+        expected.retain(|target, proofs| !state.is_solved(target) && !proofs.is_empty());
+        assert_eq!(expected, state.attempts.clone().into_iter().collect());
+    }
+    assert!(
+        [conditions, short, repeated, dropped].iter().all(|count| *count > 20),
+        "{conditions} {short} {repeated} {dropped}"
+    );
 }

@@ -126,10 +126,14 @@ fn check_invariants(
     let k = config.rollouts_per_problem;
     assert_eq!(outcome.rollouts.len(), outcome.problems.len() * k as usize);
     let unsolved = all.iter().filter(|target| !solved.contains(&target.id)).count();
-    if method == Method::Stp {
-        assert!(outcome.round == 0 || unsolved == 0 || outcome.conjectures.len() == unsolved);
-    } else {
-        assert_eq!(outcome.conjectures.len(), if config.conjecturer.on { unsolved } else { 0 }, "{method}");
+    let requested = outcome.conjectures.len();
+    match method {
+        Method::Stp => assert!(outcome.round == 0 || unsolved == 0 || requested == unsolved),
+        Method::SgsAttempts => {
+            assert_eq!(requested == 0, outcome.round == 0 || unsolved == 0);
+            assert!(requested <= unsolved * config.conjecturer.conjectures_per_target as usize);
+        }
+        _ => assert_eq!(requested, if config.conjecturer.on { unsolved } else { 0 }, "{method}"),
     }
     let is_reviewed = config.guide.on && config.guide.kind != GuideKind::Rubric;
     assert_eq!(outcome.reviews.is_empty(), !is_reviewed || unsolved == 0);

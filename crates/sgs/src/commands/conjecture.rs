@@ -43,13 +43,13 @@ fn invent(
     target: &Problem,
     args: &ConjectureArgs,
 ) -> Result<ConjectureCounts> {
-    let form = players.conjecture_form();
-    let prompt = conjecture_prompt(system, form, Condition::Target(target))?;
+    let conjecturer = players.conjecturer();
+    let prompt = conjecture_prompt(system, conjecturer.form, Condition::Target(target))?;
     let seeds = (0..args.samples).map(|i| task_seed(args.play.seed, 0, Role::Conjecturer, &target.id, i));
     let texts = players.sample(&args.play, Role::Conjecturer, &prompt, seeds)?;
     let mut counts = ConjectureCounts { samples: args.samples, ..ConjectureCounts::default() };
     for text in texts {
-        match read_conjecture(system, form, Condition::Target(target), &text) {
+        match read_conjecture(system, &conjecturer, Condition::Target(target), &text) {
             Ok(read) => {
                 match counts.conjectures.iter_mut().find(|(known, _)| known.statement == read.statement) {
                     Some((_, count)) => *count += 1,

@@ -39,13 +39,16 @@ fn a_proof_is_read_as_the_most_general_statement_that_it_proves() {
 fn the_largest_valid_part_of_an_attempt_is_a_conjecture() {
     let system = Metamath::shipped().unwrap();
     let target = system.problem("pm2.61").unwrap();
-    let read = |proof: &str| system.read_attempt(&target, proof);
+    let read = |proof: &str| system.derive_from_part(&target, 1, proof);
     // `mpd` needs another formula first: the part before it holds.
-    let read_part = read("h1 h2 ~syl ~con3i h1 h2 ~ax-1 ~con3i ~mpd ~mpd ~mpd ~mpd").unwrap();
+    let read_part = read("h1 h2 syl con3i h1 h2 ax-1 con3i mpd mpd mpd mpd").unwrap();
     assert_eq!(&*read_part.statement, "$e |- ( ph -> ps ) $e |- ( ps -> ch ) $p |- ( -. ch -> -. ph )");
     assert_eq!(read("h1").unwrap_err().kind, "no-theorem");
-    assert_eq!(read("~mpd ~syl").unwrap_err().kind, "no-theorem");
+    assert_eq!(read("mpd syl").unwrap_err().kind, "no-theorem");
     assert!(read("nonsense").is_err());
+    // Parts that are too short are not conjectures.
+    assert!(system.derive_from_part(&target, 2, "h1 h2 syl con3i").is_ok());
+    assert_eq!(system.derive_from_part(&target, 3, "h1 h2 syl con3i").unwrap_err().kind, "no-theorem");
 }
 
 #[test]

@@ -212,7 +212,7 @@ fn fits(method: &str, size: &str) -> bool {
 /// Each preset equals the library's method, apart from the keys that a size sets for all methods.
 #[test]
 fn presets_match_the_methods_of_the_library() {
-    for (method, _) in METHODS {
+    for (method, method_text) in METHODS {
         for (size, size_text) in SIZES.into_iter().filter(|(size, _)| fits(method, size)) {
             let layers = Layers { method: Some(method.into()), size: Some(size.into()), ..Layers::default() };
             let config = resolve(&layers, std::iter::empty()).unwrap().config.algorithm;
@@ -220,14 +220,11 @@ fn presets_match_the_methods_of_the_library() {
             let library = method.parse::<Method>().unwrap().config();
             stack.table.insert("algorithm".into(), Value::try_from(library).unwrap());
             stack.lay(size_text.parse().unwrap(), &Layer::Size(size.into())).unwrap();
-            let mut expected: RunConfig = stack.table.try_into().unwrap();
-            let at_paper_scale = size == "lean-d3k" && method.contains("cispo");
-            if at_paper_scale {
-                // The paper's learning rates for this objective override those of the size.
-                expected.algorithm.solver.learning_rate = 1e-6;
-                let conjecturer = &mut expected.algorithm.conjecturer;
-                conjecturer.learning_rate = config.conjecturer.learning_rate;
+            let preset: toml::Table = method_text.parse().unwrap();
+            if let Some(part) = preset.get("size").and_then(|sizes| sizes.get(size)) {
+                stack.lay(part.as_table().unwrap().clone(), &Layer::Size(size.into())).unwrap();
             }
+            let expected: RunConfig = stack.table.try_into().unwrap();
             assert_eq!(config, expected.algorithm, "{method} at {size}");
         }
     }

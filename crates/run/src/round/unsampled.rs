@@ -1,18 +1,21 @@
-//! Answers a round's requests for conjectures with theorems that the formal system composes.
+//! Answers a round's requests for conjectures that no model samples: theorems that the formal system composes, and parts
+//! of failed proofs.
 //!
-//! The conjectures depend only on the configuration and the keys of the tasks. They are therefore not in the journal: a
-//! resumed round composes them again.
+//! The conjectures depend only on the configuration, the state that the round began with, and the keys of the tasks. They
+//! are therefore not in the journal: a resumed round makes them again.
 
 use crate::error::{Result, bail};
 use rayon::prelude::*;
 use sgs_formal::FormalSystem;
 use sgs_selfplay::config::{ConjectureForm, ConjecturerConfig};
-use sgs_selfplay::{Command, Event, FinishReason, Problem, Round, SampleFacts};
+use sgs_selfplay::{
+    Command, Event, FinishReason, OwnedCondition, ParsedConjecture, Problem, Round, SampleFacts,
+};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Composes all conjectures of a round, if its configuration asks for composed ones. Statements of held-out problems are
-/// left out.
+/// Makes all conjectures of a round, if its configuration asks for conjectures that no model samples. Statements of
+/// held-out problems are left out.
 ///
 /// # Errors
 /// Returns an error if the formal system cannot compose problems.
@@ -22,7 +25,7 @@ pub(crate) fn add_conjectures(
     system: &dyn FormalSystem,
     held_out: &[Arc<Problem>],
 ) -> Result<()> {
-    if config.form != ConjectureForm::Composed {
+    if !config.on || config.is_sampled() {
         return Ok(());
     }
     let held_out: HashSet<&str> = held_out.iter().map(|problem| &*problem.statement).collect();
@@ -32,7 +35,7 @@ pub(crate) fn add_conjectures(
         .filter_map(|command| event(command, config, system, round.number(), &held_out))
         .collect();
     let composed = |event: &Event| matches!(event, Event::Conjecture { read: Ok(_), .. });
-    if !events.is_empty() && !events.iter().any(composed) {
+    if config.form == ConjectureForm::Composed && !events.is_empty() && !events.iter().any(composed) {
         bail!(
             "{} composes no problems with {} to {} steps for these targets: choose another algorithm.conjecturer.form",
             system.name(),
@@ -47,6 +50,9 @@ pub(crate) fn add_conjectures(
     Ok(())
 }
 
+/// The defect of a request for which the formal system composes nothing.
+const NONE_FOUND: &str = "none-found";
+
 /// Answers a request for a conjecture; `None` for other commands.
 fn event(
     command: &Command,
@@ -56,10 +62,19 @@ fn event(
     held_out: &HashSet<&str>,
 ) -> Option<Event> {
     let Command::SampleConjecture { key, seed, condition } = command else { return None };
-    let steps = config.composed_min_steps..=config.composed_max_steps;
-    let composed = system
-        .compose(condition.problem(), steps, *seed)
-        .filter(|composed| !held_out.contains(&*composed.statement));
+    let made = match condition {
+        OwnedCondition::Attempt { problem, proof } => {
+            system.derive_from_part(problem, config.attempt_min_steps, proof).map_err(|e| e.kind)
+        }
+        _ => {
+            let steps = config.composed_min_steps..=config.composed_max_steps;
+            system.compose(condition.problem(), steps, *seed).ok_or_else(|| NONE_FOUND.to_owned())
+        }
+    };
+    let is_new = |made: ParsedConjecture| match held_out.contains(&*made.statement) {
+        true => Err("held-out".to_owned()),
+        false => Ok(made),
+    };
     let sample = SampleFacts {
         prompt_tokens: 0,
         generated_tokens: 0,
@@ -68,9 +83,5 @@ fn event(
         mean_log_prob: None,
         policy_version,
     };
-    Some(Event::Conjecture {
-        key: key.clone(),
-        read: composed.ok_or_else(|| "none-found".to_owned()),
-        sample,
-    })
+    Some(Event::Conjecture { key: key.clone(), read: made.and_then(is_new), sample })
 }
