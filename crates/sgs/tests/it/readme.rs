@@ -121,7 +121,7 @@ const COMMANDS: &[(&str, Check)] = &[
     ("sgs worker verify --connect https://HOST:7717 --token-file runs/shared/fleet.token", Parse),
     // examples/README.md
     ("sgs run examples/run.toml --out runs/example", SUCCEEDS),
-    ("sgs sweep examples/learning-rates.toml --dry-run", SUCCEEDS),
+    ("sgs sweep examples/deep.toml --dry-run", SUCCEEDS),
     ("sgs prove --run runs/example < examples/statements.txt", Run(PROVED_OR_NOT, "")),
     ("RUN=runs/example jupyter lab examples/tables.ipynb", Skip),
 ];
