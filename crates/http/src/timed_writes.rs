@@ -11,16 +11,18 @@ use tokio::time::{Sleep, sleep};
 /// send buffer is free, so a peer behind a slow link needs some seconds for each report.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A stream whose writes fail if the peer accepts nothing for [`WRITE_TIMEOUT`].
+/// A stream whose writes fail if the peer accepts nothing for `timeout`.
 pub(crate) struct TimedWrites<S> {
     stream: S,
+    timeout: Duration,
     /// Runs while a write is blocked.
     blocked: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S: AsyncWrite + Unpin> TimedWrites<S> {
+    /// Wraps a stream, with a timeout of [`WRITE_TIMEOUT`].
     pub(crate) fn new(stream: S) -> Self {
-        Self { stream, blocked: None }
+        Self { stream, timeout: WRITE_TIMEOUT, blocked: None }
     }
 
     fn poll<T>(
@@ -33,7 +35,8 @@ impl<S: AsyncWrite + Unpin> TimedWrites<S> {
             self.blocked = None;
             return polled;
         }
-        let blocked = self.blocked.get_or_insert_with(|| Box::pin(sleep(WRITE_TIMEOUT)));
+        let timeout = self.timeout;
+        let blocked = self.blocked.get_or_insert_with(|| Box::pin(sleep(timeout)));
         blocked.as_mut().poll(context).map(|()| Err(ErrorKind::TimedOut.into()))
     }
 }
@@ -87,20 +90,25 @@ mod tests {
 
     #[test]
     fn a_peer_that_does_not_read_is_dropped_and_a_slow_one_is_not() {
-        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+        let timed = |stream, millis| TimedWrites {
+            timeout: Duration::from_millis(millis),
+            ..TimedWrites::new(stream)
+        };
         runtime.block_on(async {
             let (stream, _deaf) = duplex(16);
-            let error = TimedWrites::new(stream).write_all(&[0; 100]).await.unwrap_err();
+            let error = timed(stream, 50).write_all(&[0; 100]).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::TimedOut);
             let (stream, mut slow) = duplex(16);
+            // Reads for longer than the timeout, with pauses of a quarter of it.
             let reader = tokio::spawn(async move {
-                let mut bytes = [0; 10];
-                for _ in 0..10 {
-                    sleep(WRITE_TIMEOUT * 9 / 10).await;
+                let mut bytes = [0; 20];
+                for _ in 0..5 {
+                    sleep(Duration::from_secs(1)).await;
                     slow.read_exact(&mut bytes).await.unwrap();
                 }
             });
-            TimedWrites::new(stream).write_all(&[0; 100]).await.unwrap();
+            timed(stream, 4_000).write_all(&[0; 100]).await.unwrap();
             reader.await.unwrap();
         });
     }

@@ -33,6 +33,7 @@ mod cli_verify;
 mod crash;
 mod examples;
 mod lean_fixtures;
+mod libraries;
 mod model_server;
 mod program;
 mod readme;
