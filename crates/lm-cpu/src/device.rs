@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use super::gemm::{Mat, MatMut, Threads, Write, matmul};
 use super::{adam, attention, loss, norm, rope, rows, swiglu};
-use sgs_lm::device::{
-    AdamHost, AdamPart, AdamUpdate, BufferSlice, BufferSliceMut, Device, Heads, Linear, LossRows, RowLoss,
-};
+use sgs_lm::device::{self, AdamHost, AdamPart, AdamUpdate, Device, Heads, Linear, LossRows, RowLoss};
 use sgs_lm::error::{LmError, Result};
 use sgs_lm::host_buffer::HostBuffer;
 use sgs_lm::layout::Layout;
@@ -20,6 +18,10 @@ use sgs_lm::shard::{Piece, Shard};
 pub struct Cpu {
     pool: rayon::ThreadPool,
 }
+
+type In<'a> = device::In<'a, Cpu>;
+type Out<'a> = device::Out<'a, Cpu>;
+type Ids<'a> = device::Ids<'a, Cpu>;
 
 /// Adam's moments on the CPU, of a shard.
 #[derive(Debug, Clone)]
@@ -153,166 +155,114 @@ impl Device for Cpu {
         Ok(())
     }
 
-    fn write_buf(&self, from: &[f32], mut to: BufferSliceMut<'_, HostBuffer>) -> Result<()> {
+    fn write_buf(&self, from: &[f32], mut to: Out<'_>) -> Result<()> {
         to.slice().copy_from_slice(from);
         Ok(())
     }
 
-    fn read_buf(&self, from: BufferSlice<'_, HostBuffer>, to: &mut [f32]) -> Result<()> {
+    fn read_buf(&self, from: In<'_>, to: &mut [f32]) -> Result<()> {
         to.copy_from_slice(from.slice());
         Ok(())
     }
 
-    fn read_grad(&self, from: BufferSlice<'_, HostBuffer>, to: &mut [f32]) -> Result<()> {
+    fn read_grad(&self, from: In<'_>, to: &mut [f32]) -> Result<()> {
         self.read_buf(from, to)
     }
 
-    fn read_stat(&self, from: BufferSlice<'_, HostBuffer>, to: &mut [f32]) -> Result<()> {
+    fn read_stat(&self, from: In<'_>, to: &mut [f32]) -> Result<()> {
         self.read_buf(from, to)
     }
 
-    fn write_stat(&self, from: &[f32], mut to: BufferSliceMut<'_, HostBuffer>) -> Result<()> {
+    fn write_stat(&self, from: &[f32], mut to: Out<'_>) -> Result<()> {
         to.slice().copy_from_slice(from);
         Ok(())
     }
 
-    fn write_ints(&self, from: &[u32], to: BufferSliceMut<'_, Vec<u32>>) -> Result<()> {
+    fn write_ints(&self, from: &[u32], to: device::BufferSliceMut<'_, Vec<u32>>) -> Result<()> {
         to.buf[to.range].copy_from_slice(from);
         Ok(())
     }
 
-    fn zero(&self, mut buf: BufferSliceMut<'_, HostBuffer>) -> Result<()> {
+    fn zero(&self, mut buf: Out<'_>) -> Result<()> {
         buf.slice().fill(0.0);
         Ok(())
     }
 
-    fn zero_grad(&self, mut grad: BufferSliceMut<'_, HostBuffer>) -> Result<()> {
+    fn zero_grad(&self, mut grad: Out<'_>) -> Result<()> {
         grad.slice().fill(0.0);
         Ok(())
     }
 
-    fn gather(
-        &self,
-        table: BufferSlice<'_, HostBuffer>,
-        ids: BufferSlice<'_, Vec<u32>>,
-        width: usize,
-        mut out: BufferSliceMut<'_, HostBuffer>,
-    ) -> Result<()> {
+    fn gather(&self, table: In<'_>, ids: Ids<'_>, width: usize, mut out: Out<'_>) -> Result<()> {
         rows::gather(table.slice(), ids.slice(), width, out.slice());
         Ok(())
     }
 
-    fn scatter(
-        &self,
-        from: BufferSlice<'_, HostBuffer>,
-        ids: BufferSlice<'_, Vec<u32>>,
-        width: usize,
-        mut out: BufferSliceMut<'_, HostBuffer>,
-    ) -> Result<()> {
+    fn scatter(&self, from: In<'_>, ids: Ids<'_>, width: usize, mut out: Out<'_>) -> Result<()> {
         rows::scatter(from.slice(), ids.slice(), width, out.slice());
         Ok(())
     }
 
     fn embed_backward(
         &self,
-        dout: BufferSlice<'_, HostBuffer>,
-        ids: BufferSlice<'_, Vec<u32>>,
+        dout: In<'_>,
+        ids: Ids<'_>,
         width: usize,
-        mut table_grad: BufferSliceMut<'_, HostBuffer>,
+        mut table_grad: Out<'_>,
     ) -> Result<()> {
         rows::embed_backward(dout.slice(), ids.slice(), width, table_grad.slice());
         Ok(())
     }
 
-    fn linear(
-        &self,
-        size: Linear,
-        x: BufferSlice<'_, HostBuffer>,
-        w: BufferSlice<'_, HostBuffer>,
-        mut y: BufferSliceMut<'_, HostBuffer>,
-    ) -> Result<()> {
+    fn linear(&self, size: Linear, x: In<'_>, w: In<'_>, mut y: Out<'_>) -> Result<()> {
         let Linear { rows, input, output } = size;
         let (x, w) = (Mat::new(x.slice(), rows, input), Mat::new(w.slice(), output, input));
         matmul(MatMut::new(y.slice(), rows, output), Write::Set, 1.0, x, w.t(), Threads::All);
         Ok(())
     }
 
-    fn linear_dx(
-        &self,
-        size: Linear,
-        dy: BufferSlice<'_, HostBuffer>,
-        w: BufferSlice<'_, HostBuffer>,
-        mut dx: BufferSliceMut<'_, HostBuffer>,
-    ) -> Result<()> {
+    fn linear_dx(&self, size: Linear, dy: In<'_>, w: In<'_>, mut dx: Out<'_>) -> Result<()> {
         let Linear { rows, input, output } = size;
         let (dy, w) = (Mat::new(dy.slice(), rows, output), Mat::new(w.slice(), output, input));
         matmul(MatMut::new(dx.slice(), rows, input), Write::Set, 1.0, dy, w, Threads::All);
         Ok(())
     }
 
-    fn linear_dw(
-        &self,
-        size: Linear,
-        write: Write,
-        dy: BufferSlice<'_, HostBuffer>,
-        x: BufferSlice<'_, HostBuffer>,
-        mut dw: BufferSliceMut<'_, HostBuffer>,
-    ) -> Result<()> {
+    fn linear_dw(&self, size: Linear, write: Write, dy: In<'_>, x: In<'_>, mut dw: Out<'_>) -> Result<()> {
         let Linear { rows, input, output } = size;
         let (dy, x) = (Mat::new(dy.slice(), rows, output), Mat::new(x.slice(), rows, input));
         matmul(MatMut::new(dw.slice(), output, input), write, 1.0, dy.t(), x, Threads::All);
         Ok(())
     }
 
-    fn add_bias(
-        &self,
-        mut y: BufferSliceMut<'_, HostBuffer>,
-        bias: BufferSlice<'_, HostBuffer>,
-    ) -> Result<()> {
+    fn add_bias(&self, mut y: Out<'_>, bias: In<'_>) -> Result<()> {
         rows::add_bias(y.slice(), bias.slice());
         Ok(())
     }
 
-    fn bias_backward(
-        &self,
-        dy: BufferSlice<'_, HostBuffer>,
-        mut db: BufferSliceMut<'_, HostBuffer>,
-        partial: &mut HostBuffer,
-    ) -> Result<()> {
+    fn bias_backward(&self, dy: In<'_>, mut db: Out<'_>, partial: &mut HostBuffer) -> Result<()> {
         rows::bias_backward(dy.slice(), db.slice(), partial);
         Ok(())
     }
 
-    fn add(
-        &self,
-        a: BufferSlice<'_, HostBuffer>,
-        b: BufferSlice<'_, HostBuffer>,
-        mut sum: BufferSliceMut<'_, HostBuffer>,
-    ) -> Result<()> {
+    fn add(&self, a: In<'_>, b: In<'_>, mut sum: Out<'_>) -> Result<()> {
         rows::add(a.slice(), b.slice(), sum.slice());
         Ok(())
     }
 
-    fn rmsnorm(
-        &self,
-        x: BufferSlice<'_, HostBuffer>,
-        w: BufferSlice<'_, HostBuffer>,
-        eps: f32,
-        mut y: BufferSliceMut<'_, HostBuffer>,
-        rstd: &mut HostBuffer,
-    ) -> Result<()> {
+    fn rmsnorm(&self, x: In<'_>, w: In<'_>, eps: f32, mut y: Out<'_>, rstd: &mut HostBuffer) -> Result<()> {
         norm::rmsnorm(x.slice(), w.slice(), eps, y.slice(), rstd);
         Ok(())
     }
 
     fn add_rmsnorm(
         &self,
-        x: BufferSlice<'_, HostBuffer>,
-        r: BufferSlice<'_, HostBuffer>,
-        w: BufferSlice<'_, HostBuffer>,
+        x: In<'_>,
+        r: In<'_>,
+        w: In<'_>,
         eps: f32,
-        mut sum: BufferSliceMut<'_, HostBuffer>,
-        mut y: BufferSliceMut<'_, HostBuffer>,
+        mut sum: Out<'_>,
+        mut y: Out<'_>,
         rstd: &mut HostBuffer,
     ) -> Result<()> {
         norm::add_rmsnorm(x.slice(), r.slice(), w.slice(), eps, sum.slice(), y.slice(), rstd);
@@ -321,12 +271,12 @@ impl Device for Cpu {
 
     fn rmsnorm_backward(
         &self,
-        dy: BufferSlice<'_, HostBuffer>,
-        x: BufferSlice<'_, HostBuffer>,
+        dy: In<'_>,
+        x: In<'_>,
         rstd: &HostBuffer,
-        w: BufferSlice<'_, HostBuffer>,
-        mut dx: BufferSliceMut<'_, HostBuffer>,
-        mut dw: BufferSliceMut<'_, HostBuffer>,
+        w: In<'_>,
+        mut dx: Out<'_>,
+        mut dw: Out<'_>,
         partial: &mut HostBuffer,
     ) -> Result<()> {
         let rows = x.range.len() / w.range.len();
@@ -335,26 +285,19 @@ impl Device for Cpu {
         Ok(())
     }
 
-    fn head_norm(
-        &self,
-        qkv: BufferSlice<'_, HostBuffer>,
-        heads: Heads,
-        w: BufferSlice<'_, HostBuffer>,
-        eps: f32,
-        mut out: BufferSliceMut<'_, HostBuffer>,
-    ) -> Result<()> {
+    fn head_norm(&self, qkv: In<'_>, heads: Heads, w: In<'_>, eps: f32, mut out: Out<'_>) -> Result<()> {
         norm::head_norm(qkv.slice(), heads, w.slice(), eps, out.slice());
         Ok(())
     }
 
     fn head_norm_backward(
         &self,
-        qkv: BufferSlice<'_, HostBuffer>,
+        qkv: In<'_>,
         heads: Heads,
-        w: BufferSlice<'_, HostBuffer>,
+        w: In<'_>,
         eps: f32,
-        mut dqkv: BufferSliceMut<'_, HostBuffer>,
-        mut dw: BufferSliceMut<'_, HostBuffer>,
+        mut dqkv: Out<'_>,
+        mut dw: Out<'_>,
         partial: &mut HostBuffer,
     ) -> Result<()> {
         norm::head_norm_backward(qkv.slice(), heads, w.slice(), eps, dqkv.slice(), dw.slice(), partial);
@@ -363,9 +306,9 @@ impl Device for Cpu {
 
     fn rope(
         &self,
-        mut qkv: BufferSliceMut<'_, HostBuffer>,
+        mut qkv: Out<'_>,
         heads: Heads,
-        positions: BufferSlice<'_, Vec<u32>>,
+        positions: Ids<'_>,
         tables: &RopeTables,
         backward: bool,
     ) -> Result<()> {
@@ -377,10 +320,10 @@ impl Device for Cpu {
 
     fn attention(
         &self,
-        qkv: BufferSlice<'_, HostBuffer>,
+        qkv: In<'_>,
         starts: &[usize],
         heads: Heads,
-        mut out: BufferSliceMut<'_, HostBuffer>,
+        mut out: Out<'_>,
         lse: &mut HostBuffer,
     ) -> Result<()> {
         attention::attention(qkv.slice(), starts, heads, out.slice(), lse);
@@ -389,13 +332,13 @@ impl Device for Cpu {
 
     fn attention_backward(
         &self,
-        qkv: BufferSlice<'_, HostBuffer>,
+        qkv: In<'_>,
         starts: &[usize],
         heads: Heads,
-        out: BufferSlice<'_, HostBuffer>,
+        out: In<'_>,
         lse: &HostBuffer,
-        dout: BufferSlice<'_, HostBuffer>,
-        mut dqkv: BufferSliceMut<'_, HostBuffer>,
+        dout: In<'_>,
+        mut dqkv: Out<'_>,
     ) -> Result<()> {
         attention::attention_backward(
             qkv.slice(),
@@ -409,22 +352,12 @@ impl Device for Cpu {
         Ok(())
     }
 
-    fn swiglu(
-        &self,
-        gate_up: BufferSlice<'_, HostBuffer>,
-        width: usize,
-        mut act: BufferSliceMut<'_, HostBuffer>,
-    ) -> Result<()> {
+    fn swiglu(&self, gate_up: In<'_>, width: usize, mut act: Out<'_>) -> Result<()> {
         swiglu::swiglu(gate_up.slice(), act.slice(), width);
         Ok(())
     }
 
-    fn swiglu_backward(
-        &self,
-        mut gate_up: BufferSliceMut<'_, HostBuffer>,
-        width: usize,
-        mut act: BufferSliceMut<'_, HostBuffer>,
-    ) -> Result<()> {
+    fn swiglu_backward(&self, mut gate_up: Out<'_>, width: usize, mut act: Out<'_>) -> Result<()> {
         swiglu::swiglu_backward(gate_up.slice(), act.slice(), width);
         Ok(())
     }
@@ -433,7 +366,7 @@ impl Device for Cpu {
         &self,
         row_loss: RowLoss,
         vocabulary: usize,
-        mut logits: BufferSliceMut<'_, HostBuffer>,
+        mut logits: Out<'_>,
         mut rows: LossRows<'_, Self>,
     ) -> Result<()> {
         let (targets, weight, norm) = (rows.targets.slice(), rows.weight.slice(), rows.norm.slice());

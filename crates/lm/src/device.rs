@@ -209,6 +209,15 @@ pub enum AdamPart {
     Master,
 }
 
+/// A part of a buffer that a kernel reads.
+pub type In<'a, D> = BufferSlice<'a, <D as Device>::Buf>;
+/// A part of a buffer that a kernel writes.
+pub type Out<'a, D> = BufferSliceMut<'a, <D as Device>::Buf>;
+/// Token ids, row indices or positions that a kernel reads.
+pub type Ids<'a, D> = BufferSlice<'a, <D as Device>::Ints>;
+/// Gradients that a kernel writes.
+pub type GradOut<'a, D> = BufferSliceMut<'a, <D as Device>::Grad>;
+
 /// A device that runs kernels. Sizes are in elements; all matrices are dense and row-major.
 pub trait Device: Send + Sync + Sized + 'static {
     /// Parameters and activations.
@@ -313,14 +322,14 @@ pub trait Device: Send + Sync + Sized + 'static {
     ) -> Result<()>;
 
     /// Copies numbers from the host into a buffer.
-    fn write_buf(&self, from: &[f32], to: BufferSliceMut<'_, Self::Buf>) -> Result<()>;
+    fn write_buf(&self, from: &[f32], to: Out<'_, Self>) -> Result<()>;
     /// Copies little-endian bfloat16 without conversion. Returns `false`, without effect, if the buffer's
     /// element type is different.
-    fn write_bf16(&self, _from: &[u8], _to: BufferSliceMut<'_, Self::Buf>) -> Result<bool> {
+    fn write_bf16(&self, _from: &[u8], _to: Out<'_, Self>) -> Result<bool> {
         Ok(false)
     }
     /// Copies a buffer to the host.
-    fn read_buf(&self, from: BufferSlice<'_, Self::Buf>, to: &mut [f32]) -> Result<()>;
+    fn read_buf(&self, from: In<'_, Self>, to: &mut [f32]) -> Result<()>;
     /// Copies gradients to the host.
     fn read_grad(&self, from: BufferSlice<'_, Self::Grad>, to: &mut [f32]) -> Result<()>;
     /// Copies statistics to the host.
@@ -330,139 +339,107 @@ pub trait Device: Send + Sync + Sized + 'static {
     /// Copies integers from the host.
     fn write_ints(&self, from: &[u32], to: BufferSliceMut<'_, Self::Ints>) -> Result<()>;
     /// Zeroes a buffer.
-    fn zero(&self, buf: BufferSliceMut<'_, Self::Buf>) -> Result<()>;
+    fn zero(&self, buf: Out<'_, Self>) -> Result<()>;
     /// Zeroes gradients.
-    fn zero_grad(&self, grad: BufferSliceMut<'_, Self::Grad>) -> Result<()>;
+    fn zero_grad(&self, grad: GradOut<'_, Self>) -> Result<()>;
 
     /// `out[i] = table[ids[i]]` for rows of `width` elements: the embedding, and the selection of loss rows.
-    fn gather(
-        &self,
-        table: BufferSlice<'_, Self::Buf>,
-        ids: BufferSlice<'_, Self::Ints>,
-        width: usize,
-        out: BufferSliceMut<'_, Self::Buf>,
-    ) -> Result<()>;
+    fn gather(&self, table: In<'_, Self>, ids: Ids<'_, Self>, width: usize, out: Out<'_, Self>)
+    -> Result<()>;
     /// `out[ids[i]] = rows[i]`; the ids are distinct.
-    fn scatter(
-        &self,
-        rows: BufferSlice<'_, Self::Buf>,
-        ids: BufferSlice<'_, Self::Ints>,
-        width: usize,
-        out: BufferSliceMut<'_, Self::Buf>,
-    ) -> Result<()>;
+    fn scatter(&self, rows: In<'_, Self>, ids: Ids<'_, Self>, width: usize, out: Out<'_, Self>)
+    -> Result<()>;
     /// `table_grad[ids[i]] += dout[i]`; ids may repeat, and the order of summation is fixed.
     fn embed_backward(
         &self,
-        dout: BufferSlice<'_, Self::Buf>,
-        ids: BufferSlice<'_, Self::Ints>,
+        dout: In<'_, Self>,
+        ids: Ids<'_, Self>,
         width: usize,
-        table_grad: BufferSliceMut<'_, Self::Grad>,
+        table_grad: GradOut<'_, Self>,
     ) -> Result<()>;
 
     /// `y = x wᵀ`; `x` is `[rows, input]`, `w` is `[output, input]`.
-    fn linear(
-        &self,
-        size: Linear,
-        x: BufferSlice<'_, Self::Buf>,
-        w: BufferSlice<'_, Self::Buf>,
-        y: BufferSliceMut<'_, Self::Buf>,
-    ) -> Result<()>;
+    fn linear(&self, size: Linear, x: In<'_, Self>, w: In<'_, Self>, y: Out<'_, Self>) -> Result<()>;
     /// `dx = dy w`.
-    fn linear_dx(
-        &self,
-        size: Linear,
-        dy: BufferSlice<'_, Self::Buf>,
-        w: BufferSlice<'_, Self::Buf>,
-        dx: BufferSliceMut<'_, Self::Buf>,
-    ) -> Result<()>;
+    fn linear_dx(&self, size: Linear, dy: In<'_, Self>, w: In<'_, Self>, dx: Out<'_, Self>) -> Result<()>;
     /// `dw = dyᵀ x` or `dw += dyᵀ x`.
     fn linear_dw(
         &self,
         size: Linear,
         write: Write,
-        dy: BufferSlice<'_, Self::Buf>,
-        x: BufferSlice<'_, Self::Buf>,
-        dw: BufferSliceMut<'_, Self::Grad>,
+        dy: In<'_, Self>,
+        x: In<'_, Self>,
+        dw: GradOut<'_, Self>,
     ) -> Result<()>;
     /// `y[row] += bias`.
-    fn add_bias(&self, y: BufferSliceMut<'_, Self::Buf>, bias: BufferSlice<'_, Self::Buf>) -> Result<()>;
+    fn add_bias(&self, y: Out<'_, Self>, bias: In<'_, Self>) -> Result<()>;
     /// `db += Σ_rows dy`; `partial` is scratch of `rows.div_ceil(64) · width`.
-    fn bias_backward(
-        &self,
-        dy: BufferSlice<'_, Self::Buf>,
-        db: BufferSliceMut<'_, Self::Grad>,
-        partial: &mut Self::Stat,
-    ) -> Result<()>;
+    fn bias_backward(&self, dy: In<'_, Self>, db: GradOut<'_, Self>, partial: &mut Self::Stat) -> Result<()>;
     /// `sum = a + b`.
-    fn add(
-        &self,
-        a: BufferSlice<'_, Self::Buf>,
-        b: BufferSlice<'_, Self::Buf>,
-        sum: BufferSliceMut<'_, Self::Buf>,
-    ) -> Result<()>;
+    fn add(&self, a: In<'_, Self>, b: In<'_, Self>, sum: Out<'_, Self>) -> Result<()>;
 
     /// RMSNorm of every row; stores `1 / rms`.
     fn rmsnorm(
         &self,
-        x: BufferSlice<'_, Self::Buf>,
-        w: BufferSlice<'_, Self::Buf>,
+        x: In<'_, Self>,
+        w: In<'_, Self>,
         eps: f32,
-        y: BufferSliceMut<'_, Self::Buf>,
+        y: Out<'_, Self>,
         rstd: &mut Self::Stat,
     ) -> Result<()>;
     /// `sum = x + r`, then RMSNorm of `sum`.
     #[allow(clippy::too_many_arguments)]
     fn add_rmsnorm(
         &self,
-        x: BufferSlice<'_, Self::Buf>,
-        r: BufferSlice<'_, Self::Buf>,
-        w: BufferSlice<'_, Self::Buf>,
+        x: In<'_, Self>,
+        r: In<'_, Self>,
+        w: In<'_, Self>,
         eps: f32,
-        sum: BufferSliceMut<'_, Self::Buf>,
-        y: BufferSliceMut<'_, Self::Buf>,
+        sum: Out<'_, Self>,
+        y: Out<'_, Self>,
         rstd: &mut Self::Stat,
     ) -> Result<()>;
     /// `dx += ∂L/∂x`, `dw += ∂L/∂w`; `partial` is scratch of `rows.div_ceil(64) · width`.
     #[allow(clippy::too_many_arguments)]
     fn rmsnorm_backward(
         &self,
-        dy: BufferSlice<'_, Self::Buf>,
-        x: BufferSlice<'_, Self::Buf>,
+        dy: In<'_, Self>,
+        x: In<'_, Self>,
         rstd: &Self::Stat,
-        w: BufferSlice<'_, Self::Buf>,
-        dx: BufferSliceMut<'_, Self::Buf>,
-        dw: BufferSliceMut<'_, Self::Grad>,
+        w: In<'_, Self>,
+        dx: Out<'_, Self>,
+        dw: GradOut<'_, Self>,
         partial: &mut Self::Stat,
     ) -> Result<()>;
     /// RMSNorm of every query and key head: `out` is the merged matrix with normalised queries and keys. `w` is
     /// `[2, head_dim]`, the weights for query heads and for key heads.
     fn head_norm(
         &self,
-        qkv: BufferSlice<'_, Self::Buf>,
+        qkv: In<'_, Self>,
         heads: Heads,
-        w: BufferSlice<'_, Self::Buf>,
+        w: In<'_, Self>,
         eps: f32,
-        out: BufferSliceMut<'_, Self::Buf>,
+        out: Out<'_, Self>,
     ) -> Result<()>;
     /// In place: `dqkv`, the gradient of `head_norm`'s output, is replaced by that of its input `qkv`; `dw += ∂L/∂w`.
     /// `partial` is scratch of `rows.div_ceil(64) · 2 head_dim`.
     #[allow(clippy::too_many_arguments)]
     fn head_norm_backward(
         &self,
-        qkv: BufferSlice<'_, Self::Buf>,
+        qkv: In<'_, Self>,
         heads: Heads,
-        w: BufferSlice<'_, Self::Buf>,
+        w: In<'_, Self>,
         eps: f32,
-        dqkv: BufferSliceMut<'_, Self::Buf>,
-        dw: BufferSliceMut<'_, Self::Grad>,
+        dqkv: Out<'_, Self>,
+        dw: GradOut<'_, Self>,
         partial: &mut Self::Stat,
     ) -> Result<()>;
     /// Rotates the query and key heads of the merged matrix, forwards or (for gradients) backwards.
     fn rope(
         &self,
-        qkv: BufferSliceMut<'_, Self::Buf>,
+        qkv: Out<'_, Self>,
         heads: Heads,
-        positions: BufferSlice<'_, Self::Ints>,
+        positions: Ids<'_, Self>,
         tables: &Self::Rope,
         backward: bool,
     ) -> Result<()>;
@@ -470,38 +447,28 @@ pub trait Device: Send + Sync + Sized + 'static {
     /// number of rows. `lse` is `[rows, heads]`: log-sum-exp of the scores.
     fn attention(
         &self,
-        qkv: BufferSlice<'_, Self::Buf>,
+        qkv: In<'_, Self>,
         starts: &[usize],
         heads: Heads,
-        out: BufferSliceMut<'_, Self::Buf>,
+        out: Out<'_, Self>,
         lse: &mut Self::Stat,
     ) -> Result<()>;
     /// Computes the gradient of the merged matrix from the gradient of the output.
     #[allow(clippy::too_many_arguments)]
     fn attention_backward(
         &self,
-        qkv: BufferSlice<'_, Self::Buf>,
+        qkv: In<'_, Self>,
         starts: &[usize],
         heads: Heads,
-        out: BufferSlice<'_, Self::Buf>,
+        out: In<'_, Self>,
         lse: &Self::Stat,
-        dout: BufferSlice<'_, Self::Buf>,
-        dqkv: BufferSliceMut<'_, Self::Buf>,
+        dout: In<'_, Self>,
+        dqkv: Out<'_, Self>,
     ) -> Result<()>;
     /// `act = silu(gate) up`; `gate_up` is `[rows, 2 width]`.
-    fn swiglu(
-        &self,
-        gate_up: BufferSlice<'_, Self::Buf>,
-        width: usize,
-        act: BufferSliceMut<'_, Self::Buf>,
-    ) -> Result<()>;
+    fn swiglu(&self, gate_up: In<'_, Self>, width: usize, act: Out<'_, Self>) -> Result<()>;
     /// In place: `gate_up` is replaced by its gradient, and `act`, which holds `∂L/∂act`, by the activation.
-    fn swiglu_backward(
-        &self,
-        gate_up: BufferSliceMut<'_, Self::Buf>,
-        width: usize,
-        act: BufferSliceMut<'_, Self::Buf>,
-    ) -> Result<()>;
+    fn swiglu_backward(&self, gate_up: Out<'_, Self>, width: usize, act: Out<'_, Self>) -> Result<()>;
 
     /// Computes log-probabilities and entropies from logits `[rows, vocabulary]`; with [`RowLoss::backward`]
     /// the logits are replaced by the gradient of the loss.
@@ -509,7 +476,7 @@ pub trait Device: Send + Sync + Sized + 'static {
         &self,
         loss: RowLoss,
         vocabulary: usize,
-        logits: BufferSliceMut<'_, Self::Buf>,
+        logits: Out<'_, Self>,
         rows: LossRows<'_, Self>,
     ) -> Result<()>;
 
