@@ -19,12 +19,12 @@ const STATEMENT_TOKENS: usize = 195;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let system = Metamath::shipped()?;
-    let (theory, compiled) = (system.theory(), system.compiled_rules());
+    let theory = system.theory();
     let split = split(theory, SplitRule::default());
     let mut seen: HashSet<_> = split.lessons.iter().map(|l| normal_text(theory, &l.statement)).collect();
     seen.extend(split.forbidden.iter().cloned());
     let is_trivial = |statement: &Statement, before, unifier: &mut Unifier| {
-        system.assertion_index().triviality(theory, compiled, unifier, statement, before).is_some()
+        system.assertion_index().triviality(theory, unifier, statement, before).is_some()
     };
     let (mut found, mut unifier) = (BTreeMap::<usize, usize>::new(), Unifier::new());
     let mut out = std::io::stdout().lock();
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             break;
         }
         let mut draw = SeededRng::numbered(20_260_102, "deep", number);
-        let composed = system.composer().compose(theory, compiled, &mut unifier, &mut draw, None);
+        let composed = system.composer().compose(theory, &mut unifier, &mut draw, None);
         let Some(composed) = composed else { continue };
         let steps = inferences(&composed.steps);
         let count = found.entry(steps).or_default();

@@ -127,22 +127,21 @@ impl Corpora<'_> {
     /// Writes every corpus, in an order that does not depend on the number of threads. Calls `count` with the file, the
     /// kind and the number of its examples.
     fn write_all(&self, count: &mut dyn FnMut(&'static str, &str, usize)) -> Result<()> {
-        let (theory, compiled, library) =
-            (self.system.theory(), self.system.compiled_rules(), self.system.assertion_index());
+        let theory = self.system.theory();
         let seed = self.options.seed;
         let most = self.options.max_steps.unwrap_or(usize::MAX);
         let composed = solver::Composed::new(self.system, self.split, most);
-        let proofs = [solver::theorems(theory, self.split), solver::sub_proofs(theory, compiled, self.split)]
+        let proofs = [solver::theorems(theory, self.split), solver::sub_proofs(theory, self.split)]
             .map(|proofs| proofs.into_iter().filter(|e| e.inferences(self.system) <= most).collect())
             .into_iter()
             .chain(composed.batches(seed, self.options.composed));
         self.write(SOLVER, proofs, |e| self.solver_row(e), count)?;
-        let conjectures = conjecturer::examples(theory, compiled, library, self.split, seed);
+        let conjectures = conjecturer::examples(self.system, self.split, seed);
         self.write(CONJECTURER, std::iter::once(conjectures), |e| self.conjecturer_row(e), count)?;
         let proofs =
             derivations::examples(self.system, self.split, seed, self.options.composed / DERIVED_SHARE, most);
         self.write(DERIVATIONS, std::iter::once(proofs), |e| self.derivation_row(e), count)?;
-        let maker = guide::Maker::new(theory, compiled, library, self.split);
+        let maker = guide::Maker::new(self.system, self.split);
         let reviews = maker.examples(seed, self.options.reviews);
         self.write(GUIDE, std::iter::once(reviews), |e| self.guide_row("guide", e), count)?;
         let held_out = maker.of_targets(seed, HELD_OUT_REVIEWS);

@@ -3,15 +3,16 @@
 use rayon::prelude::*;
 use rustc_hash::FxHashSet;
 use sgs_base::random::SeededRng;
-use sgs_metamath::assertion_index::{AssertionIndex, Triviality};
+use sgs_metamath::assertion_index::Triviality;
 use sgs_metamath::database::{Distinct, Symbol, distinct};
 use sgs_metamath::normal_text::normal_text;
 use sgs_metamath::proof_text::write_steps;
 use sgs_metamath::splits::{Lesson, Split};
 use sgs_metamath::statement::Statement;
 use sgs_metamath::sub_proof::{renumber, sub_proof_starts};
+use sgs_metamath::system::Metamath;
 use sgs_metamath::theory::{RuleId, Theory};
-use sgs_metamath::unify::{CompiledRules, Goal, ProofLimits, ProofStep, Unifier};
+use sgs_metamath::unify::{Goal, ProofLimits, ProofStep, Unifier};
 
 /// The condition of a conjecture in the corpus.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,19 +57,14 @@ pub(crate) struct Intermediate {
 }
 
 /// The intermediate statements of a proof: all steps except hypotheses and the last step.
-pub(crate) fn intermediates(
-    theory: &Theory,
-    compiled: &CompiledRules,
-    library: &AssertionIndex,
-    unifier: &mut Unifier,
-    lesson: &Lesson,
-) -> Vec<Intermediate> {
+pub(crate) fn intermediates(system: &Metamath, unifier: &mut Unifier, lesson: &Lesson) -> Vec<Intermediate> {
+    let theory = system.theory();
     let before = theory.rule(lesson.rule).statement;
     let Ok(goal) = Goal::new(theory, &lesson.statement, before) else { return Vec::new() };
-    if unifier.check(theory, compiled, &goal, &lesson.steps, ProofLimits::default()).is_err() {
+    if unifier.check(theory, &goal, &lesson.steps, ProofLimits::default()).is_err() {
         return Vec::new();
     }
-    let Ok(formulas) = unifier.step_formulas(theory, compiled, &goal, MAX_NODES) else { return Vec::new() };
+    let Ok(formulas) = unifier.step_formulas(theory, &goal, MAX_NODES) else { return Vec::new() };
     let starts = sub_proof_starts(theory, &lesson.steps);
     let mut out: Vec<Intermediate> = Vec::new();
     for (i, formula) in formulas.into_iter().enumerate() {
@@ -84,7 +80,7 @@ pub(crate) fn intermediates(
         if statement.text(theory).split_ascii_whitespace().count() <= MAX_SYMBOLS
             && !out.iter().any(|o| o.statement == statement)
         {
-            let fault = library.triviality(theory, compiled, unifier, &statement, before);
+            let fault = system.assertion_index().triviality(theory, unifier, &statement, before);
             out.push(Intermediate { statement, steps: i + 1 - starts[i], fault });
         }
     }
@@ -109,41 +105,36 @@ fn pairs_with_dummies(part: &Statement, whole: &Statement) -> Box<[Distinct]> {
 }
 
 /// Builds the corpus, without steps that precede their theorem in the database or follow in one step.
-pub fn examples(
-    theory: &Theory,
-    compiled: &CompiledRules,
-    library: &AssertionIndex,
-    split: &Split,
-    seed: u64,
-) -> Vec<ConjectureExample> {
+pub fn examples(system: &Metamath, split: &Split, seed: u64) -> Vec<ConjectureExample> {
+    // Created before the threads need it, because its creation uses them too.
+    system.assertion_index();
     let found: Vec<Vec<ConjectureExample>> = split
         .lessons
         .par_iter()
         .map_init(Unifier::new, |unifier, lesson| {
             let mut draw = SeededRng::numbered(seed, "conjectures", u64::from(lesson.rule.0));
-            examples_of(theory, compiled, library, split, lesson, unifier, &mut draw)
+            examples_of(system, split, lesson, unifier, &mut draw)
         })
         .collect();
     let mut out: Vec<ConjectureExample> = found.into_iter().flatten().collect();
-    out.extend(solved_to_new(theory, split, seed));
+    out.extend(solved_to_new(system.theory(), split, seed));
     out
 }
 
 fn examples_of(
-    theory: &Theory,
-    compiled: &CompiledRules,
-    library: &AssertionIndex,
+    system: &Metamath,
     split: &Split,
     lesson: &Lesson,
     unifier: &mut Unifier,
     draw: &mut SeededRng,
 ) -> Vec<ConjectureExample> {
+    let theory = system.theory();
     let target = lesson.statement.text(theory);
     if target.split_ascii_whitespace().count() > MAX_SYMBOLS {
         return Vec::new();
     }
     let own = normal_text(theory, &lesson.statement);
-    let mut found = intermediates(theory, compiled, library, unifier, lesson);
+    let mut found = intermediates(system, unifier, lesson);
     found.retain(|i| {
         let print = normal_text(theory, &i.statement);
         i.fault.is_none() && print != own && !split.forbidden.contains(&print)

@@ -46,7 +46,7 @@ pub fn examples(
     let composer = Composer::new(theory, &split.lessons);
     let of_composed = (0..composed as u64).into_par_iter().map_init(Unifier::new, |unifier, number| {
         let mut draw = SeededRng::numbered(seed, "derivations-composed", number);
-        let found = composer.compose(theory, system.compiled_rules(), unifier, &mut draw, None);
+        let found = composer.compose(theory, unifier, &mut draw, None);
         let Some(found) = found.filter(|found| !split.forbidden.contains(&found.print)) else {
             return Vec::new();
         };
@@ -72,7 +72,7 @@ fn parts(
     steps: &[ProofStep],
     max_inferences: usize,
 ) -> Vec<DerivationExample> {
-    let (theory, compiled) = (system.theory(), system.compiled_rules());
+    let theory = system.theory();
     let target = whole.statement.text(theory);
     if target.split_ascii_whitespace().count() > MAX_SYMBOLS {
         return Vec::new();
@@ -88,7 +88,7 @@ fn parts(
         }
         let (part, used) = renumber(part);
         let before = theory.rule(whole.rule).statement;
-        if let Some((_, print)) = general(theory, compiled, unifier, before, &part, used.len())
+        if let Some((_, print)) = general(theory, unifier, before, &part, used.len())
             && print != own
             && !split.forbidden.contains(&print)
         {

@@ -13,17 +13,17 @@ use super::conjecturer::{Intermediate, intermediates};
 use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 use sgs_base::random::SeededRng;
-use sgs_metamath::assertion_index::{AssertionIndex, Triviality, application};
+use sgs_metamath::assertion_index::{Triviality, application};
 use sgs_metamath::database::distinct;
-use sgs_metamath::features::Connectives;
 use sgs_metamath::grammar::{Tree, TreeNode, TypeId};
 use sgs_metamath::judge::database_proof;
 use sgs_metamath::normal_text::normal_text;
 use sgs_metamath::splits::{LESSON_STEPS, Lesson, Split};
 use sgs_metamath::statement::Statement;
 use sgs_metamath::statement::normal_form_of_rule;
+use sgs_metamath::system::Metamath;
 use sgs_metamath::theory::{RuleId, Theory};
-use sgs_metamath::unify::{CompiledRules, Goal, ProofStep, Unifier};
+use sgs_metamath::unify::{Goal, ProofStep, Unifier};
 use sgs_selfplay::Review;
 
 /// A conjecture with its known scores.
@@ -121,10 +121,8 @@ const ELSEWHERE: usize = 2_000;
 /// Makes reviews for the lessons of a split, and for its targets.
 pub struct Maker<'a> {
     theory: &'a Theory,
-    compiled: &'a CompiledRules,
-    library: &'a AssertionIndex,
+    system: &'a Metamath,
     split: &'a Split,
-    connectives: Connectives,
     /// The intermediate statements of each lesson's proof.
     steps: Vec<Vec<Intermediate>>,
 }
@@ -143,20 +141,15 @@ struct Subject<'a> {
 
 impl<'a> Maker<'a> {
     /// Reads the proofs of all lessons.
-    pub fn new(
-        theory: &'a Theory,
-        compiled: &'a CompiledRules,
-        library: &'a AssertionIndex,
-        split: &'a Split,
-    ) -> Self {
+    pub fn new(system: &'a Metamath, split: &'a Split) -> Self {
+        // Created before the threads need it, because its creation uses them too.
+        system.assertion_index();
         let steps = split
             .lessons
             .par_iter()
-            .map_init(Unifier::new, |unifier, lesson| {
-                intermediates(theory, compiled, library, unifier, lesson)
-            })
+            .map_init(Unifier::new, |unifier, lesson| intermediates(system, unifier, lesson))
             .collect();
-        Self { theory, compiled, library, split, connectives: Connectives::of(theory), steps }
+        Self { theory: system.theory(), system, split, steps }
     }
 
     /// Builds the corpus: up to `per_target` examples for each lesson. No text of it states a target of the split.
@@ -185,7 +178,7 @@ impl<'a> Maker<'a> {
                 };
                 let Some(statement) = normal_form_of_rule(self.theory, rule) else { return Vec::new() };
                 let lesson = Lesson { rule, statement, steps };
-                let steps = intermediates(self.theory, self.compiled, self.library, unifier, &lesson);
+                let steps = intermediates(self.system, unifier, &lesson);
                 let position = self.split.lessons.partition_point(|l| l.rule < rule);
                 let mut draw = SeededRng::numbered(seed, "reviews of targets", u64::from(rule.0));
                 self.examples_of(
@@ -311,7 +304,7 @@ impl<'a> Maker<'a> {
     ) -> Option<Relation> {
         let place = self.theory.rule(subject.lesson.rule).statement;
         Goal::new(self.theory, conjecture, place).ok()?;
-        Some(match self.library.triviality(self.theory, self.compiled, unifier, conjecture, place) {
+        Some(match self.system.assertion_index().triviality(self.theory, unifier, conjecture, place) {
             Some(Triviality::Known) => Relation::Known,
             Some(Triviality::OneStep) => Relation::OneStep,
             None if application(self.theory, subject.lesson.rule, conjecture).is_some() => {
@@ -442,7 +435,7 @@ impl<'a> Maker<'a> {
             2 => self.instance(subject, subject.lesson.rule, draw)?,
             _ => {
                 let formulas = subject.terms.get(&self.theory.formula_type())?;
-                let mut conclusion = vec![TreeNode::production(self.connectives.implies()?)];
+                let mut conclusion = vec![TreeNode::production(self.system.connectives().implies()?)];
                 conclusion.extend_from_slice(draw.pick(formulas)?);
                 conclusion.extend_from_slice(&own.conclusion);
                 Statement { conclusion: conclusion.into(), ..own.clone() }
@@ -468,7 +461,7 @@ impl<'a> Maker<'a> {
 
     /// The complexity of a statement without additions.
     fn natural_complexity(&self, statement: &Statement) -> f64 {
-        let c = &self.connectives;
+        let c = self.system.connectives();
         let consequent = c.consequent(self.theory, &statement.conclusion);
         let conjunctions = c.parts(self.theory, consequent, |h| c.is_conjunction(h));
         let disjunctions = c.parts(self.theory, consequent, |h| c.is_disjunction(h));
@@ -490,7 +483,7 @@ impl<'a> Maker<'a> {
         draw: &mut SeededRng,
     ) -> Option<(Statement, f64)> {
         let natural = self.natural_complexity(&statement);
-        let (and, or) = self.connectives.binary()?;
+        let (and, or) = self.system.connectives().binary()?;
         let wanted = if draw.chance(0.8) { 0 } else { 1 + draw.index(4) };
         let (parts, connective, complexity) = match wanted {
             1 if natural == 0.0 => {

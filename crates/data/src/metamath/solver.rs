@@ -11,7 +11,7 @@ use sgs_metamath::splits::{Lesson, Split};
 use sgs_metamath::sub_proof::{renumber, sub_proof_starts};
 use sgs_metamath::system::Metamath;
 use sgs_metamath::theory::{RuleId, Theory};
-use sgs_metamath::unify::{CompiledRules, Unifier};
+use sgs_metamath::unify::Unifier;
 use sha2::{Digest, Sha256};
 
 /// A statement with a proof, for training.
@@ -73,11 +73,11 @@ pub fn theorems(theory: &Theory, split: &Split) -> Vec<ProofExample> {
 }
 
 /// Every sub-proof with at least two steps, as the most general theorem that it proves.
-pub fn sub_proofs(theory: &Theory, compiled: &CompiledRules, split: &Split) -> Vec<ProofExample> {
+pub fn sub_proofs(theory: &Theory, split: &Split) -> Vec<ProofExample> {
     let found: Vec<Vec<(ProofExample, NormalText)>> = split
         .lessons
         .par_iter()
-        .map_init(Unifier::new, |unifier, lesson| sub_proofs_of(theory, compiled, split, lesson, unifier))
+        .map_init(Unifier::new, |unifier, lesson| sub_proofs_of(theory, split, lesson, unifier))
         .collect();
     let mut seen = FxHashSet::default();
     found.into_iter().flatten().filter(|(_, f)| seen.insert(f.clone())).map(|(e, _)| e).collect()
@@ -85,7 +85,6 @@ pub fn sub_proofs(theory: &Theory, compiled: &CompiledRules, split: &Split) -> V
 
 fn sub_proofs_of(
     theory: &Theory,
-    compiled: &CompiledRules,
     split: &Split,
     lesson: &Lesson,
     unifier: &mut Unifier,
@@ -98,7 +97,7 @@ fn sub_proofs_of(
             continue;
         }
         let (steps, used) = renumber(&lesson.steps[start..=end]);
-        let found = general(theory, compiled, unifier, before, &steps, used.len());
+        let found = general(theory, unifier, before, &steps, used.len());
         if let Some((statement, print)) = found
             && !split.forbidden.contains(&print)
         {
@@ -159,7 +158,7 @@ impl<'a> Composed<'a> {
     fn example(&self, draw: &mut SeededRng, unifier: &mut Unifier) -> Option<(ProofExample, u128)> {
         let theory = self.system.theory();
         let Composition { context, statement, print, steps } =
-            self.composer.compose(theory, self.system.compiled_rules(), unifier, draw, None)?;
+            self.composer.compose(theory, unifier, draw, None)?;
         if self.split.forbidden.contains(&print) || inferences(&steps) > self.max_inferences {
             return None;
         }

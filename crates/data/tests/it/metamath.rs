@@ -22,7 +22,7 @@ fn system() -> &'static Metamath {
 #[test]
 fn no_training_text_states_a_target_and_every_proof_of_the_corpus_holds() {
     let system = system();
-    let (theory, compiled) = (system.theory(), system.compiled_rules());
+    let theory = system.theory();
     let split = split(theory, SplitRule::default());
     let targets: HashSet<String> = split
         .targets
@@ -39,8 +39,7 @@ fn no_training_text_states_a_target_and_every_proof_of_the_corpus_holds() {
     let composed: Vec<_> =
         solver::Composed::new(system, &split, usize::MAX).batches(7, 2_000).flatten().collect();
     assert_eq!(composed.len(), 2_000);
-    let proofs =
-        solver::theorems(theory, &split).into_iter().chain(solver::sub_proofs(theory, compiled, &split));
+    let proofs = solver::theorems(theory, &split).into_iter().chain(solver::sub_proofs(theory, &split));
     for example in proofs.chain(composed) {
         assert!(
             !targets.contains(&print(&example.statement)),
@@ -60,9 +59,9 @@ fn no_training_text_states_a_target_and_every_proof_of_the_corpus_holds() {
     let mut unifier = Unifier::new();
     let mut fault = |text: &str, source: RuleId| {
         let statement = Statement::parse(theory, text, StatementLimits::default()).expect("canonical text");
-        library.triviality(theory, compiled, &mut unifier, &statement, theory.rule(source).statement)
+        library.triviality(theory, &mut unifier, &statement, theory.rule(source).statement)
     };
-    for example in conjecturer::examples(theory, compiled, library, &split, 7) {
+    for example in conjecturer::examples(system, &split, 7) {
         assert!(
             !targets.contains(&print(&example.conjecture)),
             "a target as a conjecture: {}",
@@ -72,7 +71,7 @@ fn no_training_text_states_a_target_and_every_proof_of_the_corpus_holds() {
             assert_eq!(fault(&example.conjecture, example.source), None, "{}", example.conjecture);
         }
     }
-    let maker = guide::Maker::new(theory, compiled, library, &split);
+    let maker = guide::Maker::new(system, &split);
     for example in maker.examples(7, 3) {
         assert!(
             !targets.contains(&print(&example.conjecture)),
@@ -116,11 +115,9 @@ fn corpora_are_the_same_for_a_seed_and_differ_between_seeds() {
 #[test]
 fn conjectures_of_the_corpus_read_back_in_their_context() {
     let system = system();
-    let (theory, compiled) = (system.theory(), system.compiled_rules());
+    let theory = system.theory();
     let split = split(theory, SplitRule::default());
-    for example in
-        conjecturer::examples(theory, compiled, system.assertion_index(), &split, 3).iter().step_by(7)
-    {
+    for example in conjecturer::examples(system, &split, 3).iter().step_by(7) {
         let target = system.problem(theory.label(example.source)).expect("a theorem");
         let read = system.read_conjecture(Condition::Target(&target), &example.conjecture);
         let read = read.unwrap_or_else(|e| panic!("{}: {e}", example.conjecture));

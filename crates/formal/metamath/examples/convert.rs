@@ -6,7 +6,7 @@
 use sgs_metamath::judge::{Judge, database_proof};
 use sgs_metamath::kernel::{Kernel, verify_theorem};
 use sgs_metamath::theory::{RuleId, Theory};
-use sgs_metamath::unify::{CompiledRules, Goal, ProofLimits};
+use sgs_metamath::unify::{Goal, ProofLimits};
 use sgs_selfplay::Verdict;
 use std::time::Instant;
 
@@ -14,7 +14,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let limit: usize = std::env::args().nth(1).and_then(|s| s.parse().ok()).unwrap_or(60);
     for path in std::env::args().skip(2) {
         let theory = Theory::read(path.as_ref())?;
-        let rules = CompiledRules::new(&theory);
         let (mut judge, mut kernel) = (Judge::new(), Kernel::new());
         let (mut accepted, mut rejected, mut longer, mut steps_total) = (0, 0, 0, 0);
         let start = Instant::now();
@@ -30,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 continue;
             };
             let goal = Goal::of_rule(&theory, id)?;
-            let decision = judge.decide(&theory, &rules, &goal, &steps, ProofLimits::default());
+            let decision = judge.decide(&theory, &goal, &steps, ProofLimits::default());
             if decision.verdict == Verdict::Proved {
                 accepted += 1;
                 steps_total += steps.len();

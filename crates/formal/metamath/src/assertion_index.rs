@@ -6,7 +6,7 @@ use crate::normal_text::{NormalText, normal_text};
 use crate::statement::Statement;
 use crate::statement::normal_form_of_rule;
 use crate::theory::{RuleId, Theory};
-use crate::unify::{CompiledRules, Goal, ProofLimits, ProofStep, Unifier};
+use crate::unify::{Goal, ProofLimits, ProofStep, Unifier};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
@@ -69,7 +69,6 @@ impl AssertionIndex {
     fn one_step(
         &self,
         theory: &Theory,
-        compiled: &CompiledRules,
         unifier: &mut Unifier,
         statement: &Statement,
         before: StatementId,
@@ -90,7 +89,7 @@ impl AssertionIndex {
                 }
                 // `application` does not check `$d` conditions.
                 if let Some(steps) = application(theory, rule, statement)
-                    && unifier.check(theory, compiled, &goal, &steps, ProofLimits::default()).is_ok()
+                    && unifier.check(theory, &goal, &steps, ProofLimits::default()).is_ok()
                 {
                     return Some(steps);
                 }
@@ -103,7 +102,6 @@ impl AssertionIndex {
     pub fn triviality(
         &self,
         theory: &Theory,
-        compiled: &CompiledRules,
         unifier: &mut Unifier,
         statement: &Statement,
         before: StatementId,
@@ -111,7 +109,7 @@ impl AssertionIndex {
         if self.find_equivalent(theory, statement, before).is_some() {
             return Some(Triviality::Known);
         }
-        self.one_step(theory, compiled, unifier, statement, before).map(|_| Triviality::OneStep)
+        self.one_step(theory, unifier, statement, before).map(|_| Triviality::OneStep)
     }
 }
 

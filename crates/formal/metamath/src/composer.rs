@@ -5,7 +5,7 @@ use crate::normal_text::{NormalText, normal_text};
 use crate::splits::Lesson;
 use crate::statement::Statement;
 use crate::theory::{RuleId, Theory};
-use crate::unify::{CompiledRules, Goal, ProofLimits, ProofStep, Unifier};
+use crate::unify::{Goal, ProofLimits, ProofStep, Unifier};
 use sgs_base::random::SeededRng;
 
 /// Maximum number of symbols of a statement that is derived from a proof.
@@ -67,7 +67,6 @@ impl Composer {
     pub fn compose(
         &self,
         theory: &Theory,
-        compiled: &CompiledRules,
         unifier: &mut Unifier,
         draw: &mut SeededRng,
         context: Option<RuleId>,
@@ -88,7 +87,7 @@ impl Composer {
             let Some((step, takes)) = tried else { continue };
             steps.push(step);
             let more = u32::from(step == ProofStep::Hypothesis(hypotheses));
-            if takes > 0 && !fits(theory, compiled, unifier, context, &steps, hypotheses) {
+            if takes > 0 && !fits(theory, unifier, context, &steps, hypotheses) {
                 steps.pop();
                 continue;
             }
@@ -99,7 +98,7 @@ impl Composer {
             return None;
         }
         let before = theory.rule(context).statement;
-        let (statement, print) = general(theory, compiled, unifier, before, &steps, hypotheses as usize)?;
+        let (statement, print) = general(theory, unifier, before, &steps, hypotheses as usize)?;
         Some(Composition { context, statement, print, steps })
     }
 
@@ -131,14 +130,13 @@ impl Composer {
 /// Returns whether the steps so far unify; the stack may hold several formulas.
 fn fits(
     theory: &Theory,
-    compiled: &CompiledRules,
     unifier: &mut Unifier,
     context: RuleId,
     steps: &[ProofStep],
     hypotheses: u32,
 ) -> bool {
     let goal = Goal::open(hypotheses, theory.rule(context).statement);
-    unifier.unifies(theory, compiled, &goal, steps, ProofLimits::default())
+    unifier.unifies(theory, &goal, steps, ProofLimits::default())
 }
 
 /// Returns the number of assertions that a proof cites.
@@ -150,15 +148,13 @@ pub fn inferences(steps: &[ProofStep]) -> usize {
 /// if the steps prove nothing, if the statement is too large, or if it is trivial: a variable, or one of its hypotheses.
 pub fn general(
     theory: &Theory,
-    compiled: &CompiledRules,
     unifier: &mut Unifier,
     before: StatementId,
     steps: &[ProofStep],
     hypotheses: usize,
 ) -> Option<(Statement, NormalText)> {
     let goal = Goal::open(hypotheses as u32, before);
-    let statement =
-        unifier.most_general(theory, compiled, &goal, steps, ProofLimits::default(), MAX_NODES)?;
+    let statement = unifier.most_general(theory, &goal, steps, ProofLimits::default(), MAX_NODES)?;
     // A formula that is a single variable is trivial or contradictory.
     if statement.conclusion.len() < 2 || statement.hypotheses.contains(&statement.conclusion) {
         return None;

@@ -6,7 +6,7 @@ use crate::kernel::{Dummies, Kernel, KernelError, KernelGoal};
 use crate::proof::{ProofOp, ProofTextError, essential_steps, read_proof};
 use crate::statement::Statement;
 use crate::theory::{RuleId, Theory};
-use crate::unify::{CompiledRules, Goal, ProofLimits, ProofRejection, ProofStep, Unifier};
+use crate::unify::{Goal, ProofLimits, ProofRejection, ProofStep, Unifier};
 use rayon::prelude::*;
 use sgs_selfplay::Verdict;
 
@@ -59,12 +59,11 @@ impl Judge {
     pub fn decide(
         &mut self,
         theory: &Theory,
-        compiled: &CompiledRules,
         goal: &Goal,
         steps: &[ProofStep],
         limits: ProofLimits,
     ) -> Decision {
-        match self.prove(theory, compiled, goal, steps, limits) {
+        match self.prove(theory, goal, steps, limits) {
             Ok(_) => Decision { verdict: Verdict::Proved, reason: String::new(), step: None },
             Err(decision) => decision,
         }
@@ -77,15 +76,14 @@ impl Judge {
     pub fn prove(
         &mut self,
         theory: &Theory,
-        compiled: &CompiledRules,
         goal: &Goal,
         steps: &[ProofStep],
         limits: ProofLimits,
     ) -> Result<Vec<ProofOp>, Decision> {
-        self.unifier.check(theory, compiled, goal, steps, limits)?;
+        self.unifier.check(theory, goal, steps, limits)?;
         let first = theory.database().statements().len() as u32;
         let ids: Vec<StatementId> = (first..).take(goal.hypothesis_count()).map(StatementId).collect();
-        let ops = self.unifier.expand(theory, compiled, goal, &ids, limits)?;
+        let ops = self.unifier.expand(theory, goal, &ids, limits)?;
         match kernel_accepts(&mut self.kernel, theory, goal, &ops) {
             Ok(()) => Ok(ops),
             Err(KernelError::TooLarge(n)) => Err(Decision {

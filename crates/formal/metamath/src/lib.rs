@@ -46,6 +46,7 @@ pub mod notation;
 pub mod proof;
 pub mod proof_text;
 pub mod rubric;
+mod rules;
 pub mod slice;
 pub mod source;
 pub mod splits;

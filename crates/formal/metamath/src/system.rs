@@ -19,7 +19,7 @@ use crate::statement::{
 use crate::sub_proof::{renumber, sub_proofs_by_size};
 use crate::theory::{Theory, TheoryError};
 use crate::tokens::{self, CONJECTURE, CONJECTURER, GUIDE, HYPOTHESES, PROOF, REVIEW, SOLVER};
-use crate::unify::{CompiledRules, Goal, ProofLimits, ProofStep, Unifier};
+use crate::unify::{Goal, ProofLimits, ProofStep, Unifier};
 use sgs_base::random::SeededRng;
 use sgs_formal::{Condition, FormalSystem, Malformed, Prompt};
 use sgs_selfplay::{Features, Judgement, Lemma, ParsedConjecture, Problem, ProblemId, Review, Verdict};
@@ -30,7 +30,6 @@ use std::time::Instant;
 /// The embedded formal system, for one database.
 pub struct Metamath {
     theory: Theory,
-    compiled: CompiledRules,
     connectives: Connectives,
     statement_limits: StatementLimits,
     proof_limits: ProofLimits,
@@ -61,11 +60,9 @@ impl Metamath {
 
     /// Creates the system for a theory.
     pub fn new(theory: Theory) -> Self {
-        let compiled = CompiledRules::new(&theory);
         let connectives = Connectives::of(&theory);
         Self {
             theory,
-            compiled,
             connectives,
             statement_limits: StatementLimits { symbols: 200, hypotheses: tokens::HYPOTHESES, variables: 32 },
             proof_limits: ProofLimits::default(),
@@ -78,11 +75,6 @@ impl Metamath {
     /// Returns the theory.
     pub fn theory(&self) -> &Theory {
         &self.theory
-    }
-
-    /// Returns the theory's rules, compiled for the unifier.
-    pub fn compiled_rules(&self) -> &CompiledRules {
-        &self.compiled
     }
 
     /// Returns the theory's logical connectives.
@@ -192,9 +184,7 @@ impl Metamath {
         };
         let tokens = proof.split_ascii_whitespace();
         match read_steps(&self.theory, goal.hypothesis_count(), tokens) {
-            Ok(steps) => {
-                self.with_judge(|j| j.decide(&self.theory, &self.compiled, goal, &steps, self.proof_limits))
-            }
+            Ok(steps) => self.with_judge(|j| j.decide(&self.theory, goal, &steps, self.proof_limits)),
             Err(e) => Decision { verdict: Verdict::Malformed, reason: e.to_string(), step: e.step },
         }
     }
@@ -285,11 +275,11 @@ impl Metamath {
         limit: StatementId,
         steps: &[ProofStep],
     ) -> Result<Statement, Malformed> {
-        let (theory, compiled) = (&self.theory, &self.compiled);
+        let theory = &self.theory;
         let (steps, used) = renumber(steps);
-        let (normal, _) = general(theory, compiled, unifier, limit, &steps, used.len())
+        let (normal, _) = general(theory, unifier, limit, &steps, used.len())
             .ok_or_else(|| Malformed::new("no-theorem", "the steps prove nothing, or nothing of use"))?;
-        match self.assertion_index().triviality(theory, compiled, unifier, &normal, limit) {
+        match self.assertion_index().triviality(theory, unifier, &normal, limit) {
             Some(Triviality::OneStep) => {
                 Err(Malformed::new("one-step", "the statement follows from one assertion"))
             }
@@ -419,11 +409,11 @@ impl FormalSystem for Metamath {
     fn compose(&self, problem: &Problem, steps: RangeInclusive<u32>, seed: u64) -> Option<ParsedConjecture> {
         let limit = context_limit(&self.theory, &problem.context).ok()?;
         let context = self.theory.find(&problem.context);
-        let (theory, compiled, composer) = (&self.theory, &self.compiled, self.composer());
+        let (theory, composer) = (&self.theory, self.composer());
         let found = self.with_judge(|judge| {
             (0..COMPOSE_ATTEMPTS).find_map(|attempt| {
                 let mut draw = SeededRng::numbered(seed, "conjecture", attempt);
-                let found = composer.compose(theory, compiled, judge.unifier_mut(), &mut draw, context)?;
+                let found = composer.compose(theory, judge.unifier_mut(), &mut draw, context)?;
                 steps.contains(&(inferences(&found.steps) as u32)).then_some(found)
             })
         })?;
@@ -503,8 +493,7 @@ impl Metamath {
         let goal = self.goal(problem)?;
         let tokens = proof.split_ascii_whitespace();
         let steps = read_steps(&self.theory, goal.hypothesis_count(), tokens).map_err(|e| e.to_string())?;
-        let prove =
-            |judge: &mut Judge| judge.prove(&self.theory, &self.compiled, &goal, &steps, self.proof_limits);
+        let prove = |judge: &mut Judge| judge.prove(&self.theory, &goal, &steps, self.proof_limits);
         let ops = self.with_judge(prove).map_err(|decision| decision.reason)?;
         Ok((goal, ops))
     }
@@ -534,9 +523,9 @@ impl Metamath {
         let steps = read_steps(&self.theory, goal.hypothesis_count(), proof.split_ascii_whitespace()).ok()?;
         let labels: Vec<&str> = proof.split_ascii_whitespace().collect();
         self.with_judge(|judge| {
-            judge.prove(&self.theory, &self.compiled, &goal, &steps, self.proof_limits).ok()?;
+            judge.prove(&self.theory, &goal, &steps, self.proof_limits).ok()?;
             let unifier = judge.unifier();
-            let formulas = unifier.step_formulas(&self.theory, &self.compiled, &goal, 500).ok()?;
+            let formulas = unifier.step_formulas(&self.theory, &goal, 500).ok()?;
             let width = labels.iter().map(|l| l.len()).max().unwrap_or(0);
             let mut out = String::new();
             let steps = formulas.iter().zip(unifier.step_children()).zip(labels);

@@ -1,30 +1,13 @@
 //! A database prepared for proving: every provable assertion as an inference rule over trees.
 
-use crate::database::{Assertion, Database, Distinct, Expression, StatementId, StatementKind, Symbol};
-use crate::grammar::{Grammar, GrammarError, ParseError, Tree, TreeNode, TypeId};
+use crate::database::{Assertion, Database, Expression, StatementId, StatementKind, Symbol};
+use crate::grammar::{Grammar, GrammarError, ParseError, TreeNode, TypeId};
+use crate::rules::CompiledRules;
+pub use crate::rules::{Rule, RuleId};
 use crate::source::DatabaseError;
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 use std::path::Path;
-
-/// A provable assertion: index in order of appearance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RuleId(pub u32);
-
-/// An axiom or theorem as an inference rule.
-#[derive(Clone, Debug)]
-pub struct Rule {
-    /// The assertion.
-    pub statement: StatementId,
-    /// Mandatory variables with their types, in the order of their `$f` statements.
-    pub variables: Box<[(Symbol, TypeId)]>,
-    /// Essential hypotheses, without the provable typecode.
-    pub hypotheses: Box<[Tree]>,
-    /// The conclusion, without the provable typecode.
-    pub conclusion: Tree,
-    /// `$d` pairs among the mandatory variables.
-    pub distinct: Box<[Distinct]>,
-}
 
 /// Why a database cannot be used for proving.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,6 +43,7 @@ pub struct Theory {
     provable: Symbol,
     formula: TypeId,
     rules: Vec<Rule>,
+    compiled: CompiledRules,
     rule_of: FxHashMap<StatementId, RuleId>,
     /// Variables of the outermost scope: alphanumeric names first, then in order of declaration.
     variables: Vec<(Symbol, TypeId, StatementId)>,
@@ -116,12 +100,14 @@ impl Theory {
             (!plain, id)
         });
         let type_of_variable = variables.iter().map(|&(v, t, _)| (v, t)).collect();
+        let compiled = CompiledRules::new(&database, &grammar, &rules);
         Ok(Self {
             database,
             grammar,
             provable,
             formula,
             rules,
+            compiled,
             rule_of,
             variables,
             type_of_variable,
@@ -152,6 +138,11 @@ impl Theory {
     /// Returns all rules in database order: the assertions whose conclusion and `$e` hypotheses are provable formulas.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
+    }
+
+    /// Returns the rules in the form for the unifier.
+    pub(crate) fn compiled(&self) -> &CompiledRules {
+        &self.compiled
     }
 
     /// Returns a rule by its id.

@@ -9,8 +9,9 @@
 //! pushing a conclusion copies nothing. The work is limited, because unification can take exponential time.
 
 use crate::database::{Distinct, StatementId, StatementKind, Symbol};
-use crate::grammar::{SyntaxPart, Tree, TreeNode, TreeNodeKind, TypeId};
+use crate::grammar::{SyntaxPart, Tree, TreeNode, TypeId};
 use crate::proof::ProofOp;
+use crate::rules::{CONSTANT, CompiledRule, CompiledRules, METAVARIABLE, compile};
 use crate::statement::Statement;
 use crate::theory::{RuleId, Theory};
 
@@ -62,101 +63,8 @@ struct TermRef {
 
 const UNBOUND: TermRef = TermRef { node: u32::MAX, base: 0 };
 
-// The first word of a node is a metavariable or a constant with one of these flags, otherwise a production, which is followed
-// by the numbers of its children's nodes.
-const METAVARIABLE: u32 = 1 << 31;
-const CONSTANT: u32 = 1 << 30;
 /// Marks the numbers of the goal's nodes, as opposed to those of rules.
 const GOAL: u32 = 1 << 31;
-
-/// The rules of a theory, compiled for unification. All unifiers of a theory share them.
-#[derive(Debug)]
-pub struct CompiledRules {
-    nodes: Vec<u32>,
-    rules: Vec<CompiledRule>,
-    hypothesis_roots: Vec<u32>,
-    distinct: Vec<(u16, u16)>,
-    arity: Vec<u8>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct CompiledRule {
-    statement: StatementId,
-    conclusion: u32,
-    hypotheses: (u32, u32),
-    distinct: (u32, u32),
-    variables: u32,
-    /// Whether all `$f` hypotheses precede all `$e` hypotheses, as in nearly all assertions.
-    floats_first: bool,
-}
-
-impl CompiledRules {
-    /// Compiles the rules of a theory.
-    pub fn new(theory: &Theory) -> Self {
-        let arity = theory.grammar().productions().iter().map(|p| p.children.len() as u8).collect();
-        let mut compiled = Self {
-            nodes: Vec::new(),
-            rules: Vec::new(),
-            hypothesis_roots: Vec::new(),
-            distinct: Vec::new(),
-            arity,
-        };
-        for (number, rule) in theory.rules().iter().enumerate() {
-            #[allow(clippy::expect_used, reason = "the trees and $d pairs of a rule use only its variables")]
-            let index = |s: Symbol| {
-                let position = rule.variables.iter().position(|(v, _)| *v == s);
-                position.expect("invariant: every variable of a rule is among its mandatory variables") as u32
-            };
-            let first = compiled.hypothesis_roots.len() as u32;
-            for h in &rule.hypotheses {
-                let root = compile(&mut compiled.nodes, &compiled.arity, h, |v| METAVARIABLE | index(v));
-                compiled.hypothesis_roots.push(root);
-            }
-            let conclusion =
-                compile(&mut compiled.nodes, &compiled.arity, &rule.conclusion, |v| METAVARIABLE | index(v));
-            let first_distinct = compiled.distinct.len() as u32;
-            compiled.distinct.extend(rule.distinct.iter().map(|&(a, b)| (index(a) as u16, index(b) as u16)));
-            compiled.rules.push(CompiledRule {
-                statement: rule.statement,
-                conclusion,
-                hypotheses: (first, compiled.hypothesis_roots.len() as u32),
-                distinct: (first_distinct, compiled.distinct.len() as u32),
-                variables: rule.variables.len() as u32,
-                floats_first: floats_first(theory, RuleId(number as u32)),
-            });
-        }
-        compiled
-    }
-}
-
-fn floats_first(theory: &Theory, rule: RuleId) -> bool {
-    let database = theory.database();
-    let is_float = |&h: &StatementId| matches!(database.statement(h).kind, StatementKind::Floating { .. });
-    theory.assertion(rule).hypotheses.is_sorted_by_key(|h| !is_float(h))
-}
-
-/// Appends a tree to a list of nodes and returns the number of its root.
-fn compile(nodes: &mut Vec<u32>, arity: &[u8], tree: &[TreeNode], leaf: impl Fn(Symbol) -> u32) -> u32 {
-    let root = nodes.len() as u32;
-    // Positions of child numbers that are not known yet, in reverse order.
-    let mut waiting: Vec<usize> = Vec::new();
-    for head in tree {
-        let at = nodes.len();
-        if let Some(position) = waiting.pop() {
-            nodes[position] = at as u32;
-        }
-        match head.kind() {
-            TreeNodeKind::Production(p) => {
-                nodes.push(p);
-                let n = arity[p as usize] as usize;
-                nodes.extend(std::iter::repeat_n(0, n));
-                waiting.extend((at + 1..=at + n).rev());
-            }
-            TreeNodeKind::Variable(v) => nodes.push(leaf(v)),
-        }
-    }
-    root
-}
 
 /// A problem, compiled for unification.
 #[derive(Clone, Debug)]
@@ -328,6 +236,46 @@ struct CheckedStep {
     children: u32,
 }
 
+/// Everything that the terms of a proof refer to.
+#[derive(Clone, Copy)]
+struct Terms<'a> {
+    theory: &'a Theory,
+    rules: &'a CompiledRules,
+    goal: &'a Goal,
+}
+
+impl<'a> Terms<'a> {
+    fn new(theory: &'a Theory, goal: &'a Goal) -> Self {
+        Self { theory, rules: theory.compiled(), goal }
+    }
+
+    #[inline]
+    fn word(self, node: u32) -> u32 {
+        if node & GOAL == 0 {
+            self.rules.nodes[node as usize]
+        } else {
+            self.goal.nodes[(node & !GOAL) as usize]
+        }
+    }
+
+    #[inline]
+    fn child(self, term: TermRef, i: u32) -> TermRef {
+        let at = (term.node & !GOAL) as usize + 1 + i as usize;
+        let node = if term.node & GOAL == 0 { self.rules.nodes[at] } else { self.goal.nodes[at] | GOAL };
+        TermRef { node, base: term.base }
+    }
+
+    /// Returns the children of a term whose first word is `production`.
+    #[inline]
+    fn children(
+        self,
+        term: TermRef,
+        production: u32,
+    ) -> impl DoubleEndedIterator<Item = TermRef> + ExactSizeIterator {
+        (0..u32::from(self.rules.arity[production as usize])).map(move |i| self.child(term, i))
+    }
+}
+
 /// Checks proofs by unification. It keeps its buffers from proof to proof.
 #[derive(Debug, Default)]
 pub struct Unifier {
@@ -367,32 +315,32 @@ impl Unifier {
     pub fn check(
         &mut self,
         theory: &Theory,
-        compiled: &CompiledRules,
         goal: &Goal,
         steps: &[ProofStep],
         limits: ProofLimits,
     ) -> Result<(), ProofRejection> {
+        let terms = Terms::new(theory, goal);
         self.clear(limits);
         if steps.len() > limits.steps {
             return Err(resource(None, format!("{} steps, more than {}", steps.len(), limits.steps)));
         }
         for (index, &step) in steps.iter().enumerate() {
-            self.step(theory, compiled, goal, index, step, limits)?;
+            self.step(terms, index, step, limits)?;
         }
         let last = self.last()?;
         self.tainted = true;
         let target = TermRef { node: goal.conclusion | GOAL, base: 0 };
-        match self.unify(compiled, goal, target, last, 0) {
+        match self.unify(terms, target, last, 0) {
             Ok(()) => {}
             Err(UnifyError::Resource) => {
                 return Err(resource(None, "unification with the goal took too long"));
             }
             Err(_) => {
-                let found = self.show(theory, compiled, goal, last);
+                let found = self.show(terms, last);
                 return Err(refused(None, format!("the proof proves another statement: |-{found}")));
             }
         }
-        self.check_distinct(theory, compiled, goal)
+        self.check_distinct(terms)
     }
 
     fn last(&self) -> Result<TermRef, ProofRejection> {
@@ -411,26 +359,26 @@ impl Unifier {
     pub fn most_general(
         &mut self,
         theory: &Theory,
-        compiled: &CompiledRules,
         goal: &Goal,
         steps: &[ProofStep],
         limits: ProofLimits,
         limit: usize,
     ) -> Option<Statement> {
+        let terms = Terms::new(theory, goal);
         self.clear(limits);
         self.bindings.resize(goal.hypotheses.len(), UNBOUND);
         for (index, &step) in steps.iter().enumerate() {
-            self.step(theory, compiled, goal, index, step, limits).ok()?;
+            self.step(terms, index, step, limits).ok()?;
         }
         let last = self.last().ok()?;
-        self.check_distinct(theory, compiled, goal).ok()?;
+        self.check_distinct(terms).ok()?;
         let dummies = self.distinct_floats(theory, goal)?;
         let hypotheses = goal
             .hypotheses
             .iter()
-            .map(|&h| self.tree(compiled, goal, TermRef { node: h | GOAL, base: 0 }, &dummies, limit))
+            .map(|&h| self.tree(terms, TermRef { node: h | GOAL, base: 0 }, &dummies, limit))
             .collect::<Option<Box<[Tree]>>>()?;
-        let conclusion = self.tree(compiled, goal, last, &dummies, limit)?;
+        let conclusion = self.tree(terms, last, &dummies, limit)?;
         let symbol = |bit: usize| dummy(&dummies, self.dummies[bit]).1;
         let bits = |mask: u128| (0..self.dummies.len()).filter(move |b| mask >> b & 1 != 0);
         let mut distinct = Vec::new();
@@ -452,14 +400,14 @@ impl Unifier {
     pub fn unifies(
         &mut self,
         theory: &Theory,
-        compiled: &CompiledRules,
         goal: &Goal,
         steps: &[ProofStep],
         limits: ProofLimits,
     ) -> bool {
+        let terms = Terms::new(theory, goal);
         self.clear(limits);
         self.bindings.resize(goal.hypotheses.len(), UNBOUND);
-        steps.iter().enumerate().all(|(i, &step)| self.step(theory, compiled, goal, i, step, limits).is_ok())
+        steps.iter().enumerate().all(|(i, &step)| self.step(terms, i, step, limits).is_ok())
     }
 
     /// Chooses a different variable for every open metavariable. Returns `None` if there are too few.
@@ -496,9 +444,7 @@ impl Unifier {
 
     fn step(
         &mut self,
-        theory: &Theory,
-        compiled: &CompiledRules,
-        goal: &Goal,
+        terms: Terms<'_>,
         index: usize,
         step: ProofStep,
         limits: ProofLimits,
@@ -507,21 +453,21 @@ impl Unifier {
         let base = self.bindings.len() as u32;
         let first_child = self.children.len() as u32;
         let result = match step {
-            ProofStep::Hypothesis(h) => match goal.hypotheses.get(h as usize) {
+            ProofStep::Hypothesis(h) => match terms.goal.hypotheses.get(h as usize) {
                 Some(&node) => TermRef { node: node | GOAL, base: 0 },
                 None => {
                     return Err(refused(number, format!("h{}: the problem has no such hypothesis", h + 1)));
                 }
             },
             ProofStep::Rule(id) => {
-                let Some(rule) = compiled.rules.get(id.0 as usize).copied() else {
+                let Some(rule) = terms.rules.rules.get(id.0 as usize).copied() else {
                     return Err(refused(number, "no such assertion".to_owned()));
                 };
-                if rule.statement >= goal.before {
-                    let label = theory.label(id);
+                if rule.statement >= terms.goal.before {
+                    let label = terms.theory.label(id);
                     return Err(refused(number, format!("{label}: does not precede the problem")));
                 }
-                self.apply(theory, compiled, goal, number, id, rule)?;
+                self.apply(terms, number, id, rule)?;
                 TermRef { node: rule.conclusion, base }
             }
         };
@@ -535,18 +481,16 @@ impl Unifier {
 
     fn apply(
         &mut self,
-        theory: &Theory,
-        compiled: &CompiledRules,
-        goal: &Goal,
+        terms: Terms<'_>,
         number: Option<u32>,
         id: RuleId,
         rule: CompiledRule,
     ) -> Result<(), ProofRejection> {
         let base = self.bindings.len() as u32;
-        let hypotheses = &compiled.hypothesis_roots[rule.hypotheses.0 as usize..rule.hypotheses.1 as usize];
+        let hypotheses = terms.rules.hypotheses(rule);
         let Some(bottom) = self.stack.len().checked_sub(hypotheses.len()) else {
             let (need, have) = (hypotheses.len(), self.stack.len());
-            let label = theory.label(id);
+            let label = terms.theory.label(id);
             return Err(refused(number, format!("{label}: needs {need} formulas, the stack has {have}")));
         };
         self.bindings.resize(base as usize + rule.variables as usize, UNBOUND);
@@ -554,11 +498,11 @@ impl Unifier {
         for (i, &h) in hypotheses.iter().enumerate() {
             let (found, child) = self.stack[bottom + i];
             self.children.push(child);
-            let failure = match self.unify(compiled, goal, TermRef { node: h, base }, found, base) {
+            let failure = match self.unify(terms, TermRef { node: h, base }, found, base) {
                 Ok(()) => continue,
                 Err(failure) => failure,
             };
-            let label = theory.label(id);
+            let label = terms.theory.label(id);
             return Err(match failure {
                 UnifyError::Resource => resource(number, format!("{label}: unification took too long")),
                 UnifyError::Cyclic => refused(
@@ -566,8 +510,8 @@ impl Unifier {
                     format!("{label}: hypothesis {} does not unify: a variable would contain itself", i + 1),
                 ),
                 UnifyError::Different => {
-                    let need = self.show(theory, compiled, goal, TermRef { node: h, base });
-                    let found = self.show(theory, compiled, goal, found);
+                    let need = self.show(terms, TermRef { node: h, base });
+                    let found = self.show(terms, found);
                     refused(
                         number,
                         format!(
@@ -582,22 +526,11 @@ impl Unifier {
         Ok(())
     }
 
-    #[inline]
-    fn word(compiled: &CompiledRules, goal: &Goal, node: u32) -> u32 {
-        if node & GOAL == 0 { compiled.nodes[node as usize] } else { goal.nodes[(node & !GOAL) as usize] }
-    }
-
-    #[inline]
-    fn child(compiled: &CompiledRules, goal: &Goal, node: u32, i: u32) -> u32 {
-        let at = (node & !GOAL) as usize + 1 + i as usize;
-        if node & GOAL == 0 { compiled.nodes[at] } else { goal.nodes[at] | GOAL }
-    }
-
     /// Follows bindings. Returns the resulting term and its first word, which is a metavariable only if unbound.
     #[inline]
-    fn resolve(&self, compiled: &CompiledRules, goal: &Goal, mut term: TermRef) -> (TermRef, u32) {
+    fn resolve(&self, terms: Terms<'_>, mut term: TermRef) -> (TermRef, u32) {
         loop {
-            let head = Self::word(compiled, goal, term.node);
+            let head = terms.word(term.node);
             if head & METAVARIABLE == 0 {
                 return (term, head);
             }
@@ -609,14 +542,7 @@ impl Unifier {
         }
     }
 
-    fn unify(
-        &mut self,
-        compiled: &CompiledRules,
-        goal: &Goal,
-        a: TermRef,
-        b: TermRef,
-        fresh: u32,
-    ) -> Result<(), UnifyError> {
+    fn unify(&mut self, terms: Terms<'_>, a: TermRef, b: TermRef, fresh: u32) -> Result<(), UnifyError> {
         self.todo.clear();
         self.todo.push((a, b));
         while let Some((a, b)) = self.todo.pop() {
@@ -624,8 +550,8 @@ impl Unifier {
                 return Err(UnifyError::Resource);
             }
             self.work -= 1;
-            let (a, ha) = self.resolve(compiled, goal, a);
-            let (b, hb) = self.resolve(compiled, goal, b);
+            let (a, ha) = self.resolve(terms, a);
+            let (b, hb) = self.resolve(terms, b);
             if a == b {
                 continue;
             }
@@ -639,24 +565,14 @@ impl Unifier {
                         std::cmp::Ordering::Equal => {}
                     }
                 }
-                (true, false) => {
-                    self.bind_checked(compiled, goal, a.base + (ha & !METAVARIABLE), b, fresh)?
-                }
-                (false, true) => {
-                    self.bind_checked(compiled, goal, b.base + (hb & !METAVARIABLE), a, fresh)?
-                }
+                (true, false) => self.bind_checked(terms, a.base + (ha & !METAVARIABLE), b, fresh)?,
+                (false, true) => self.bind_checked(terms, b.base + (hb & !METAVARIABLE), a, fresh)?,
                 (false, false) => {
                     if ha != hb {
                         return Err(UnifyError::Different);
                     }
                     if ha & CONSTANT == 0 {
-                        for i in (0..u32::from(compiled.arity[ha as usize])).rev() {
-                            let pair = (
-                                TermRef { node: Self::child(compiled, goal, a.node, i), base: a.base },
-                                TermRef { node: Self::child(compiled, goal, b.node, i), base: b.base },
-                            );
-                            self.todo.push(pair);
-                        }
+                        self.todo.extend(terms.children(a, ha).zip(terms.children(b, hb)).rev());
                     }
                 }
             }
@@ -675,8 +591,7 @@ impl Unifier {
     #[inline]
     fn bind_checked(
         &mut self,
-        compiled: &CompiledRules,
-        goal: &Goal,
+        terms: Terms<'_>,
         slot: u32,
         term: TermRef,
         fresh: u32,
@@ -684,27 +599,21 @@ impl Unifier {
         // Terms of a goal contain no metavariables, except that those of an open goal contain the very first ones.
         let older = term.node & GOAL != 0 || term.base < fresh;
         let safe = slot >= fresh && !self.tainted && older;
-        if !safe && self.occurs(compiled, goal, slot, term)? {
+        if !safe && self.occurs(terms, slot, term)? {
             return Err(UnifyError::Cyclic);
         }
         self.bind(slot, term, fresh);
         Ok(())
     }
 
-    fn occurs(
-        &mut self,
-        compiled: &CompiledRules,
-        goal: &Goal,
-        slot: u32,
-        term: TermRef,
-    ) -> Result<bool, UnifyError> {
+    fn occurs(&mut self, terms: Terms<'_>, slot: u32, term: TermRef) -> Result<bool, UnifyError> {
         let mut todo = vec![term];
         while let Some(term) = todo.pop() {
             if self.work == 0 {
                 return Err(UnifyError::Resource);
             }
             self.work -= 1;
-            let (term, head) = self.resolve(compiled, goal, term);
+            let (term, head) = self.resolve(terms, term);
             if head & METAVARIABLE != 0 {
                 if term.base + (head & !METAVARIABLE) == slot {
                     return Ok(true);
@@ -714,47 +623,40 @@ impl Unifier {
             if term.node & GOAL != 0 {
                 continue;
             }
-            for i in 0..u32::from(compiled.arity[head as usize]) {
-                todo.push(TermRef { node: Self::child(compiled, goal, term.node, i), base: term.base });
-            }
+            todo.extend(terms.children(term, head));
         }
         Ok(false)
     }
 
     /// Checks the `$d` conditions of every step against those of the goal. Metavariables that the proof leaves open are
     /// dummy variables, which are distinct from all other variables.
-    fn check_distinct(
-        &mut self,
-        theory: &Theory,
-        compiled: &CompiledRules,
-        goal: &Goal,
-    ) -> Result<(), ProofRejection> {
+    fn check_distinct(&mut self, terms: Terms<'_>) -> Result<(), ProofRejection> {
         self.masks.clear();
         self.dummies.clear();
         self.apart.clear();
         for index in 0..self.done.len() {
             let CheckedStep { step: ProofStep::Rule(id), base, .. } = self.done[index] else { continue };
-            let rule = compiled.rules[id.0 as usize];
-            if rule.distinct.0 == rule.distinct.1 {
+            let pairs = terms.rules.distinct(terms.rules.rules[id.0 as usize]);
+            if pairs.is_empty() {
                 continue;
             }
             if self.masks.is_empty() {
                 self.masks.resize(self.bindings.len(), 0);
             }
             let number = Some(index as u32 + 1);
-            for &(a, b) in &compiled.distinct[rule.distinct.0 as usize..rule.distinct.1 as usize] {
+            for &(a, b) in pairs {
                 let too_many = || resource(number, "too many variables for the $d check".to_owned());
-                let a = self.mask(compiled, goal, base + u32::from(a)).ok_or_else(too_many)?;
-                let b = self.mask(compiled, goal, base + u32::from(b)).ok_or_else(too_many)?;
-                if (a | b) >> goal.variables.len() != 0 {
+                let a = self.mask(terms, base + u32::from(a)).ok_or_else(too_many)?;
+                let b = self.mask(terms, base + u32::from(b)).ok_or_else(too_many)?;
+                if (a | b) >> terms.goal.variables.len() != 0 {
                     self.apart.push((a, b));
                 }
-                if let Some((x, y)) = clash(goal, a, b) {
-                    let name = |i: usize| match goal.variables.get(i) {
-                        Some((v, _, _)) => theory.database().symbol_text(*v).to_owned(),
+                if let Some((x, y)) = clash(terms.goal, a, b) {
+                    let name = |i: usize| match terms.goal.variables.get(i) {
+                        Some((v, _, _)) => terms.theory.database().symbol_text(*v).to_owned(),
                         None => "a dummy variable".to_owned(),
                     };
-                    let label = theory.label(id);
+                    let label = terms.theory.label(id);
                     let reason = if x == y {
                         format!("{label}: $d violated: {} occurs on both sides", name(x))
                     } else {
@@ -771,7 +673,7 @@ impl Unifier {
 
     /// Returns the set of variables in a metavariable's term: the goal's variables in the low bits, then dummy variables.
     /// Returns `None` if there are too many variables or the work limit is reached.
-    fn mask(&mut self, compiled: &CompiledRules, goal: &Goal, slot: u32) -> Option<u128> {
+    fn mask(&mut self, terms: Terms<'_>, slot: u32) -> Option<u128> {
         let mut open = vec![slot];
         while let Some(&top) = open.last() {
             if self.masks[top as usize] & KNOWN != 0 {
@@ -780,7 +682,7 @@ impl Unifier {
             }
             let bound = self.bindings[top as usize];
             if bound == UNBOUND {
-                let bit = goal.variables.len() + self.dummies.len();
+                let bit = terms.goal.variables.len() + self.dummies.len();
                 if bit >= 127 {
                     return None;
                 }
@@ -792,7 +694,7 @@ impl Unifier {
             let mut todo = vec![bound];
             while let Some(term) = todo.pop() {
                 self.work = self.work.checked_sub(1)?;
-                let head = Self::word(compiled, goal, term.node);
+                let head = terms.word(term.node);
                 if head & METAVARIABLE != 0 {
                     let inner = term.base + (head & !METAVARIABLE);
                     let known = self.masks[inner as usize];
@@ -803,12 +705,7 @@ impl Unifier {
                 } else if head & CONSTANT != 0 {
                     mask |= 1 << (head & !CONSTANT);
                 } else {
-                    for i in 0..u32::from(compiled.arity[head as usize]) {
-                        todo.push(TermRef {
-                            node: Self::child(compiled, goal, term.node, i),
-                            base: term.base,
-                        });
-                    }
+                    todo.extend(terms.children(term, head));
                 }
             }
             if open.len() == waiting {
@@ -819,7 +716,7 @@ impl Unifier {
     }
 
     /// Formats a term for a message, truncated after 48 symbols, with open metavariables as `?n`.
-    fn show(&self, theory: &Theory, compiled: &CompiledRules, goal: &Goal, term: TermRef) -> String {
+    fn show(&self, terms: Terms<'_>, term: TermRef) -> String {
         const SYMBOLS: usize = 48;
         enum Todo<'a> {
             Term(TermRef),
@@ -834,17 +731,21 @@ impl Unifier {
             }
             match next {
                 Todo::Term(term) => {
-                    let (term, head) = self.resolve(compiled, goal, term);
+                    let (term, head) = self.resolve(terms, term);
                     if head & METAVARIABLE != 0 {
                         out.push_str(&format!(" ?{}", term.base + (head & !METAVARIABLE)));
                         count += 1;
                     } else if head & CONSTANT != 0 {
                         out.push(' ');
-                        let (v, _, _) = goal.variables[(head & !CONSTANT) as usize];
-                        out.push_str(theory.database().symbol_text(v));
+                        let (v, _, _) = terms.goal.variables[(head & !CONSTANT) as usize];
+                        out.push_str(terms.theory.database().symbol_text(v));
                         count += 1;
                     } else {
-                        todo.push(Todo::Parts(&theory.grammar().productions()[head as usize].parts, term, 0));
+                        todo.push(Todo::Parts(
+                            &terms.theory.grammar().productions()[head as usize].parts,
+                            term,
+                            0,
+                        ));
                     }
                 }
                 Todo::Parts(parts, term, child) => {
@@ -852,14 +753,13 @@ impl Unifier {
                     match first {
                         SyntaxPart::Constant(s) => {
                             out.push(' ');
-                            out.push_str(theory.database().symbol_text(*s));
+                            out.push_str(terms.theory.database().symbol_text(*s));
                             count += 1;
                             todo.push(Todo::Parts(rest, term, child));
                         }
                         SyntaxPart::Child(_) => {
                             todo.push(Todo::Parts(rest, term, child + 1));
-                            let node = Self::child(compiled, goal, term.node, child);
-                            todo.push(Todo::Term(TermRef { node, base: term.base }));
+                            todo.push(Todo::Term(terms.child(term, child)));
                         }
                     }
                 }
@@ -876,20 +776,20 @@ impl Unifier {
     pub fn step_formulas(
         &self,
         theory: &Theory,
-        compiled: &CompiledRules,
         goal: &Goal,
         limit: usize,
     ) -> Result<Vec<Option<Tree>>, ProofRejection> {
+        let terms = Terms::new(theory, goal);
         let dummies = self.dummy_floats(theory, goal)?;
         let mut out = Vec::with_capacity(self.done.len());
         for done in &self.done {
             let root = match done.step {
                 ProofStep::Hypothesis(h) => TermRef { node: goal.hypotheses[h as usize] | GOAL, base: 0 },
                 ProofStep::Rule(id) => {
-                    TermRef { node: compiled.rules[id.0 as usize].conclusion, base: done.base }
+                    TermRef { node: terms.rules.rules[id.0 as usize].conclusion, base: done.base }
                 }
             };
-            out.push(self.tree(compiled, goal, root, &dummies, limit));
+            out.push(self.tree(terms, root, &dummies, limit));
         }
         Ok(out)
     }
@@ -907,8 +807,7 @@ impl Unifier {
 
     fn tree(
         &self,
-        compiled: &CompiledRules,
-        goal: &Goal,
+        terms: Terms<'_>,
         root: TermRef,
         dummies: &[Option<StatementSymbol>],
         limit: usize,
@@ -919,16 +818,14 @@ impl Unifier {
             if out.len() >= limit {
                 return None;
             }
-            let (term, head) = self.resolve(compiled, goal, term);
+            let (term, head) = self.resolve(terms, term);
             if head & METAVARIABLE != 0 {
                 out.push(TreeNode::variable(dummy(dummies, term.base + (head & !METAVARIABLE)).1));
             } else if head & CONSTANT != 0 {
-                out.push(TreeNode::variable(goal.variables[(head & !CONSTANT) as usize].0));
+                out.push(TreeNode::variable(terms.goal.variables[(head & !CONSTANT) as usize].0));
             } else {
                 out.push(TreeNode::production(head));
-                for i in (0..u32::from(compiled.arity[head as usize])).rev() {
-                    todo.push(TermRef { node: Self::child(compiled, goal, term.node, i), base: term.base });
-                }
+                todo.extend(terms.children(term, head).rev());
             }
         }
         Some(out.into())
@@ -1019,7 +916,6 @@ impl Unifier {
     pub fn expand(
         &self,
         theory: &Theory,
-        compiled: &CompiledRules,
         goal: &Goal,
         hypothesis_ids: &[StatementId],
         limits: ProofLimits,
@@ -1029,9 +925,7 @@ impl Unifier {
         };
         let mut expansion = Expansion {
             unifier: self,
-            theory,
-            compiled,
-            goal,
+            terms: Terms::new(theory, goal),
             hypothesis_ids,
             dummies: self.dummy_floats(theory, goal)?,
             saved: vec![None; self.bindings.len()],
@@ -1094,9 +988,7 @@ enum ExpansionTask {
 /// The expansion of a proof to a full Metamath proof.
 struct Expansion<'a> {
     unifier: &'a Unifier,
-    theory: &'a Theory,
-    compiled: &'a CompiledRules,
-    goal: &'a Goal,
+    terms: Terms<'a>,
     hypothesis_ids: &'a [StatementId],
     dummies: Vec<Option<StatementSymbol>>,
     /// For each metavariable, the number under which the proof of its typecode is saved.
@@ -1135,11 +1027,11 @@ impl Expansion<'_> {
         match done.step {
             ProofStep::Hypothesis(h) => self.ops.push(ProofOp::Use(self.hypothesis_ids[h as usize])),
             ProofStep::Rule(id) => {
-                let rule = self.compiled.rules[id.0 as usize];
+                let rule = self.terms.rules.rules[id.0 as usize];
                 todo.push(ExpansionTask::Use(rule.statement));
                 // A rule's variable need not have a node, so it is referred to by its metavariable.
                 let variable = |v: u32| ExpansionTask::Term(TermRef { node: SLOT, base: done.base + v });
-                let count = (rule.hypotheses.1 - rule.hypotheses.0) as usize;
+                let count = self.terms.rules.hypotheses(rule).len();
                 let children = &self.unifier.children[done.children as usize..done.children as usize + count];
                 if rule.floats_first {
                     todo.extend(children.iter().rev().map(|&c| ExpansionTask::ProofStep(c)));
@@ -1148,8 +1040,8 @@ impl Expansion<'_> {
                 }
                 let (mut variables, mut essentials) = (0, 0);
                 let from = todo.len();
-                for &h in &self.theory.assertion(id).hypotheses {
-                    match self.theory.database().statement(h).kind {
+                for &h in &self.terms.theory.assertion(id).hypotheses {
+                    match self.terms.theory.database().statement(h).kind {
                         StatementKind::Floating { .. } => {
                             todo.push(variable(variables));
                             variables += 1;
@@ -1169,17 +1061,16 @@ impl Expansion<'_> {
         if term.node == SLOT {
             return self.slot(term.base, todo);
         }
-        let head = Unifier::word(self.compiled, self.goal, term.node);
+        let head = self.terms.word(term.node);
         if head & METAVARIABLE != 0 {
             self.slot(term.base + (head & !METAVARIABLE), todo);
         } else if head & CONSTANT != 0 {
-            self.ops.push(ProofOp::Use(self.goal.variables[(head & !CONSTANT) as usize].2));
+            self.ops.push(ProofOp::Use(self.terms.goal.variables[(head & !CONSTANT) as usize].2));
         } else {
-            let production = &self.theory.grammar().productions()[head as usize];
+            let production = &self.terms.theory.grammar().productions()[head as usize];
             todo.push(ExpansionTask::Use(production.statement));
             for &child in production.hypothesis_child.iter().rev() {
-                let node = Unifier::child(self.compiled, self.goal, term.node, u32::from(child));
-                todo.push(ExpansionTask::Term(TermRef { node, base: term.base }));
+                todo.push(ExpansionTask::Term(self.terms.child(term, u32::from(child))));
             }
         }
     }
@@ -1197,12 +1088,12 @@ impl Expansion<'_> {
                 self.ops.push(ProofOp::Use(dummy(&self.dummies, slot).0));
                 return;
             }
-            let head = Unifier::word(self.compiled, self.goal, bound.node);
+            let head = self.terms.word(bound.node);
             if head & METAVARIABLE != 0 {
                 slot = bound.base + (head & !METAVARIABLE);
                 continue;
             }
-            if head & CONSTANT == 0 && self.compiled.arity[head as usize] > 0 {
+            if head & CONSTANT == 0 && self.terms.rules.arity[head as usize] > 0 {
                 todo.push(ExpansionTask::Save(slot));
             }
             todo.push(ExpansionTask::Term(bound));

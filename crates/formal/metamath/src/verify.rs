@@ -16,7 +16,7 @@ use crate::proof::ProofOp;
 use crate::proof_text::read_steps;
 use crate::statement::{Statement, StatementLimits, context_limit};
 use crate::theory::Theory;
-use crate::unify::{CompiledRules, Goal, ProofLimits};
+use crate::unify::{Goal, ProofLimits};
 use rayon::prelude::*;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -208,7 +208,6 @@ struct CheckedLine {
 /// Returns an error if reading or writing fails or if the threads cannot be started.
 pub fn verify(
     theory: &Theory,
-    compiled: &CompiledRules,
     input: &mut dyn Read,
     output: &mut dyn Write,
     mut export: Option<&mut Exporter<'_>>,
@@ -228,8 +227,7 @@ pub fn verify(
         if batch.is_empty() {
             break;
         }
-        let check =
-            |judge: &mut Judge, line: &RawLine| check_line(theory, compiled, judge, line, options, keep);
+        let check = |judge: &mut Judge, line: &RawLine| check_line(theory, judge, line, options, keep);
         let mut write = |line: &CheckedLine| -> Result<(), VerifyError> {
             if line.bad {
                 report(&line.output.reason);
@@ -357,7 +355,6 @@ impl LineReader<'_> {
 
 fn check_line(
     theory: &Theory,
-    compiled: &CompiledRules,
     judge: &mut Judge,
     line: &RawLine,
     options: VerifyOptions,
@@ -377,7 +374,7 @@ fn check_line(
     let (verdict, reason, step, ops) = match read_steps(theory, goal.hypothesis_count(), input.proof.steps())
     {
         Err(e) => (Verdict::Malformed, e.to_string(), e.step, None),
-        Ok(steps) => match judge.prove(theory, compiled, &goal, &steps, options.proofs) {
+        Ok(steps) => match judge.prove(theory, &goal, &steps, options.proofs) {
             Ok(ops) => (Verdict::Proved, String::new(), None, Some(ops)),
             Err(d) => (d.verdict, d.reason, d.step, None),
         },

@@ -5,7 +5,7 @@ use serde::Serialize;
 use sgs_base::host::peak_memory;
 use sgs_metamath::judge::{DatabaseProof, Judge, database_proofs};
 use sgs_metamath::theory::Theory;
-use sgs_metamath::unify::{CompiledRules, Goal, ProofLimits, ProofStep, Unifier};
+use sgs_metamath::unify::{Goal, ProofLimits, ProofStep, Unifier};
 use sgs_selfplay::Verdict;
 use std::fmt;
 use std::sync::Barrier;
@@ -77,14 +77,12 @@ struct Case {
 /// # Errors
 /// Returns an error if there are no short proofs or if one is rejected.
 pub fn bench(theory: &Theory, options: &VerifyBench) -> Result<VerifyBenchReport> {
-    let rules = CompiledRules::new(theory);
-    let cases = cases(theory, &rules, options.steps)?;
+    let cases = cases(theory, options.steps)?;
     let limits = ProofLimits::default();
-    let unifier = |case: &Case, unifier: &mut Unifier| {
-        unifier.check(theory, &rules, &case.goal, &case.steps, limits).is_ok()
-    };
+    let unifier =
+        |case: &Case, unifier: &mut Unifier| unifier.check(theory, &case.goal, &case.steps, limits).is_ok();
     let judge = |case: &Case, judge: &mut Judge| {
-        judge.decide(theory, &rules, &case.goal, &case.steps, limits).verdict == Verdict::Proved
+        judge.decide(theory, &case.goal, &case.steps, limits).verdict == Verdict::Proved
     };
     let (threads, repeats) = (options.threads.max(1), options.repeats.max(1));
     let rate = |time: Duration| cases.len() as f64 / time.as_secs_f64().max(1e-9);
@@ -105,7 +103,7 @@ pub fn bench(theory: &Theory, options: &VerifyBench) -> Result<VerifyBenchReport
     })
 }
 
-fn cases(theory: &Theory, rules: &CompiledRules, max_steps: usize) -> Result<Vec<Case>> {
+fn cases(theory: &Theory, max_steps: usize) -> Result<Vec<Case>> {
     let mut judge = Judge::new();
     let mut cases = Vec::new();
     for DatabaseProof { rule, steps, .. } in database_proofs(theory, max_steps) {
@@ -114,7 +112,7 @@ fn cases(theory: &Theory, rules: &CompiledRules, max_steps: usize) -> Result<Vec
             Ok(goal) => goal,
             Err(reason) => bail!("{label}: the theorem is not supported: {reason}"),
         };
-        let decision = judge.decide(theory, rules, &goal, &steps, ProofLimits::default());
+        let decision = judge.decide(theory, &goal, &steps, ProofLimits::default());
         if decision.verdict != Verdict::Proved {
             bail!("{label}: the database's own proof is rejected: {}", decision.reason);
         }

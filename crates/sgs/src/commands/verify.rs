@@ -8,7 +8,6 @@ use sgs_metamath::audit::DatabaseAudit;
 use sgs_metamath::export::Exporter;
 use sgs_metamath::slice;
 use sgs_metamath::theory::Theory;
-use sgs_metamath::unify::CompiledRules;
 use sgs_metamath::verify::{VerifyError, VerifyOptions, VerifySummary, verify};
 use sgs_run::config::SystemName;
 use std::fs::File;
@@ -31,14 +30,13 @@ fn metamath(args: &VerifyArgs) -> Result<Outcome> {
     if let Some(path) = &args.database {
         check_facts(&theory, path, args.strict)?;
     }
-    let compiled = CompiledRules::new(&theory);
     let mut export = args.export.as_deref().map(|path| Exporter::create(&theory, path)).transpose()?;
     // Standard output is flushed after each line, so that a process that is killed has written its verdicts.
     let mut output = io::stdout().lock();
     let options = VerifyOptions { threads: args.threads, ..VerifyOptions::default() };
     let mut report = |message: &str| eprintln!("{message}");
-    let summary = verify(&theory, &compiled, &mut *input, &mut output, export.as_mut(), &mut report, options)
-        .map_err(plain)?;
+    let summary =
+        verify(&theory, &mut *input, &mut output, export.as_mut(), &mut report, options).map_err(plain)?;
     eprintln!("{summary}");
     if let (Some(export), Some(path)) = (export, &args.export) {
         eprintln!("{} theorems appended: {}", export.finish()?, path.display());

@@ -11,16 +11,14 @@ use sgs_metamath::judge::Judge;
 use sgs_metamath::proof_text::{read_steps, write_steps};
 use sgs_metamath::statement::{Statement, StatementLimits};
 use sgs_metamath::theory::{RuleId, Theory};
-use sgs_metamath::unify::{Goal, ProofLimits, CompiledRules, ProofStep};
+use sgs_metamath::unify::{Goal, ProofLimits, ProofStep};
 use sgs_selfplay::Verdict;
 use std::cell::RefCell;
 use std::sync::LazyLock;
 
-static THEORY: LazyLock<(Theory, CompiledRules)> = LazyLock::new(|| {
+static THEORY: LazyLock<Theory> = LazyLock::new(|| {
     let database = Database::parse("mini.mm", *include_bytes!("../../tests/data/mini.mm")).unwrap();
-    let theory = Theory::new(database).unwrap();
-    let compiled = CompiledRules::new(&theory);
-    (theory, compiled)
+    Theory::new(database).unwrap()
 });
 
 thread_local! {
@@ -30,15 +28,15 @@ thread_local! {
 const HYPOTHESES: usize = 4;
 
 fn judge(goal: &Goal, steps: &[ProofStep]) {
-    let (theory, compiled) = &*THEORY;
+    let theory = &*THEORY;
     JUDGE.with_borrow_mut(|judge| {
-        let decision = judge.decide(theory, compiled, goal, steps, ProofLimits::default());
+        let decision = judge.decide(theory, goal, steps, ProofLimits::default());
         assert_ne!(decision.verdict, Verdict::Infra, "{}", decision.reason);
     });
 }
 
 fn numbers(bytes: &[u8]) {
-    let (theory, _) = &*THEORY;
+    let theory = &*THEORY;
     let rules = theory.rules().len();
     let mut numbers = bytes.chunks_exact(2).map(|b| usize::from(u16::from_le_bytes([b[0], b[1]])));
     let Some(problem) = numbers.next() else { return };
@@ -53,7 +51,7 @@ fn numbers(bytes: &[u8]) {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let (theory, _) = &*THEORY;
+    let theory = &*THEORY;
     if let Some(rest) = bytes.strip_prefix(b"\xff") {
         return numbers(rest);
     }

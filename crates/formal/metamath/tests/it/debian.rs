@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use sgs_metamath::judge::{Judge, database_proof};
 use sgs_metamath::kernel::{Kernel, verify_theorem};
 use sgs_metamath::theory::{RuleId, Theory};
-use sgs_metamath::unify::{CompiledRules, Goal, ProofLimits};
+use sgs_metamath::unify::{Goal, ProofLimits};
 use sgs_selfplay::Verdict;
 use std::time::Instant;
 
@@ -24,7 +24,6 @@ fn all_proofs(name: &str, at_least: usize) {
     let start = Instant::now();
     let theory = Theory::read(&path).unwrap();
     let parsed = start.elapsed();
-    let compiled = CompiledRules::new(&theory);
     let counts = (0..theory.rules().len())
         .into_par_iter()
         .map_init(Judge::new, |judge, i| {
@@ -37,7 +36,7 @@ fn all_proofs(name: &str, at_least: usize) {
                 return Counts { accepted: 0, longer: 1 };
             };
             let goal = Goal::of_rule(&theory, rule).unwrap();
-            let decision = judge.decide(&theory, &compiled, &goal, &steps, ProofLimits::default());
+            let decision = judge.decide(&theory, &goal, &steps, ProofLimits::default());
             assert_eq!(decision.verdict, Verdict::Proved, "{}: {}", theory.label(rule), decision.reason);
             Counts { accepted: 1, longer: 0 }
         })

@@ -9,7 +9,7 @@ use sgs_metamath::proof::ProofOp;
 use sgs_metamath::proof_text::read_steps;
 use sgs_metamath::statement::{Statement, StatementLimits};
 use sgs_metamath::theory::Theory;
-use sgs_metamath::unify::{CompiledRules, Goal, ProofLimits};
+use sgs_metamath::unify::{Goal, ProofLimits};
 use std::path::Path;
 
 fn mini() -> Theory {
@@ -22,11 +22,10 @@ fn parse(text: &str) -> Theory {
 
 /// Proves `statement` before `context` and returns the exported database.
 fn export_one(theory: &Theory, context: StatementId, statement: &str, proof: &str) -> String {
-    let compiled = CompiledRules::new(theory);
     let statement = Statement::parse(theory, statement, StatementLimits::default()).unwrap();
     let goal = Goal::new(theory, &statement, context).unwrap();
     let steps = read_steps(theory, goal.hypothesis_count(), proof.split(' ')).unwrap();
-    let ops = Judge::new().prove(theory, &compiled, &goal, &steps, ProofLimits::default()).unwrap();
+    let ops = Judge::new().prove(theory, &goal, &steps, ProofLimits::default()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.mm");
     let mut exporter = Exporter::create(theory, &path).unwrap();
@@ -45,7 +44,6 @@ fn end(theory: &Theory) -> StatementId {
 #[test]
 fn every_proof_of_a_database_can_be_exported() {
     let theory = mini();
-    let compiled = CompiledRules::new(&theory);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.mm");
     let mut exporter = Exporter::create(&theory, &path).unwrap();
@@ -54,7 +52,7 @@ fn every_proof_of_a_database_can_be_exported() {
     assert!(proofs.len() > 500);
     for proof in &proofs {
         let goal = Goal::of_rule(&theory, proof.rule).unwrap();
-        let ops = judge.prove(&theory, &compiled, &goal, &proof.steps, ProofLimits::default()).unwrap();
+        let ops = judge.prove(&theory, &goal, &proof.steps, ProofLimits::default()).unwrap();
         let label = exporter.add(theory.label(proof.rule), "", &goal, &ops).unwrap();
         assert!(theory.database().find(&label).is_none());
     }
@@ -100,11 +98,9 @@ fn variables_of_inner_scopes_are_redeclared() {
         t $p |- ( ps -> ( ph -> ps ) ) $= lps lph ax-1 $. $}
         $v ps $. gps $f wff ps $.",
     );
-    let compiled = CompiledRules::new(&theory);
     let proofs = database_proofs(&theory, 60);
     let goal = Goal::of_rule(&theory, proofs[0].rule).unwrap();
-    let ops =
-        Judge::new().prove(&theory, &compiled, &goal, &proofs[0].steps, ProofLimits::default()).unwrap();
+    let ops = Judge::new().prove(&theory, &goal, &proofs[0].steps, ProofLimits::default()).unwrap();
     let block = theorem_block(&theory, &goal, &ops, "sgs-t", "").unwrap();
     assert!(block.contains("$v ph $.") && block.contains("sgs-t.f1 $f wff ph $."), "{block}");
     assert!(!block.contains("$v ps $."), "{block}");
@@ -165,11 +161,10 @@ fn an_unfinished_export_leaves_no_files() {
 fn a_proof_with_many_saved_terms_passes_the_metamath_program() {
     const MORE: u32 = 139;
     let theory = mini();
-    let compiled = CompiledRules::new(&theory);
     let mut judge = Judge::new();
     let mut proofs = database_proofs(&theory, 60).into_iter().filter_map(|proof| {
         let goal = Goal::of_rule(&theory, proof.rule).unwrap();
-        let ops = judge.prove(&theory, &compiled, &goal, &proof.steps, ProofLimits::default()).unwrap();
+        let ops = judge.prove(&theory, &goal, &proof.steps, ProofLimits::default()).unwrap();
         // A proof with a single saved term and few labels.
         let saves = ops.iter().filter(|op| **op == ProofOp::Save).count();
         (saves == 1 && ops.contains(&ProofOp::Recall(0)) && ops.len() < 25).then_some((goal, ops))
@@ -201,7 +196,6 @@ fn a_proof_with_many_saved_terms_passes_the_metamath_program() {
 fn a_hundred_thousand_exported_proofs_pass_the_metamath_program() {
     let Some(path) = verifiers::debian("set.mm") else { return };
     let theory = Theory::read(&path).unwrap();
-    let compiled = CompiledRules::new(&theory);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.mm");
     let mut exporter = Exporter::create(&theory, &path).unwrap();
@@ -213,7 +207,7 @@ fn a_hundred_thousand_exported_proofs_pass_the_metamath_program() {
             hypotheses.extend(std::iter::repeat_n(statement.conclusion.clone(), more));
             statement.hypotheses = hypotheses.into();
             let goal = Goal::in_place_of(&theory, proof.rule, &statement).unwrap();
-            let Ok(ops) = judge.prove(&theory, &compiled, &goal, &proof.steps, ProofLimits::default()) else {
+            let Ok(ops) = judge.prove(&theory, &goal, &proof.steps, ProofLimits::default()) else {
                 continue;
             };
             exporter.add(theory.label(proof.rule), "", &goal, &ops).unwrap();

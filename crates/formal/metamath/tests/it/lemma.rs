@@ -99,10 +99,10 @@ fn reassemble(system: &Metamath, unifier: &mut Unifier, problem: &Problem, steps
     let target = Statement::parse(theory, &problem.statement, Default::default()).unwrap();
     let before = theory.database().find(&problem.context).unwrap();
     let goal = Goal::new(theory, &target, before).unwrap();
-    if unifier.check(theory, system.compiled_rules(), &goal, steps, ProofLimits::default()).is_err() {
+    if unifier.check(theory, &goal, steps, ProofLimits::default()).is_err() {
         return 0;
     }
-    let formulas = unifier.step_formulas(theory, system.compiled_rules(), &goal, 200).unwrap();
+    let formulas = unifier.step_formulas(theory, &goal, 200).unwrap();
     let starts = sub_proof_starts(theory, steps);
     let mut cut = 0;
     for (i, formula) in formulas.into_iter().enumerate().take(steps.len() - 1) {

@@ -7,7 +7,7 @@ use sgs_metamath::export::{FreshLabels, theorem_block};
 use sgs_metamath::judge::{Judge, database_proofs, kernel_accepts};
 use sgs_metamath::kernel::Kernel;
 use sgs_metamath::theory::Theory;
-use sgs_metamath::unify::{CompiledRules, Goal, ProofLimits};
+use sgs_metamath::unify::{Goal, ProofLimits};
 use sgs_selfplay::Verdict;
 use sgs_selfplay::seed::SeededRng;
 use std::collections::BTreeSet;
@@ -31,14 +31,13 @@ fn extended(theory: &Theory, theorems: &[Accepted]) -> (Vec<u8>, Vec<String>) {
 
 /// Mutates `count` full proofs and compares the kernel's verdicts with those of `metamath-rs`.
 fn compare_kernels(theory: &Theory, count: usize, seed: u64) -> (usize, usize) {
-    let compiled = CompiledRules::new(theory);
     let proofs = database_proofs(theory, 60);
     let (mut judge, mut kernel, mut rng) = (Judge::new(), Kernel::new(), SeededRng::new(seed));
     let (mut theorems, mut ours) = (Vec::new(), Vec::new());
     while theorems.len() < count {
         let proof = &proofs[rng.below(proofs.len() as u64) as usize];
         let mut goal = Goal::of_rule(theory, proof.rule).unwrap();
-        let mut ops = judge.prove(theory, &compiled, &goal, &proof.steps, ProofLimits::default()).unwrap();
+        let mut ops = judge.prove(theory, &goal, &proof.steps, ProofLimits::default()).unwrap();
         match (rng.below(4), without_one_distinct(theory, proof.rule, &mut rng)) {
             (0, Some(weaker)) => goal = weaker,
             _ => ops = mutate_operations(theory, &goal, &ops, &mut rng),
@@ -61,10 +60,9 @@ fn compare_kernels(theory: &Theory, count: usize, seed: u64) -> (usize, usize) {
 #[test]
 fn unifier_and_kernel_agree_on_mutated_proofs() {
     let theory = mini();
-    let compiled = CompiledRules::new(&theory);
     let proofs = database_proofs(&theory, 60);
     let mutator = Mutator::new(&theory, &proofs);
-    let outcome = try_mutants(&theory, &compiled, &mutator, 7, 20_000, 2_000);
+    let outcome = try_mutants(&theory, &mutator, 7, 20_000, 2_000);
     println!("{}", outcome.tally);
     assert_eq!(outcome.disagreements, Vec::<String>::new());
     assert_eq!(outcome.tally.of(Verdict::Infra), 0);
@@ -77,12 +75,11 @@ fn unifier_and_kernel_agree_on_mutated_proofs() {
 #[test]
 fn mutants_do_not_depend_on_the_number_of_threads() {
     let theory = mini();
-    let compiled = CompiledRules::new(&theory);
     let proofs = database_proofs(&theory, 60);
     let mutator = Mutator::new(&theory, &proofs);
     let on = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        pool.install(|| try_mutants(&theory, &compiled, &mutator, 3, 2_200, 0).tally)
+        pool.install(|| try_mutants(&theory, &mutator, 3, 2_200, 0).tally)
     };
     assert_eq!(on(1), on(2));
 }
@@ -98,10 +95,9 @@ fn the_kernel_agrees_with_metamath_rs() {
 #[ignore = "takes minutes: a million mutants of set.mm's first theorems, twenty thousand of them checked by metamath-rs"]
 fn a_million_mutants_reveal_no_disagreement() {
     let theory = Theory::new(sgs_metamath::slice::shipped().unwrap()).unwrap();
-    let compiled = CompiledRules::new(&theory);
     let proofs = database_proofs(&theory, 60);
     let mutator = Mutator::new(&theory, &proofs);
-    let outcome = try_mutants(&theory, &compiled, &mutator, 1, 1_000_000, 20_000);
+    let outcome = try_mutants(&theory, &mutator, 1, 1_000_000, 20_000);
     println!("{}", outcome.tally);
     assert_eq!(outcome.disagreements, Vec::<String>::new());
     let (text, labels) = extended(&theory, &outcome.accepted);

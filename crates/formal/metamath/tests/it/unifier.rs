@@ -8,7 +8,7 @@ use sgs_metamath::proof::{ProofOp, essential_steps};
 use sgs_metamath::proof_text::read_steps;
 use sgs_metamath::statement::{Statement, StatementLimits};
 use sgs_metamath::theory::{RuleId, Theory};
-use sgs_metamath::unify::{CompiledRules, Goal, ProofLimits, ProofStep, Unifier};
+use sgs_metamath::unify::{Goal, ProofLimits, ProofStep, Unifier};
 use sgs_selfplay::Verdict;
 use std::path::Path;
 
@@ -34,13 +34,12 @@ fn theory() -> Theory {
 }
 
 fn decide_in(theory: &Theory, context: &str, statement: &str, proof: &str) -> Decision {
-    let compiled = CompiledRules::new(theory);
     let statement = Statement::parse(theory, statement, StatementLimits::default()).unwrap();
     let end = StatementId(theory.database().statements().len() as u32);
     let before = if context.is_empty() { end } else { theory.database().find(context).unwrap() };
     let goal = Goal::new(theory, &statement, before).unwrap();
     let steps = read_steps(theory, goal.hypothesis_count(), proof.split_ascii_whitespace()).unwrap();
-    Judge::new().decide(theory, &compiled, &goal, &steps, ProofLimits::default())
+    Judge::new().decide(theory, &goal, &steps, ProofLimits::default())
 }
 
 fn decide(statement: &str, proof: &str) -> Decision {
@@ -209,23 +208,21 @@ fn long_proofs_and_deep_stacks_exceed_a_limit() {
 #[test]
 fn a_judge_keeps_no_state_between_proofs() {
     let theory = Theory::read(Path::new("tests/data/mini.mm")).unwrap();
-    let compiled = CompiledRules::new(&theory);
     let proofs = sgs_metamath::judge::database_proofs(&theory, 60);
     let mut judge = Judge::new();
     let limits = ProofLimits::default();
     for pair in proofs.windows(2) {
         let goal = Goal::of_rule(&theory, pair[1].rule).unwrap();
-        let wrong = judge.decide(&theory, &compiled, &goal, &pair[0].steps, limits);
-        let alone = Judge::new().decide(&theory, &compiled, &goal, &pair[0].steps, limits);
+        let wrong = judge.decide(&theory, &goal, &pair[0].steps, limits);
+        let alone = Judge::new().decide(&theory, &goal, &pair[0].steps, limits);
         assert_eq!(wrong, alone);
-        assert_eq!(judge.decide(&theory, &compiled, &goal, &pair[1].steps, limits).verdict, Verdict::Proved);
+        assert_eq!(judge.decide(&theory, &goal, &pair[1].steps, limits).verdict, Verdict::Proved);
     }
 }
 
 #[test]
 fn steps_that_do_not_exist_are_rejected() {
     let theory = theory();
-    let rules = CompiledRules::new(&theory);
     let statement = Statement::parse(&theory, "$e |- ph $p |- ph", StatementLimits::default()).unwrap();
     let end = StatementId(theory.database().statements().len() as u32);
     let goal = Goal::new(&theory, &statement, end).unwrap();
@@ -234,11 +231,11 @@ fn steps_that_do_not_exist_are_rejected() {
         (ProofStep::Hypothesis(u32::MAX - 1), "the problem has no such hypothesis"),
         (ProofStep::Rule(RuleId(u32::MAX)), "no such assertion"),
     ] {
-        let decision = Judge::new().decide(&theory, &rules, &goal, &[step], ProofLimits::default());
+        let decision = Judge::new().decide(&theory, &goal, &[step], ProofLimits::default());
         assert_eq!((decision.verdict, decision.step), (Verdict::Refused, Some(1)), "{}", decision.reason);
         assert!(decision.reason.contains(reason), "{}", decision.reason);
     }
-    let unchecked = Unifier::new().expand(&theory, &rules, &goal, &[end], ProofLimits::default());
+    let unchecked = Unifier::new().expand(&theory, &goal, &[end], ProofLimits::default());
     assert!(unchecked.unwrap_err().reason.contains("no accepted proof"));
 }
 

@@ -4,7 +4,6 @@ use crate::verifiers;
 use sgs_metamath::export::Exporter;
 use sgs_metamath::proof_text::write_steps;
 use sgs_metamath::theory::Theory;
-use sgs_metamath::unify::CompiledRules;
 use sgs_metamath::verify::{MAX_LINE_BYTES, VerifyOptions, VerifySummary, verify};
 use std::path::Path;
 
@@ -20,11 +19,9 @@ struct Run {
 
 fn run(theory: &Theory, input: &[u8]) -> Run {
     let (mut output, mut reports) = (Vec::new(), Vec::new());
-    let compiled = CompiledRules::new(theory);
     let options = VerifyOptions { threads: 2, ..VerifyOptions::default() };
     let mut report = |m: &str| reports.push(m.to_owned());
-    let summary =
-        verify(theory, &compiled, &mut &input[..], &mut output, None, &mut report, options).unwrap();
+    let summary = verify(theory, &mut &input[..], &mut output, None, &mut report, options).unwrap();
     let text = String::from_utf8(output).unwrap();
     let lines = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
     Run { summary, lines, reports }
@@ -136,7 +133,6 @@ fn each_verdict_is_written_without_waiting_for_more_input() {
     let mut input = LockstepInput { lines: lines.iter(), read: 0, written: &written };
     let summary = verify(
         &theory,
-        &CompiledRules::new(&theory),
         &mut input,
         &mut VerdictCounter(&written),
         None,
@@ -165,14 +161,13 @@ impl std::io::Write for FirstByte {
 #[test]
 fn verdicts_are_written_while_the_rest_of_the_file_is_checked() {
     let theory = mini();
-    let compiled = CompiledRules::new(&theory);
     let line =
         serde_json::json!({ "id": "a", "conclusion": "|- ( ph -> ph )", "proof": "id ".repeat(1_000) });
     let input = format!("{line}\n").repeat(1_500);
     let mut output = FirstByte::default();
     let options = VerifyOptions { threads: 1, ..VerifyOptions::default() };
     let begin = std::time::Instant::now();
-    verify(&theory, &compiled, &mut input.as_bytes(), &mut output, None, &mut |_| {}, options).unwrap();
+    verify(&theory, &mut input.as_bytes(), &mut output, None, &mut |_| {}, options).unwrap();
     let (first, all) = (output.0.unwrap() - begin, begin.elapsed());
     assert!(first < all / 2, "the first verdict came after {first:?} of {all:?}");
 }
@@ -215,7 +210,6 @@ fn many_lines_keep_their_order_and_are_exported() {
     let (mut output, mut reports) = (Vec::new(), Vec::new());
     let summary = verify(
         &theory,
-        &CompiledRules::new(&theory),
         &mut input.as_slice(),
         &mut output,
         Some(&mut exporter),

@@ -11,7 +11,7 @@ use sgs_metamath::judge::{DatabaseProof, Judge};
 use sgs_metamath::proof::ProofOp;
 use sgs_metamath::statement::Statement;
 use sgs_metamath::theory::{RuleId, Theory};
-use sgs_metamath::unify::{CompiledRules, Goal, ProofLimits, ProofStep};
+use sgs_metamath::unify::{Goal, ProofLimits, ProofStep};
 use sgs_selfplay::Verdict;
 use sgs_selfplay::seed::{SeededRng, shuffle_seed};
 use std::collections::BTreeMap;
@@ -288,14 +288,7 @@ pub struct Outcome {
 
 /// Generates `count` mutants and judges them on all cores. The result does not depend on the number of cores.
 /// Keeps at most `keep` accepted mutants.
-pub fn try_mutants(
-    theory: &Theory,
-    compiled: &CompiledRules,
-    mutator: &Mutator<'_>,
-    seed: u64,
-    count: u64,
-    keep: usize,
-) -> Outcome {
+pub fn try_mutants(theory: &Theory, mutator: &Mutator<'_>, seed: u64, count: u64, keep: usize) -> Outcome {
     const CHUNK: u64 = 500;
     let chunks = count.div_ceil(CHUNK);
     let keep_each = keep.div_ceil(usize::try_from(chunks).unwrap_or(usize::MAX).max(1));
@@ -306,7 +299,7 @@ pub fn try_mutants(
             let mut outcome = Outcome::default();
             for _ in 0..CHUNK.min(count - chunk * CHUNK) {
                 if let Some(mutant) = mutator.mutant(&mut rng) {
-                    judge_mutant(theory, compiled, judge, &mutant, keep_each, &mut outcome);
+                    judge_mutant(theory, judge, &mutant, keep_each, &mut outcome);
                 }
             }
             outcome
@@ -321,17 +314,10 @@ pub fn try_mutants(
     })
 }
 
-fn judge_mutant(
-    theory: &Theory,
-    compiled: &CompiledRules,
-    judge: &mut Judge,
-    mutant: &Mutant,
-    keep: usize,
-    outcome: &mut Outcome,
-) {
+fn judge_mutant(theory: &Theory, judge: &mut Judge, mutant: &Mutant, keep: usize, outcome: &mut Outcome) {
     let verdict = match Goal::in_place_of(theory, mutant.rule, &mutant.statement) {
         Err(_) => Verdict::Resource,
-        Ok(goal) => match judge.prove(theory, compiled, &goal, &mutant.steps, ProofLimits::default()) {
+        Ok(goal) => match judge.prove(theory, &goal, &mutant.steps, ProofLimits::default()) {
             Ok(ops) => {
                 if outcome.accepted.len() < keep {
                     outcome.accepted.push(Accepted { goal, ops });
