@@ -37,9 +37,6 @@ pub struct CorpusStats {
 
 impl CorpusStats {
     /// Reads a corpus; returns `None` for a file of another kind.
-    ///
-    /// # Errors
-    /// Returns an error if the corpus is damaged.
     pub fn read(path: &Path) -> Result<Option<Self>> {
         // A file of another kind lacks a column.
         let Ok(mut rows) = RowReader::<CorpusRow>::open(path) else { return Ok(None) };

@@ -93,9 +93,6 @@ impl ChatClient {
     }
 
     /// Requests a reply at temperature 1. Retries temporary failures, and polls `cancelled` while it waits.
-    ///
-    /// # Errors
-    /// Returns an error if the request fails; see [`EndpointError::is_final`].
     pub fn ask(
         &self,
         request: &ChatRequest,

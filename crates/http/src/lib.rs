@@ -83,9 +83,6 @@ const GLOBAL_QUEUE_INTERVAL: u32 = 2;
 
 impl ServiceThread {
     /// Starts a thread with this name.
-    ///
-    /// # Errors
-    /// Returns an error if the thread cannot be started.
     pub fn start(name: &str) -> io::Result<Self> {
         let runtime = Builder::new_current_thread()
             .enable_all()

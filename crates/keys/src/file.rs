@@ -47,9 +47,6 @@ impl KeyFile {
     }
 
     /// Parses the content of a file; `name` denotes it in errors.
-    ///
-    /// # Errors
-    /// Returns an error if the text is not TOML.
     pub fn parse(text: String, name: String) -> Result<Self, FileError> {
         match text.parse() {
             Ok(table) => Ok(Self { table, text, name }),

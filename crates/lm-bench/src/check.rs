@@ -112,9 +112,6 @@ pub fn run<D: Device>(dir: &Path, device: Arc<D>) -> Result<CheckReport> {
 }
 
 /// Checks a folder on a device.
-///
-/// # Errors
-/// Returns an error in the same cases as [`run`].
 pub fn run_with<D: Device>(dir: &Path, device: Arc<D>, tolerances: Tolerances) -> Result<CheckReport> {
     let vectors = Vectors::load(dir)?;
     let weights = HostWeights::load(dir)?;

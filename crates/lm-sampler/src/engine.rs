@@ -211,9 +211,6 @@ impl<D: Decode> Sampler<D> {
 
     /// Runs the first half of [`Sampler::step`]: starts a step unless one is in flight. On a GPU, the step runs
     /// concurrently with this thread and with the steps of other samplers.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`Sampler::step`].
     pub fn start(&mut self, model: &Model<D>) -> Result<(), SamplerError> {
         self.check(model)?;
         if self.in_flight.is_some() {
@@ -231,18 +228,12 @@ impl<D: Decode> Sampler<D> {
     }
 
     /// Returns whether [`Sampler::finish`] would return without waiting.
-    ///
-    /// # Errors
-    /// Returns an error if the device fails.
     pub fn is_ready(&self) -> Result<bool, SamplerError> {
         Ok(self.in_flight.is_none() || self.device.is_done(&self.decoder)?)
     }
 
     /// Runs the second half of [`Sampler::step`]: waits for the step in flight, if any, and applies its
     /// results.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`Sampler::step`].
     pub fn finish(&mut self, finished: &mut Vec<SampledCompletion>) -> Result<(), SamplerError> {
         let before = finished.len();
         self.scheduler.take_done(finished);

@@ -202,9 +202,6 @@ impl ModelConfig {
     }
 
     /// Parses the contents of a `config.json`; `origin` names it in errors.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`ModelConfig::load`].
     pub fn from_json(value: Value, origin: &str) -> Result<Self> {
         let fail = |message: String| LmError::Config { origin: origin.to_owned(), message };
         let window = value.get("sliding_window").cloned();

@@ -162,9 +162,6 @@ pub trait Decode: Device {
     /// Bytes of one page of the cache.
     fn decoder_page_bytes(&self, config: &ModelConfig, page_len: usize) -> u64;
     /// Creates a decoder with an empty cache.
-    ///
-    /// # Errors
-    /// Returns an error if the device runs out of memory.
     fn decoder(&self, config: &ModelConfig, sizes: &DecoderSizes) -> Result<Self::Decoder>;
     /// Number of prompt tokens per step that suits the device, if there is enough memory.
     fn prefill_tokens(&self) -> usize {
@@ -178,9 +175,6 @@ pub trait Decode: Device {
     /// Copies pages, feeds all tokens, and samples one token for each of [`StepPlan::samples`]. A device that
     /// works asynchronously only starts the step here and returns its results in [`Decode::collect`], which
     /// ends every step.
-    ///
-    /// # Errors
-    /// Returns an error if the device fails.
     fn decode(
         &self,
         decoder: &mut Self::Decoder,
@@ -189,17 +183,11 @@ pub trait Decode: Device {
         sampled: &mut [SampledToken],
     ) -> Result<()>;
     /// Returns whether [`Decode::collect`] would return without waiting.
-    ///
-    /// # Errors
-    /// Returns an error if the device fails.
     fn is_done(&self, _decoder: &Self::Decoder) -> Result<bool> {
         Ok(true)
     }
     /// Waits for the step that was started last and stores its results in `sampled`, unless [`Decode::decode`]
     /// did so already.
-    ///
-    /// # Errors
-    /// Returns an error if the device fails.
     fn collect(&self, _decoder: &mut Self::Decoder, _sampled: &mut [SampledToken]) -> Result<()> {
         Ok(())
     }

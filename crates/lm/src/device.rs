@@ -261,9 +261,6 @@ pub trait Device: Send + Sync + Sized + 'static {
     }
     /// Runs a training pass, which must only start kernels. If a pass with the same description has run before,
     /// the device may start its kernels again without calling `run`.
-    ///
-    /// # Errors
-    /// Returns an error if the device fails.
     fn pass(
         &self,
         _passes: &mut Self::Passes,

@@ -35,9 +35,6 @@ pub fn small_shape() -> ModelConfig {
 }
 
 /// Creates a model with random weights.
-///
-/// # Errors
-/// Returns an error if the device runs out of memory.
 pub fn random_model<D: Device>(device: Arc<D>, config: &ModelConfig) -> Result<Model<D>> {
     Model::new(device, HostWeights::random(config, 0), config.max_positions)
 }

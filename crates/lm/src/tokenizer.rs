@@ -154,18 +154,12 @@ impl Tokenizer {
 
     /// As [`Tokenizer::encode`], and adds the tokens that `tokenizer.json`'s post-processor adds to a single
     /// text (usually the beginning-of-sequence token).
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`Tokenizer::encode`].
     pub fn encode_with_special(&self, text: &str) -> Result<Vec<u32>> {
         self.encode_with(&self.inner, text, true)
     }
 
     /// Encodes text from an untrusted source: special tokens are read as plain text, so that the text cannot
     /// end or forge a turn of a conversation.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`Tokenizer::encode`].
     pub fn encode_untrusted(&self, text: &str) -> Result<Vec<u32>> {
         let plain = self.plain.get_or_init(|| {
             let mut copy = self.inner.clone();
@@ -202,9 +196,6 @@ impl Tokenizer {
     }
 
     /// Decodes token ids, including special tokens.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`Tokenizer::decode`].
     pub fn decode_with_special(&self, ids: &[u32]) -> Result<String> {
         self.decode_with(ids, false)
     }

@@ -45,27 +45,18 @@ impl<D: Device> std::fmt::Debug for Policy<D> {
 
 impl<D: Device> Policy<D> {
     /// Creates a policy with new optimiser state.
-    ///
-    /// # Errors
-    /// Returns an error if the device runs out of memory.
     pub fn new(model: Model<D>) -> Result<Self> {
         let shard = Shard::whole(model.layout.len);
         Self::of_shard(model, shard)
     }
 
     /// As [`Policy::new`], for one of several ranks (see [`Trainer::shard`]).
-    ///
-    /// # Errors
-    /// Returns an error if the device runs out of memory.
     pub fn of_shard(model: Model<D>, shard: Shard) -> Result<Self> {
         let adam = check_adam_fits(&model, &shard).and_then(|()| model.device.adam(&shard))?;
         Ok(Self { model: Arc::new(model), adam, shard, step: 0 })
     }
 
     /// Zeroes the optimiser's moments and restarts the step count.
-    ///
-    /// # Errors
-    /// Returns an error if the device fails.
     pub fn reset_optimiser(&mut self) -> Result<()> {
         self.model.device.reset_moments(&mut self.adam)?;
         self.step = 0;
@@ -184,17 +175,11 @@ fn as_peers<D: Device>(peers: &mut Option<Box<dyn Collective<D>>>) -> Peers<'_, 
 impl<D: Device> Trainer<D> {
     /// Plans the buffers for micro-batches of at most `tokens` tokens, which is also the maximum length of a
     /// sequence.
-    ///
-    /// # Errors
-    /// Returns an error if the device runs out of memory.
     pub fn new(device: Arc<D>, config: &ModelConfig, tokens: usize, mode: Mode) -> Result<Self> {
         Self::with_peers(device, config, tokens, mode, None)
     }
 
     /// As [`Trainer::new`], for one of several ranks, all of which must make the same calls.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`Trainer::new`].
     pub fn with_peers(
         device: Arc<D>,
         config: &ModelConfig,
@@ -283,9 +268,6 @@ impl<D: Device> Trainer<D> {
     }
 
     /// Runs one optimiser step on one batch; ignores `options.batch_size` and the seed.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`Trainer::train`].
     pub fn step(
         &mut self,
         policy: &mut Policy<D>,

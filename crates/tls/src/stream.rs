@@ -33,9 +33,6 @@ const READ_SIZE: usize = 64 << 10;
 
 impl TlsStream {
     /// Connects to the server with this key. Timeouts of the socket apply.
-    ///
-    /// # Errors
-    /// Returns an error if the server does not show the key, or the connection fails.
     #[allow(clippy::expect_used, reason = "a constant name")]
     pub fn connect(socket: TcpStream, fingerprint: Fingerprint) -> io::Result<Self> {
         // Not sent, and not checked.

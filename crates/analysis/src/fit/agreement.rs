@@ -33,9 +33,6 @@ pub struct ConfirmedFit {
 }
 
 /// Fits a curve, and checks the fit against fits without the last points and on `halves` random halves.
-///
-/// # Errors
-/// Returns the same errors as [`fit_prepared`].
 pub fn examine(
     curve: &[CurvePoint],
     options: &FitOptions,
@@ -46,9 +43,6 @@ pub fn examine(
 }
 
 /// Does the same as [`examine`] for a curve that is already cut and re-centred.
-///
-/// # Errors
-/// Returns the same errors as [`fit_prepared`].
 pub fn examine_prepared(
     prepared: &PreparedCurve,
     options: &FitOptions,

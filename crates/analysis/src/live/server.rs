@@ -148,9 +148,6 @@ const STILL_HERE: Duration = Duration::from_secs(10);
 
 impl LiveServer {
     /// Starts the server. The page is empty until [`LiveServer::publish`] is called.
-    ///
-    /// # Errors
-    /// Returns an error if the options are invalid or the address cannot be bound.
     pub fn start(options: &LiveOptions) -> Result<Self, LiveError> {
         options.check()?;
         let bind = |error| LiveError::Bind { address: options.address, error };

@@ -9,9 +9,6 @@ use std::time::Duration;
 
 /// Publishes the run at `path` on `server` whenever it has a new round, until `stop` is set. Checks every `pause`, and calls
 /// `each` after every check, for example to update the status.
-///
-/// # Errors
-/// Returns an error if the directory is not a run.
 pub fn follow(
     server: &LiveServer,
     path: &Path,

@@ -6,9 +6,6 @@ use std::io::Write;
 
 /// Writes one row per value with the columns `figure,panel,series,x,y,low,high`. `x` is a number, a category or a round;
 /// `low` and `high` are the ends of the band, if there is one. The `y` of a heatmap is 1, 0 or empty.
-///
-/// # Errors
-/// Returns an error if the writer fails.
 pub fn write_csv(figure: &Figure, out: impl Write) -> std::io::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
     csv.write_record(["figure", "panel", "series", "x", "y", "low", "high"])?;

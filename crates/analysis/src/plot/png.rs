@@ -32,9 +32,6 @@ pub enum PngError {
 /// Renders a figure as PNG with `scale` pixels per unit (2 is print quality: 1,880 pixels for a full-width figure).
 ///
 /// Text uses the embedded Inter font, so that the image is the same on every machine.
-///
-/// # Errors
-/// Returns an error if the image does not fit into memory.
 pub fn write_png(figure: &Figure, scale: f32) -> Result<Vec<u8>, PngError> {
     let svg_error = |reason: String| PngError::Svg { figure: figure.id.clone(), reason };
     let svg = Faces::embedded().outline(&standalone_svg(figure)).map_err(|e| svg_error(e.to_string()))?;

@@ -66,9 +66,6 @@ pub enum ReportError {
 
 /// Writes `index.html`, `figures/*.svg` (and `.png`) and `tables/*.csv` for a run or a comparison of several runs. Each file
 /// is written atomically.
-///
-/// # Errors
-/// Returns an error if no run is given or a file cannot be written.
 pub fn write(runs: &[RunData], out_dir: &Path, options: &ReportOptions) -> Result<Written, ReportError> {
     if runs.is_empty() {
         return Err(ReportError::NoRuns);

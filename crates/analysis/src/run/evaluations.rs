@@ -21,9 +21,6 @@ pub struct EvaluationData {
 
 impl EvaluationData {
     /// Reads a published evaluation and checks its checksums.
-    ///
-    /// # Errors
-    /// Returns an error if a file is missing or damaged.
     pub fn read(evaluation: &Evaluation) -> Result<Self, sgs_rundir::Error> {
         check_directory(evaluation.directory())?;
         let mut data = Self { after: evaluation.after, metrics: evaluation.metrics()?, ..Self::default() };

@@ -74,9 +74,6 @@ pub struct RunReader<'a> {
 
 impl<'a> RunReader<'a> {
     /// Opens a run and reads its configuration. [`RunReader::update`] reads the rounds.
-    ///
-    /// # Errors
-    /// Returns an error if the directory is not a run.
     pub fn open(path: &Path, display: Display<'a>) -> Result<Self, sgs_rundir::Error> {
         let view = RunView::open(path)?;
         let table = view.config();
@@ -128,9 +125,6 @@ impl<'a> RunReader<'a> {
     }
 
     /// Reads the rounds and evaluations that were published since the last call. Returns whether there were any.
-    ///
-    /// # Errors
-    /// Returns an error if the run's rounds cannot be listed.
     pub fn update(&mut self) -> Result<bool, sgs_rundir::Error> {
         let published = self.view.rounds()?;
         let new: Vec<&PublishedRound> =

@@ -271,9 +271,6 @@ fn check(model: &Path) -> Result<()> {
 }
 
 /// The shape of a recipe's model, whether it exists or not.
-///
-/// # Errors
-/// Returns an error if the bundled database is damaged.
 pub fn shape(recipe: &Recipe) -> Result<ModelConfig> {
     let tokenizer = tokens::tokenizer_json(Metamath::shipped()?.theory());
     let words = tokenizer.pointer("/model/vocab").and_then(Value::as_object);

@@ -53,9 +53,6 @@ pub const RECIPES: [Recipe; 3] = [
 ];
 
 /// Checks that a value of `model.base` does not name an unknown recipe.
-///
-/// # Errors
-/// Returns an error if it does.
 pub fn check(base: &str) -> Result<(), Usage> {
     if !base.starts_with("made:") || Recipe::of(base).is_some() {
         return Ok(());
@@ -72,9 +69,6 @@ impl Recipe {
     }
 
     /// The folder in the user's cache in which the model is made. It is specific to the recipe and the slice of set.mm.
-    ///
-    /// # Errors
-    /// Returns an error if the user has no cache.
     pub fn home(&self) -> Result<PathBuf, RunError> {
         let limit = self.max_steps.map_or(String::new(), |steps| format!("{steps}\n"));
         let trainings = self.stages.join("\n");
@@ -83,9 +77,6 @@ impl Recipe {
     }
 
     /// The folder of the model. It exists only when the model is complete.
-    ///
-    /// # Errors
-    /// Returns an error if the user has no cache.
     pub fn model(&self) -> Result<PathBuf, RunError> {
         Ok(self.home()?.join("model"))
     }

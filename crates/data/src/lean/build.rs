@@ -49,9 +49,6 @@ pub struct Composition<'a> {
 
 impl<'a> Composition<'a> {
     /// Composes the theorems, and reads the verdicts of an interrupted call from the folder.
-    ///
-    /// # Errors
-    /// Returns an error if the folder cannot be made.
     pub fn open(options: &'a ComposeOptions) -> Result<Self> {
         fs::create_dir_all(&options.out).with_context(|| format!("cannot make {}", options.out.display()))?;
         let proposed = Proposed::compose(options);
@@ -113,9 +110,6 @@ impl<'a> Composition<'a> {
 
     /// Writes the corpora, the targets, the held-out problems and the tokenizer from the theorems that Lean accepted.
     /// Returns the text of the folder's README.md, which is written last.
-    ///
-    /// # Errors
-    /// Returns an error if a file cannot be written.
     pub fn write(self) -> Result<String> {
         let Self { options, proposed, verdicts, .. } = self;
         let holds = |theorem: &Theorem| verdicts.get(&key(theorem)) == Some(&Verdict::Proved);

@@ -121,9 +121,6 @@ impl<T: Serialize + DeserializeOwned> Ledger<T> {
     }
 
     /// Adds results, which are durable when this returns.
-    ///
-    /// # Errors
-    /// Returns an error if they cannot be written.
     pub fn add(&mut self, results: Vec<(Subject, T)>) -> Result<()> {
         let rows: Vec<Row<T>> = results.into_iter().map(|(subject, found)| Row { subject, found }).collect();
         let mut text = String::new();

@@ -98,9 +98,6 @@ pub struct Lean {
 
 impl Lean {
     /// Starts the pool. Call [`Lean::canaries`] before trusting its verdicts.
-    ///
-    /// # Errors
-    /// Returns an error if the slots cannot be created.
     pub fn start(config: LeanConfig) -> Result<Self, StartError> {
         let pool = Pool::new(&config.checker, config.slots)?;
         // Few samples are accepted, and a file takes several, so a few slots are enough.

@@ -53,9 +53,6 @@ impl Version {
     }
 
     /// Checks that this is the version `wanted`. `what` names the source of the requirement.
-    ///
-    /// # Errors
-    /// Returns an error if the versions differ.
     pub fn require(&self, what: &str, wanted: &str) -> Result<(), VersionError> {
         if self.matches(wanted) {
             return Ok(());

@@ -268,9 +268,6 @@ impl<'a> Exporter<'a> {
     }
 
     /// Renames the file to its final name. Returns the number of appended theorems.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be written.
     pub fn finish(self) -> Result<u64, ExportError> {
         let Self { path, file, theorems, .. } = self;
         let io = |error| ExportError::Io { path: path.clone(), error };

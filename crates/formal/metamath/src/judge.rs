@@ -104,9 +104,6 @@ impl Judge {
 
 /// Checks a full proof with the kernel only. In the proof, the goal's hypotheses have the ids that follow those of the
 /// database's statements.
-///
-/// # Errors
-/// Returns an error if the kernel rejects the proof.
 pub fn kernel_accepts(
     kernel: &mut Kernel,
     theory: &Theory,

@@ -106,9 +106,6 @@ fn open_parts(text: &[u8]) -> Vec<String> {
 }
 
 /// Returns the text of the shipped slice.
-///
-/// # Errors
-/// Returns an error if the slice embedded in the program is damaged.
 pub fn shipped_text() -> Result<Vec<u8>, SliceError> {
     let mut text = Vec::new();
     let mut decoder = zstd::Decoder::new(SLICE).map_err(|e| SliceError::Damaged(e.to_string()))?;
@@ -121,9 +118,6 @@ pub fn shipped_text() -> Result<Vec<u8>, SliceError> {
 }
 
 /// Parses the shipped slice.
-///
-/// # Errors
-/// Returns an error if the slice embedded in the program is damaged.
 pub fn shipped() -> Result<Database, SliceError> {
     Ok(Database::parse(SLICE_NAME, shipped_text()?)?)
 }

@@ -51,9 +51,6 @@ pub enum SystemError {
 
 impl Metamath {
     /// Creates the system for the slice of set.mm that ships with the program.
-    ///
-    /// # Errors
-    /// Returns an error if the slice embedded in the program is damaged.
     pub fn shipped() -> Result<Self, SystemError> {
         Ok(Self::new(Theory::new(slice::shipped()?)?))
     }

@@ -93,18 +93,12 @@ impl Goal {
     }
 
     /// Compiles a theorem of the database, with its own `$f` statements.
-    ///
-    /// # Errors
-    /// Returns an error under the same conditions as [`Goal::new`].
     pub fn of_rule(theory: &Theory, rule: RuleId) -> Result<Self, String> {
         Self::in_place_of(theory, rule, &Statement::of_rule(theory.rule(rule)))
     }
 
     /// Compiles a statement as if it replaced a theorem of the database. Its variables are looked up among the theorem's
     /// `$f` statements first, then in the outermost scope.
-    ///
-    /// # Errors
-    /// Returns an error under the same conditions as [`Goal::new`].
     pub fn in_place_of(theory: &Theory, rule: RuleId, statement: &Statement) -> Result<Self, String> {
         let floats: Vec<_> = theory.database().floats(theory.assertion(rule)).collect();
         Self::with_floats(theory, statement, theory.rule(rule).statement, &floats)

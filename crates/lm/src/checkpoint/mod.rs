@@ -144,17 +144,11 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// Copies a policy to the host: the weights, and this rank's shard of the optimiser state.
-    ///
-    /// # Errors
-    /// Returns an error if the device fails.
     pub fn of<D: Device>(policy: &Policy<D>) -> Result<Self> {
         Self::over(None, policy)
     }
 
     /// As [`Snapshot::of`], but reuses the memory of an older snapshot if there is one of the same shape.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`Snapshot::of`].
     pub fn over<D: Device>(older: Option<Self>, policy: &Policy<D>) -> Result<Self> {
         let mut copy = older.filter(|o| o.fits(policy)).unwrap_or_else(|| Self::empty(policy));
         let device = &policy.model.device;
@@ -189,9 +183,6 @@ impl Snapshot {
     /// Writes the weights and this rank's part of the optimiser state to an existing folder, all files
     /// concurrently. The other ranks add theirs with [`save_part`], and [`Snapshot::complete`] then turns the
     /// folder into a checkpoint. Returns the hashes of the large files if they are flushed later.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`save`].
     pub fn save_part(&self, dir: &Path, options: &SaveOptions) -> Result<Sums> {
         let HostWeights { config, layout, data } = &self.weights;
         let (adam, shard, flush) = (&self.adam, &self.shard, options.flush);
@@ -229,9 +220,6 @@ impl Snapshot {
 }
 
 /// Writes the shard of a rank other than 0 to an existing folder; see [`Snapshot::save_part`].
-///
-/// # Errors
-/// Returns an error in the same cases as [`save`].
 pub fn save_part<D: Device>(dir: &Path, policy: &Policy<D>, options: &SaveOptions) -> Result<()> {
     optimiser::write_shard(dir, policy, options.file_type).map(|_| ())
 }
@@ -284,9 +272,6 @@ fn slice(data: &[f32]) -> impl Fn(usize, &mut [f32]) -> Result<()> + '_ {
 }
 
 /// Writes only a model, without optimiser state, tensor by tensor.
-///
-/// # Errors
-/// Returns an error in the same cases as [`save`].
 pub fn export<D: Device>(dir: &Path, model: &Model<D>, options: &SaveOptions) -> Result<()> {
     write_whole(dir, |tmp| write_model(tmp, model, options))
 }
@@ -317,9 +302,6 @@ fn write_state(tmp: &Path, step: u64, ranks: usize, master: bool, options: &Save
 
 /// Returns whether there is a checkpoint. If a replacement was interrupted, the old checkpoint is restored
 /// first.
-///
-/// # Errors
-/// Returns an error if the restoration fails.
 pub fn exists(dir: &Path) -> Result<bool> {
     recover(dir)?;
     Ok(dir.exists())
@@ -340,9 +322,6 @@ pub fn load<D: Device>(
 
 /// Reads the part of a checkpoint that one of several ranks needs, given as `(rank, ranks)`. A different number
 /// of ranks may have written the checkpoint. It must not be replaced during the call.
-///
-/// # Errors
-/// Returns an error in the same cases as [`load`].
 pub fn load_for_rank<D: Device>(
     dir: &Path,
     device: Arc<D>,

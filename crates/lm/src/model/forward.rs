@@ -102,9 +102,6 @@ impl<D: Device> Workspace<D> {
 
     /// Computes the logits of every loss row, `[rows, vocabulary]`, and passes them block by block to
     /// `take(first_row, logits)`.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`Workspace::forward`].
     pub fn logits(
         &mut self,
         model: &Model<D>,
@@ -125,9 +122,6 @@ impl<D: Device> Workspace<D> {
 
     /// Computes the last hidden state (after the final norm) of every loss row, `[rows, hidden]`, and passes
     /// the states block by block to `take(first_row, states)`.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`Workspace::forward`].
     pub fn hidden(
         &mut self,
         model: &Model<D>,

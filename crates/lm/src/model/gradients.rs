@@ -199,9 +199,6 @@ impl<D: Device> Gradients<D> {
     }
 
     /// Zeroes all gradients.
-    ///
-    /// # Errors
-    /// Returns an error if the device fails.
     pub fn clear(&mut self, device: &D) -> Result<()> {
         for (buffer, len) in self.buffers.iter_mut().zip(&self.sizes) {
             device.zero_grad(first_mut(buffer, *len))?;

@@ -95,17 +95,11 @@ impl<D: Device> Model<D> {
     }
 
     /// Copies parameters to the host, starting at element `from` of the layout.
-    ///
-    /// # Errors
-    /// Returns an error if the device fails.
     pub fn read(&self, from: usize, to: &mut [f32]) -> Result<()> {
         self.device.read_buf(BufferSlice { buf: &self.params, range: from..from + to.len() }, to)
     }
 
     /// Copies the weights to the host.
-    ///
-    /// # Errors
-    /// Returns an error if the device fails.
     pub fn to_host(&self) -> Result<HostWeights> {
         let mut data = HostBuffer::zeros(self.layout.len);
         self.device.read_buf(first(&self.params, self.layout.len), &mut data)?;
@@ -113,9 +107,6 @@ impl<D: Device> Model<D> {
     }
 
     /// Copies the model on its device, for a policy that starts as a copy of another.
-    ///
-    /// # Errors
-    /// Returns an error if the device runs out of memory.
     pub fn duplicate(&self) -> Result<Self> {
         Self::new(Arc::clone(&self.device), self.to_host()?, self.max_positions)
     }

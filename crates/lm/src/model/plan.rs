@@ -175,9 +175,6 @@ impl MemoryPlan {
     }
 
     /// As [`MemoryPlan::fits`], for a device of this name with `free` bytes.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`MemoryPlan::fits`].
     pub fn fits_into(&self, device: &str, free: usize) -> Result<()> {
         let needed = self.workspace_bytes();
         if needed <= free {

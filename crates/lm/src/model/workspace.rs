@@ -100,17 +100,11 @@ impl<D: Device> std::fmt::Debug for Workspace<D> {
 
 impl<D: Device> Workspace<D> {
     /// Allocates the buffers of a plan.
-    ///
-    /// # Errors
-    /// Returns an error if the device runs out of memory.
     pub fn new(device: &D, config: &ModelConfig, tokens: usize, mode: Mode) -> Result<Self> {
         Self::for_rank(device, config, tokens, mode, (0, 1))
     }
 
     /// As [`Workspace::new`], for one of several ranks, given as `(rank, ranks)`.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`Workspace::new`].
     pub fn for_rank(
         device: &D,
         config: &ModelConfig,

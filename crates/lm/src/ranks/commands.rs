@@ -28,9 +28,6 @@ impl std::fmt::Debug for CommandChannel {
 
 impl CommandChannel {
     /// Sends a command to all other ranks.
-    ///
-    /// # Errors
-    /// Returns an error if a rank is lost.
     pub fn send(&self, command: &[u8]) -> Result<()> {
         self.check()?;
         self.shared.state().answers.clear();
@@ -73,9 +70,6 @@ impl CommandChannel {
     }
 
     /// Checks that no rank is lost.
-    ///
-    /// # Errors
-    /// Returns an error that names the lost rank.
     pub fn check(&self) -> Result<()> {
         self.shared.check()
     }
@@ -104,9 +98,6 @@ impl ProcessGroup {
     }
 
     /// Reports to rank 0 that its last command was executed, or why it failed.
-    ///
-    /// # Errors
-    /// Returns an error if rank 0 is lost.
     pub fn acknowledge(&mut self, done: std::result::Result<(), &str>) -> Result<()> {
         let why = done.err().map_or("", |why| if why.is_empty() { "for an unknown reason" } else { why });
         self.shared().post(0, kind::ANSWER, why.as_bytes())

@@ -49,20 +49,11 @@ pub trait Collective<D: Device>: Send {
     /// Returns an error if a rank is lost or the device fails.
     fn reduce(&mut self, reduction: Reduction<'_, D>) -> Result<()>;
     /// Makes later kernels wait until the last reduction of the buffer `slot` no longer uses it.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`Collective::reduce`].
     fn wait_for_slot(&mut self, slot: usize) -> Result<()>;
     /// Gathers the shares of a bucket of parameters on every rank: `even` elements from each rank, and the
     /// remainder from the last.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`Collective::reduce`].
     fn gather(&mut self, bucket: BufferSliceMut<'_, D::Buf>, even: usize) -> Result<()>;
     /// Makes later kernels wait until all operations started so far are complete.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`Collective::reduce`].
     fn wait_all(&mut self) -> Result<()>;
 }
 

@@ -510,9 +510,6 @@ impl ProcessGroup {
     }
 
     /// The address of this machine on which the rank accepts connections of the others.
-    ///
-    /// # Errors
-    /// Returns an error if the system does not know it.
     pub fn listening_ip(&self) -> Result<IpAddr> {
         let address = self.listener.local_addr();
         address.map(|address| address.ip()).map_err(|e| rank_error(format!("the address of this rank: {e}")))
@@ -570,9 +567,6 @@ impl ProcessGroup {
     }
 
     /// Sums the numbers over all ranks, in place.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`ProcessGroup::exchange`].
     pub fn sum(&mut self, values: &mut [f64]) -> Result<()> {
         let rows = self.exchange(values)?;
         for (i, value) in values.iter_mut().enumerate() {
@@ -582,17 +576,11 @@ impl ProcessGroup {
     }
 
     /// Waits until every rank has reached this call.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`ProcessGroup::exchange`].
     pub fn barrier(&mut self) -> Result<()> {
         self.exchange(&[]).map(|_| ())
     }
 
     /// Sends rank 0's bytes to all ranks.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`ProcessGroup::exchange`].
     pub fn broadcast(&mut self, bytes: &[u8]) -> Result<Vec<u8>> {
         if self.config.rank == 0 {
             self.deliver(kind::BYTES, bytes)?;

@@ -257,9 +257,6 @@ fn find(stage: &Rollouts, tried: &Tried) -> Finding {
 }
 
 /// Reads the problems of a configuration and starts Lean.
-///
-/// # Errors
-/// As [`sgs_run::config::system::lean`].
 pub fn open(
     config: &FilterConfig,
     lean: &sgs_lean::LeanSettings,

@@ -98,9 +98,6 @@ const MAX_DECLARATION_BYTES: u64 = 256 << 20;
 
 impl FileChecker {
     /// Makes a worker with its own folder.
-    ///
-    /// # Errors
-    /// Returns an error if the folder cannot be created.
     pub fn worker(&self, slot: usize) -> std::io::Result<FileWorker> {
         let folder = self.scratch.join(format!("slot-{slot}"));
         std::fs::create_dir_all(&folder)?;

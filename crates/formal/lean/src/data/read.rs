@@ -16,9 +16,6 @@ pub fn read_file(path: &Path, header: &str) -> Result<Import, DataSetError> {
 }
 
 /// Reads the text of a file of any format except Parquet. `name` is the file's name.
-///
-/// # Errors
-/// As [`read_file`].
 pub fn read_text(name: &str, text: &str, header: &str) -> Result<Import, DataSetError> {
     collect(|take| stream(name, text.as_bytes(), Records::new(header, take)))
 }

@@ -5,9 +5,6 @@ use super::target::{DataSetError, Target};
 use sgs_selfplay::Verdict;
 
 /// Returns the paper's 3,323 targets, in its order.
-///
-/// # Errors
-/// Returns an error if the program is damaged.
 pub fn d3k() -> Result<Vec<Target>, DataSetError> {
     let bytes: &[u8] = include_bytes!("../../../../../data/lean/D_3k.json.zst");
     let text = zstd::stream::decode_all(bytes)
@@ -19,9 +16,6 @@ pub fn d3k() -> Result<Vec<Target>, DataSetError> {
 }
 
 /// Returns the theorems of our small set for core Lean of any version, each with a correct proof.
-///
-/// # Errors
-/// Returns an error if the program is damaged.
 pub fn core() -> Result<Vec<Target>, DataSetError> {
     let text = include_str!("../../../../../data/lean/core.jsonl");
     let mut targets = read_text("core.jsonl", text, "")?.targets;
@@ -30,17 +24,11 @@ pub fn core() -> Result<Vec<Target>, DataSetError> {
 }
 
 /// Returns the targets of the size `lean-core`: composed theorems that the shipped model rarely proves, each with a proof.
-///
-/// # Errors
-/// Returns an error if the program is damaged.
 pub fn composed() -> Result<Vec<Target>, DataSetError> {
     Ok(read_text("composed.jsonl", include_str!("../../../../../data/lean/composed.jsonl"), "")?.targets)
 }
 
 /// Returns similar problems that no model is trained on.
-///
-/// # Errors
-/// Returns an error if the program is damaged.
 pub fn composed_held_out() -> Result<Vec<Target>, DataSetError> {
     let text = include_str!("../../../../../data/lean/composed-held-out.jsonl");
     Ok(read_text("composed-held-out.jsonl", text, "")?.targets)

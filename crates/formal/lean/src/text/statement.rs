@@ -183,9 +183,6 @@ fn without_proof(
 /// are removed, `lemma` becomes `theorem`, and blanks within a line are merged. Line breaks and indentation are kept,
 /// because they can carry meaning. `import`, `open` and `set_option` commands before the theorem are dropped: a
 /// conjecture is judged after the header of its target.
-///
-/// # Errors
-/// Returns an error if the text is anything else.
 pub fn canonical_conjecture(text: &str) -> Result<LeanStatement, LeanStatementError> {
     let tokens = lex(text);
     let found = commands(text, &tokens);
