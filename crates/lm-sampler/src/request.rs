@@ -38,6 +38,7 @@ pub enum Finish {
 
 /// Why a request was not started.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "the message of a variant names its fields")]
 pub enum RequestRefusal {
     /// The prompt is empty.
     #[error("the prompt is empty; give at least one token (the model's beginning-of-sequence token)")]
@@ -47,46 +48,18 @@ pub enum RequestRefusal {
     NoNewTokens,
     /// A token of the prompt is not in the vocabulary.
     #[error("prompt token {position} has id {token}, but the model's vocabulary has {vocabulary} tokens")]
-    UnknownToken {
-        /// Index in the prompt, from 0.
-        position: usize,
-        /// The token id.
-        token: u32,
-        /// Vocabulary size, in tokens.
-        vocabulary: usize,
-    },
+    UnknownToken { position: usize, token: u32, vocabulary: usize },
     /// The sequence would exceed the model's context.
     #[error("a prompt of {prompt} tokens and up to {max_new} new ones exceed the context of {limit} tokens")]
-    ExceedsContext {
-        /// Length of the prompt, in tokens.
-        prompt: usize,
-        /// Maximum length of the completion.
-        max_new: usize,
-        /// Longest sequence that the model supports.
-        limit: usize,
-    },
+    ExceedsContext { prompt: usize, max_new: usize, limit: usize },
     /// The sequence would exceed the whole key/value cache.
     #[error(
         "a prompt of {prompt} tokens and up to {max_new} new ones exceed the {limit} tokens that the sampler's memory budget holds"
     )]
-    ExceedsBudget {
-        /// Length of the prompt, in tokens.
-        prompt: usize,
-        /// Maximum length of the completion.
-        max_new: usize,
-        /// Total number of tokens that the cache holds.
-        limit: usize,
-    },
+    ExceedsBudget { prompt: usize, max_new: usize, limit: usize },
     /// A sampling parameter is out of range.
     #[error("{name} is {value}; expected {expected}")]
-    Parameter {
-        /// Name of the parameter.
-        name: &'static str,
-        /// The rejected value.
-        value: f32,
-        /// The accepted range.
-        expected: &'static str,
-    },
+    Parameter { name: &'static str, value: f32, expected: &'static str },
 }
 
 /// The result of a request: the sampled tokens and their statistics.
@@ -107,6 +80,7 @@ pub struct SampledCompletion {
 
 /// An error of the sampler itself. A single request that cannot run ends with [`Finish::Refused`] instead.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the message of a variant names its fields")]
 pub enum SamplerError {
     /// The options are out of range.
     #[error("sampler options: {0}")]
@@ -116,14 +90,7 @@ pub enum SamplerError {
         "the sampler's memory budget of {budget} bytes is too small: its working buffers take {work} bytes and one cache page {page} bytes; \
          give at least {} bytes, or lower max_batch or prefill_tokens", work + page
     )]
-    Budget {
-        /// The budget, in bytes.
-        budget: u64,
-        /// Bytes of the working buffers.
-        work: u64,
-        /// Bytes of one page.
-        page: u64,
-    },
+    Budget { budget: u64, work: u64, page: u64 },
     /// The model has another shape than the one that the sampler was created for.
     #[error("the sampler was created for another model: {0}")]
     Model(String),
@@ -138,10 +105,5 @@ pub enum SamplerError {
         "the logits of request {id} at position {position} hold NaN or infinity: the weights are broken; \
          nothing of this step was kept"
     )]
-    NotFinite {
-        /// The first such request.
-        id: RequestId,
-        /// Position of the token whose successor was to be sampled.
-        position: usize,
-    },
+    NotFinite { id: RequestId, position: usize },
 }

@@ -65,27 +65,16 @@ impl Default for FitOptions {
 
 /// An error that prevents a fit.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "the message of a variant names its fields")]
 pub enum FitError {
     /// Fewer points than parameters.
     #[error(
         "too few points for a fit: {usable} usable after the first one and the cut at {cut:.0} generations, at least 3 are needed; continue the run, or lower the cut"
     )]
-    TooFewPoints {
-        /// Points after the cut and the anchor.
-        usable: usize,
-        /// The cut in generations.
-        cut: f64,
-    },
+    TooFewPoints { usable: usize, cut: f64 },
     /// An option is out of range.
     #[error("fit option {name} is {value}: {expected}")]
-    Option {
-        /// The option's name.
-        name: &'static str,
-        /// The invalid value.
-        value: f64,
-        /// The expected values.
-        expected: &'static str,
-    },
+    Option { name: &'static str, value: f64, expected: &'static str },
 }
 
 /// A limitation of a fit.

@@ -6,27 +6,14 @@ use resvg::{tiny_skia, usvg};
 
 /// An error of rendering a figure as PNG.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the message of a variant names its fields")]
 pub enum PngError {
     /// The SVG cannot be parsed.
     #[error("cannot parse the SVG of figure {figure}: {reason}")]
-    Svg {
-        /// The figure's id.
-        figure: String,
-        /// The parser's message.
-        reason: String,
-    },
+    Svg { figure: String, reason: String },
     /// The image does not fit into memory, or cannot be encoded.
     #[error("cannot render figure {figure} at {width} × {height} pixels: {reason}")]
-    Draw {
-        /// The figure's id.
-        figure: String,
-        /// Width in pixels.
-        width: u32,
-        /// Height in pixels.
-        height: u32,
-        /// The reason.
-        reason: String,
-    },
+    Draw { figure: String, width: u32, height: u32, reason: String },
 }
 
 /// Renders a figure as PNG with `scale` pixels per unit (2 is print quality: 1,880 pixels for a full-width figure).

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 /// Why a request has no reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the message of a variant names its fields")]
 pub enum Fault {
     /// The command is missing.
     #[error("external.command is empty: set it to the program that implements the formal system")]
@@ -16,39 +17,19 @@ pub enum Fault {
     Process(#[from] ProcessFault),
     /// The line is not a reply.
     #[error("expected a reply in JSON, found `{found}`: {error}")]
-    NotJson {
-        /// The beginning of the line.
-        found: String,
-        /// The error of the parser.
-        error: String,
-    },
+    NotJson { found: String, error: String },
     /// The reply belongs to another request.
     #[error("expected the reply to request {expected}, found id {found}")]
-    WrongId {
-        /// The id of the request.
-        expected: u64,
-        /// The id in the reply.
-        found: String,
-    },
+    WrongId { expected: u64, found: String },
     /// The result has the wrong fields.
     #[error("the result of `{op}` is invalid: {error}")]
-    Invalid {
-        /// The operation.
-        op: &'static str,
-        /// The error of the parser.
-        error: String,
-    },
+    Invalid { op: &'static str, error: String },
     /// The system reported an error. Its process continues.
     #[error("the system reported an error: {0}")]
     Reported(String),
     /// Too many requests have failed.
     #[error("given up after {failures} failed requests (external.failures); the last one: {last}")]
-    GivenUp {
-        /// Number of requests that failed.
-        failures: u32,
-        /// The last failure.
-        last: String,
-    },
+    GivenUp { failures: u32, last: String },
 }
 
 impl Fault {

@@ -17,27 +17,17 @@ use tempfile::NamedTempFile;
 
 /// Why a theorem or a file cannot be written.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the message of a variant names its fields")]
 pub enum ExportError {
     /// The outermost scope contains a `$e` statement, which would be a hypothesis of every appended theorem.
     #[error("`{label}` is a $e of the outermost scope: it would be a hypothesis of every appended theorem")]
-    OuterHypothesis {
-        /// Label of the statement.
-        label: String,
-    },
+    OuterHypothesis { label: String },
     /// A variable of an inner scope has a different type in the outermost scope.
     #[error("variable `{variable}` has another type, or none, at the end of the database")]
-    Variable {
-        /// The variable.
-        variable: String,
-    },
+    Variable { variable: String },
     /// The file cannot be written.
     #[error("{}: cannot write: {error}", path.display())]
-    Io {
-        /// Path of the file.
-        path: PathBuf,
-        /// The error.
-        error: io::Error,
-    },
+    Io { path: PathBuf, error: io::Error },
 }
 
 /// Generates labels that differ from all labels and math symbols of a database and from each other.

@@ -100,24 +100,17 @@ pub enum SyntaxPart {
 
 /// Why a formula does not have exactly one parse tree.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the message of a variant names its fields")]
 pub enum ParseError {
     /// The formula has no parse.
     #[error("does not parse: nothing fits at symbol {at}")]
-    NoReading {
-        /// The furthest symbol, from 0, that a partial parse reached.
-        at: usize,
-    },
+    NoReading { at: usize },
     /// The formula has several parses.
     #[error("is ambiguous")]
     Ambiguous,
     /// The formula is longer than the limit.
     #[error("has {length} symbols, more than {limit}")]
-    TooLong {
-        /// Number of symbols of the formula.
-        length: usize,
-        /// Maximum number of symbols.
-        limit: usize,
-    },
+    TooLong { length: usize, limit: usize },
     /// The formula is nested deeper than the limit.
     #[error("is nested deeper than {0}")]
     TooDeep(usize),

@@ -23,23 +23,14 @@ impl fmt::Display for SourceLocation {
 
 /// Why a database cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the message of a variant names its fields")]
 pub enum DatabaseError {
     /// A file cannot be read.
     #[error("{}: cannot read: {message}", path.display())]
-    Io {
-        /// Path of the file.
-        path: PathBuf,
-        /// The operating system's error message.
-        message: String,
-    },
+    Io { path: PathBuf, message: String },
     /// The text violates a rule of the Metamath language.
     #[error("{place}: {message}")]
-    Syntax {
-        /// Location of the error.
-        place: SourceLocation,
-        /// Description of the error.
-        message: String,
-    },
+    Syntax { place: SourceLocation, message: String },
 }
 
 /// A source file.

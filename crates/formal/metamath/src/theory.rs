@@ -11,6 +11,7 @@ use std::path::Path;
 
 /// Why a database cannot be used for proving.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the message of a variant names its fields")]
 pub enum TheoryError {
     /// The database is malformed.
     #[error(transparent)]
@@ -23,16 +24,7 @@ pub enum TheoryError {
     NoProvable,
     /// A formula does not parse.
     #[error("{place}: `{label}`: the formula `{formula}` {error}")]
-    Formula {
-        /// Location of the statement.
-        place: String,
-        /// Label of the statement.
-        label: String,
-        /// The formula.
-        formula: String,
-        /// The parse error.
-        error: ParseError,
-    },
+    Formula { place: String, label: String, formula: String, error: ParseError },
 }
 
 /// A database with its grammar and rules.
