@@ -79,61 +79,30 @@ pub enum FitError {
 
 /// A limitation of a fit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[allow(missing_docs, reason = "the message of a variant names its fields")]
 pub enum Warning {
     /// Every rate after the cut equals R_0: only A is known, and only as "no gain so far".
     Flat,
     /// The points do not determine all three parameters.
     Degenerate,
     /// The fitted midpoint is after the last point: the run is too short to show the bend of the curve.
-    BendNotSeen {
-        /// Fitted C_mid.
-        midpoint: f64,
-        /// Range of the fitted points, in generations.
-        span: f64,
-    },
+    BendNotSeen { midpoint: f64, span: f64 },
     /// A parameter is at its bound.
     AtBound(Parameter),
     /// The interval of A is wider than the predicted gain.
-    WideAsymptote {
-        /// Half-width of the interval of A.
-        half_width: f64,
-    },
+    WideAsymptote { half_width: f64 },
     /// The interval of C_mid includes zero.
-    WideMidpoint {
-        /// Half-width of the interval of C_mid, generations.
-        half_width: f64,
-    },
+    WideMidpoint { half_width: f64 },
     /// The fit without the last points has a different asymptote.
-    CutsDisagree {
-        /// Fraction of the points that were left out.
-        removed: f64,
-        /// The asymptote of that fit, or `None` if it failed.
-        asymptote: Option<f64>,
-    },
+    CutsDisagree { removed: f64, asymptote: Option<f64> },
     /// Fits on random halves of the points have different asymptotes.
-    HalvesDisagree {
-        /// Lower end of the central 90% of them.
-        low: f64,
-        /// Upper end.
-        high: f64,
-    },
+    HalvesDisagree { low: f64, high: f64 },
     /// The residuals are correlated: intervals that assume independence are too narrow.
-    CorrelatedResiduals {
-        /// Lag-1 autocorrelation of the residuals.
-        autocorrelation: f64,
-        /// Factor by which this autocorrelation increases the standard errors.
-        factor: f64,
-    },
+    CorrelatedResiduals { autocorrelation: f64, factor: f64 },
     /// There are too few points per parameter.
-    FewPoints {
-        /// Number of points.
-        points: usize,
-    },
+    FewPoints { points: usize },
     /// Points with a rate that is not finite or with negative generations were left out.
-    Dropped {
-        /// Number of points.
-        points: usize,
-    },
+    Dropped { points: usize },
 }
 
 impl Warning {

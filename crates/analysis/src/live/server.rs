@@ -57,6 +57,7 @@ impl LiveOptions {
 
 /// An error of starting the live page.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the message of a variant names its fields")]
 pub enum LiveError {
     /// The address can be reached from other machines, and there is no token.
     #[error(
@@ -68,12 +69,7 @@ pub enum LiveError {
     Token,
     /// The address cannot be bound.
     #[error("cannot listen on {address}: {error}; choose another port, or 0 for any free one")]
-    Bind {
-        /// The address.
-        address: SocketAddr,
-        /// The operating system's error.
-        error: io::Error,
-    },
+    Bind { address: SocketAddr, error: io::Error },
 }
 
 /// State that all connections share.

@@ -43,18 +43,14 @@ pub struct Written {
 
 /// An error of writing a report.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the message of a variant names its fields")]
 pub enum ReportError {
     /// No run was given.
     #[error("no run was given; specify the directory of at least one run")]
     NoRuns,
     /// A directory or file cannot be written.
     #[error("cannot write {path}: {error}")]
-    Io {
-        /// The directory or file.
-        path: PathBuf,
-        /// The operating system's error.
-        error: std::io::Error,
-    },
+    Io { path: PathBuf, error: std::io::Error },
     /// A file cannot be published.
     #[error(transparent)]
     File(#[from] sgs_rundir::Error),

@@ -103,21 +103,12 @@ pub enum SettingsError {
         "{what} was not found at {path}: install it with `sgs lean setup` (--wasm for core Lean only), or set its \
          location (`root`, --lean-root)"
     )]
-    Missing {
-        what: &'static str,
-        /// The expected location.
-        path: PathBuf,
-    },
+    Missing { what: &'static str, path: PathBuf },
     /// A part of the installation is for another version.
     #[error(
         "{path} names `{found}`, but Lean {wanted} is required: correct the version, or run the setup again"
     )]
-    Toolchain {
-        /// The file that names the other version.
-        path: PathBuf,
-        found: String,
-        wanted: String,
-    },
+    Toolchain { path: PathBuf, found: String, wanted: String },
     /// The REPL's own verdicts would count.
     #[error(
         "`judge` is off: the REPL runs any code of a proof, so only the judge may accept what the REPL accepts (use `file` to run without a replay)"
@@ -125,11 +116,7 @@ pub enum SettingsError {
     ReplAlone,
     /// A folder could not be created or resolved.
     #[error("{path}: {error}")]
-    Folder {
-        path: PathBuf,
-        /// The operating system's error.
-        error: std::io::Error,
-    },
+    Folder { path: PathBuf, error: std::io::Error },
     /// A required layer of the sandbox is unavailable.
     #[error(transparent)]
     Sandbox(#[from] SandboxError),

@@ -72,14 +72,7 @@ pub enum StartError {
     Version(#[from] VersionError),
     /// The checker gave a wrong verdict, so none of its verdicts can be trusted.
     #[error("canary `{name}`: expected {expected}, got {found}: {reason}; the checker is not used")]
-    Canary {
-        name: &'static str,
-        /// The verdict that is required.
-        expected: &'static str,
-        found: &'static str,
-        /// The reason that the checker gave.
-        reason: String,
-    },
+    Canary { name: &'static str, expected: &'static str, found: &'static str, reason: String },
 }
 
 /// Maximum number of concurrent calls that the pool asks its users for.

@@ -20,11 +20,7 @@ pub struct Version {
 pub enum VersionError {
     /// Lean did not answer.
     #[error("`{program} --version` gave no answer: {fault}")]
-    Silent {
-        program: String,
-        /// How the process failed.
-        fault: ProcessFault,
-    },
+    Silent { program: String, fault: ProcessFault },
     /// The answer contains no version.
     #[error("`{program} --version` printed `{found}`, which is not a version of Lean")]
     Unknown { program: String, found: String },

@@ -22,18 +22,14 @@ static SLICE: &[u8] = include_bytes!("../../../../data/metamath/set-slice.mm.zst
 
 /// Why the slice cannot be cut or read.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the message of a variant names its fields")]
 pub enum SliceError {
     /// The database is malformed.
     #[error(transparent)]
     Database(#[from] DatabaseError),
     /// The database has too few assertions.
     #[error("the database has {found} provable assertions, the slice needs {wanted}")]
-    TooShort {
-        /// Number of provable assertions of the database.
-        found: usize,
-        /// Number of provable assertions of the slice.
-        wanted: usize,
-    },
+    TooShort { found: usize, wanted: usize },
     /// The slice embedded in the program is damaged.
     #[error("the shipped slice is damaged: {0}")]
     Damaged(String),

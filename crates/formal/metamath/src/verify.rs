@@ -49,15 +49,11 @@ const BUFFER_BYTES: usize = 1 << 20;
 
 /// Why verification stopped before the end of the input.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the message of a variant names its fields")]
 pub enum VerifyError {
     /// The input cannot be read.
     #[error("line {line}: cannot read the input: {error}")]
-    Read {
-        /// Number of the line, from 1.
-        line: u64,
-        /// The error.
-        error: io::Error,
-    },
+    Read { line: u64, error: io::Error },
     /// The output cannot be written.
     #[error("cannot write the verdicts: {0}")]
     Write(io::Error),

@@ -52,22 +52,13 @@ pub enum ProcessFault {
     Output(usize),
     /// It ended. The end of its standard error is kept.
     #[error("the process ended ({status}){}", shown(.stderr))]
-    Ended {
-        /// Exit status or signal.
-        status: String,
-        /// The end of its standard error.
-        stderr: String,
-    },
+    Ended { status: String, stderr: String },
     /// Its answer violates the protocol.
     #[error("protocol: {0}")]
     Protocol(String),
     /// It could not be started.
     #[error("cannot start {program}: {error}")]
-    Start {
-        program: String,
-        /// The operating system's error.
-        error: String,
-    },
+    Start { program: String, error: String },
 }
 
 fn shown(stderr: &str) -> String {

@@ -77,32 +77,17 @@ pub struct Import {
 pub enum DataSetError {
     /// The operating system reported an error.
     #[error("{path}: {error}")]
-    Io {
-        path: PathBuf,
-        /// The operating system's error.
-        error: std::io::Error,
-    },
+    Io { path: PathBuf, error: std::io::Error },
     /// The file, or one of its records, is too large.
     #[error("{path}: larger than {most} bytes when decompressed; split it")]
-    TooLarge {
-        /// The file, or its line.
-        path: PathBuf,
-        most: u64,
-    },
+    TooLarge { path: PathBuf, most: u64 },
     /// The file has too many records.
     #[error("more than {most} records; split the file")]
-    TooMany {
-        /// Maximum number of records.
-        most: usize,
-    },
+    TooMany { most: usize },
     /// The problems take too much memory.
     #[error("the problems of the set are more than {MAX_HELD_BYTES} bytes of text; split it")]
     TooMuch,
     /// The file is not valid JSON.
     #[error("{name}: not the JSON that its first bytes announce: {error}")]
-    Json {
-        name: String,
-        /// The parser's error, with line and column.
-        error: serde_json::Error,
-    },
+    Json { name: String, error: serde_json::Error },
 }

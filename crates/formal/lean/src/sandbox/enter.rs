@@ -23,11 +23,7 @@ pub enum SandboxError {
     Usage(String),
     /// The program did not start.
     #[error("cannot start {program}: {error}")]
-    Exec {
-        program: String,
-        /// The operating system's error.
-        error: std::io::Error,
-    },
+    Exec { program: String, error: std::io::Error },
 }
 
 /// The layers without which `require` refuses to run. Control groups need a delegation that many machines lack.

@@ -23,29 +23,16 @@ pub enum SetupEvent<'p> {
 pub enum SetupError {
     /// A file or folder could not be written.
     #[error("{path}: {error}")]
-    Io {
-        path: PathBuf,
-        /// The operating system's error.
-        error: io::Error,
-    },
+    Io { path: PathBuf, error: io::Error },
     /// A program could not be started.
     #[error("step `{step}`: cannot start `{program}`: {error}; install it and start the setup again")]
-    Program {
-        step: String,
-        program: String,
-        /// The operating system's error.
-        error: io::Error,
-    },
+    Program { step: String, program: String, error: io::Error },
     /// A command failed.
     #[error("step `{step}` failed ({status}); completed steps are kept: start the setup again to continue")]
     Failed { step: String, status: String },
     /// A command succeeded without producing its result.
     #[error("step `{step}` succeeded, but {path} does not exist")]
-    NoResult {
-        step: String,
-        /// The expected result.
-        path: PathBuf,
-    },
+    NoResult { step: String, path: PathBuf },
 }
 
 /// Runs a plan and reports each step. Commands inherit the terminal, so that the user sees their progress.
