@@ -30,43 +30,28 @@ impl Family {
     ];
 }
 
-/// How rotary frequencies are scaled for contexts longer than in pretraining.
+/// How rotary frequencies are scaled for contexts longer than the `original_max_positions` of pretraining, by `factor`.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs, reason = "the text of a variant names its fields")]
 pub enum RopeScaling {
     /// No scaling.
     None,
     /// Position interpolation: every frequency is divided by `factor`.
-    Linear {
-        /// Factor by which the context is longer.
-        factor: f64,
-    },
-    /// YaRN (Peng et al. 2023, §3): high frequencies are kept, low ones are interpolated, and queries and keys
-    /// are scaled by `attention_factor`.
+    Linear { factor: f64 },
+    /// YaRN (Peng et al. 2023, §3): frequencies with more than `beta_fast` rotations over the original context are kept,
+    /// and those with fewer than `beta_slow` are interpolated; with `truncate`, the range in between is rounded outwards
+    /// to whole dimensions. Cosines and sines are multiplied by `attention_factor`, and scores by its square.
     Yarn {
-        /// Factor by which the context is longer.
         factor: f64,
-        /// Frequencies with more rotations over the original context are kept.
         beta_fast: f64,
-        /// Frequencies with fewer rotations over the original context are interpolated.
         beta_slow: f64,
-        /// Context length of the original model, in tokens.
         original_max_positions: usize,
-        /// Factor for cosines and sines (scores are scaled by its square).
         attention_factor: f64,
-        /// Whether the correction range is rounded outwards to whole dimensions.
         truncate: bool,
     },
-    /// Llama 3.1's rule: wavelengths longer than the original context are interpolated, with a ramp in between.
-    Llama3 {
-        /// Factor by which the context is longer.
-        factor: f64,
-        /// The longest wavelength of the ramp is the original context divided by this number.
-        low_freq_factor: f64,
-        /// The shortest wavelength of the ramp is the original context divided by this number.
-        high_freq_factor: f64,
-        /// Context length of the original model, in tokens.
-        original_max_positions: usize,
-    },
+    /// Llama 3.1's rule: wavelengths longer than the original context divided by `low_freq_factor` are interpolated, those
+    /// shorter than the context divided by `high_freq_factor` are kept, with a ramp in between.
+    Llama3 { factor: f64, low_freq_factor: f64, high_freq_factor: f64, original_max_positions: usize },
 }
 
 /// Configuration of a decoder of the Llama family. [`ModelConfig::validate`] checks all fields.

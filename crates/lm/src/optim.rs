@@ -25,23 +25,15 @@ impl Default for AdamConfig {
 
 /// The factor by which the learning rate is multiplied at each step.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(missing_docs, reason = "the text of a variant names its fields")]
 pub enum LrSchedule {
     /// Always 1.
     Constant,
-    /// Rises linearly from `1 / steps` to 1 during the first steps, then stays at 1.
-    Warmup {
-        /// Length of the warm-up, in steps.
-        steps: u64,
-    },
-    /// The same warm-up, followed by half a cosine down to `floor` at step `total`, and constant from there.
-    Cosine {
-        /// Length of the warm-up, in steps.
-        warmup: u64,
-        /// Length of the whole run, in steps.
-        total: u64,
-        /// Final factor, in 0..=1.
-        floor: f64,
-    },
+    /// Rises linearly from `1 / steps` to 1 during the first `steps`, then stays at 1.
+    Warmup { steps: u64 },
+    /// Such a rise during `warmup` steps, followed by half a cosine down to `floor` (in 0..=1) at step `total`, and
+    /// constant from there.
+    Cosine { warmup: u64, total: u64, floor: f64 },
 }
 
 impl LrSchedule {

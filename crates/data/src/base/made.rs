@@ -28,46 +28,22 @@ use std::time::{Duration, Instant};
 /// Checksums of the model's files, written before the model is moved to its final place.
 const SUMS: &str = "SHA256SUMS";
 
-/// What [`ensure`] reports while it makes a model.
+/// What [`ensure`] reports while it makes the model of a recipe. `elapsed` is the time since the beginning of the call.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "the text of a variant names its fields")]
 pub enum MakeEvent<'a> {
-    /// Another process makes the model; this one waits for it.
-    Waiting {
-        /// The process that holds the lock.
-        holder: &'a str,
-        /// Name of the recipe.
-        recipe: &'a str,
-    },
-    /// The model is not in the cache and is made now.
-    Begun {
-        /// Name of the recipe.
-        recipe: &'a str,
-        /// The folder in which it is made.
-        home: &'a Path,
-    },
-    /// The corpora are built.
-    Corpora {
-        /// Theorems that are composed at random.
-        composed: usize,
-    },
-    /// A training begins.
-    Training {
-        /// Its number, from 1.
-        number: usize,
-        /// Number of trainings.
-        of: usize,
-        /// Time since the beginning of this call.
-        elapsed: Duration,
-    },
+    /// The process `holder` makes the model; this one waits for it.
+    Waiting { holder: &'a str, recipe: &'a str },
+    /// The model is not in the cache and is made now, in the folder `home`.
+    Begun { recipe: &'a str, home: &'a Path },
+    /// The corpora are built, with this many random theorems.
+    Corpora { composed: usize },
+    /// The training with this `number`, from 1, begins.
+    Training { number: usize, of: usize, elapsed: Duration },
     /// A training is complete.
     Trained(&'a TrainingEnd),
-    /// The model is complete.
-    Made {
-        /// Time since the beginning of this call.
-        elapsed: Duration,
-        /// The model's folder.
-        model: &'a Path,
-    },
+    /// The folder `model` is complete.
+    Made { elapsed: Duration, model: &'a Path },
 }
 
 /// Follows the making of a base model and may stop it.

@@ -22,79 +22,35 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How a training ended.
+/// How a training ended. `loss` is the mean of the last hundred steps.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "the text of a variant names its fields")]
 pub enum TrainingEnd {
-    /// All steps are done and the model is written.
-    Done {
-        /// Optimizer steps of the whole training.
-        steps: u64,
-        /// Mean loss of the last hundred steps.
-        loss: f64,
-        /// The model's folder.
-        model: PathBuf,
-    },
-    /// An earlier call has done all steps and written the model.
-    AlreadyDone {
-        /// Optimizer steps of the whole training.
-        steps: u64,
-        /// The model's folder.
-        model: PathBuf,
-    },
+    /// All steps are done and the folder `model` is written.
+    Done { steps: u64, loss: f64, model: PathBuf },
+    /// An earlier call has done all steps and written the folder `model`.
+    AlreadyDone { steps: u64, model: PathBuf },
     /// All steps are done, and rank 0 writes the model; this process is another rank.
     DoneElsewhere,
     /// The observer stopped the training. The same training continues from its checkpoint.
     Interrupted,
 }
 
-/// What rank 0 reports while it trains.
+/// What rank 0 reports while it trains: `step` of `steps` are done, and `loss` is the mean of the last hundred steps.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "the text of a variant names its fields")]
 pub enum TrainingEvent {
-    /// The data and the model are loaded.
-    Started {
-        /// Parameters of the model.
-        parameters: usize,
-        /// Examples of all passes.
-        examples: usize,
-        /// Examples that are left out because they are longer than the model's context.
-        too_long: usize,
-        /// Steps of the whole training.
-        steps: u64,
-        /// Steps that are already done.
-        done: u64,
-        /// Number of ranks.
-        ranks: usize,
-    },
+    /// The model and the `examples` of all passes are loaded, without those that are `too_long` for the model; `done`
+    /// steps were taken before.
+    Started { parameters: usize, examples: usize, too_long: usize, steps: u64, done: u64, ranks: usize },
     /// A step is done.
-    Step {
-        /// Steps that are done.
-        step: u64,
-        /// Mean loss of the last hundred steps.
-        loss: f64,
-    },
-    /// A checkpoint is written, and more steps follow.
-    Checkpoint {
-        /// Steps that are done.
-        step: u64,
-        /// Steps of the whole training.
-        steps: u64,
-        /// Mean loss of the last hundred steps.
-        loss: f64,
-        /// Mean loss of the held-out examples, if there are any.
-        held_out: Option<f64>,
-    },
+    Step { step: u64, loss: f64 },
+    /// A checkpoint is written, and more steps follow. `held_out` is the loss of the held-out examples, if there are any.
+    Checkpoint { step: u64, steps: u64, loss: f64, held_out: Option<f64> },
     /// A checkpoint is written because the observer stopped the training.
-    Stopped {
-        /// Steps that are done.
-        step: u64,
-        /// Steps of the whole training.
-        steps: u64,
-    },
-    /// The training is over, and the model is written.
-    Finished {
-        /// The device's name and its peak memory in bytes, where the device records it.
-        peak_memory: Option<(String, u64)>,
-    },
+    Stopped { step: u64, steps: u64 },
+    /// The model is written. `peak_memory` is that of the named device in bytes, if it is recorded.
+    Finished { peak_memory: Option<(String, u64)> },
 }
 
 /// Follows a training and may stop it.

@@ -16,16 +16,12 @@ use sgs_metamath::unify::{Goal, ProofLimits, ProofStep, Unifier};
 
 /// The condition of a conjecture in the corpus.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the text of a variant names its fields")]
 pub enum Condition {
     /// A theorem to be proved (canonical text).
     Target(String),
-    /// A proved theorem and its proof.
-    Solved {
-        /// Canonical text of the theorem.
-        statement: String,
-        /// Its proof in canonical text.
-        proof: String,
-    },
+    /// The statement and the proof of a proved theorem (canonical text).
+    Solved { statement: String, proof: String },
     /// Nothing.
     Nothing,
 }
