@@ -4,7 +4,7 @@ use crate::args::LeanSetupArgs;
 use crate::exit::Outcome;
 use crate::output;
 use anyhow::Result;
-use sgs_lean::setup::{self, SetupEvent, SetupOptions};
+use sgs_lean::setup;
 
 /// Prints the steps, and executes those that are not done yet.
 pub fn run(args: &LeanSetupArgs) -> Result<Outcome> {
@@ -12,17 +12,12 @@ pub fn run(args: &LeanSetupArgs) -> Result<Outcome> {
         .root
         .clone()
         .unwrap_or_else(|| if args.wasm { sgs_lean::WASM_ROOT } else { sgs_lean::ROOT }.into());
-    let options = SetupOptions { root, version: args.version.clone(), wasm: args.wasm };
-    let plan = setup::plan(&options);
+    let plan = setup::plan(&root, &args.version, args.wasm);
     if args.dry_run {
         output::line(plan.describe().trim_end())?;
         return Ok(Outcome::Done);
     }
-    setup::run(&plan, &mut |event| match event {
-        SetupEvent::Skipped(step) => eprintln!("already done: {}", step.title),
-        SetupEvent::Begun(step) => eprintln!("now: {}", step.title),
-        SetupEvent::Finished(step) => eprintln!("done: {}", step.title),
-    })?;
+    plan.run(&mut |state, step| eprintln!("{state}: {}", step.title))?;
     output::line(format!("ready: {}", plan.result))?;
     Ok(Outcome::Done)
 }

@@ -1,8 +1,7 @@
 //! Detection of the parts of Lean that are usable on this machine, and advice on the others.
 
-use super::plan::{SetupOptions, plan};
-use super::run::is_done;
-use crate::sandbox::{Sandbox, available};
+use super::plan::plan;
+use crate::sandbox::{Sandbox, SandboxLayer, available};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -60,73 +59,66 @@ pub fn suggestion(findings: &[DoctorFinding]) -> Option<String> {
 }
 
 fn native(paths: &LeanPaths) -> DoctorFinding {
-    let options = SetupOptions { root: paths.root.clone(), version: paths.version.clone(), wasm: false };
-    let plan = plan(&options);
-    let undone: Vec<&str> = plan.steps.iter().filter(|s| !is_done(s)).map(|s| s.title.as_str()).collect();
-    let disk: u64 = plan.steps.iter().filter(|s| !is_done(s)).map(|s| s.disk).sum();
-    let ready = undone.is_empty();
-    DoctorFinding {
-        what: format!("Lean {} with Mathlib and the REPL", paths.version),
-        state: if ready { Readiness::Ready } else { Readiness::Missing },
-        detail: if ready {
-            format!("in {}", paths.root.display())
-        } else {
-            format!(
-                "in {}: {} of {} steps to do, {:.1} GB of disk space; first: {}",
-                paths.root.display(),
-                undone.len(),
-                plan.steps.len(),
-                disk as f64 / 1e9,
-                undone.first().copied().unwrap_or_default()
-            )
-        },
-        remedy: (!ready)
-            .then(|| format!("sgs lean setup --root {} --version {}", paths.root.display(), paths.version)),
-    }
+    let (root, version) = (paths.root.display(), &paths.version);
+    let plan = plan(&paths.root, version, false);
+    let undone: Vec<_> = plan.steps.iter().filter(|s| !s.is_done()).collect();
+    let detail = match undone.first() {
+        None => format!("in {root}"),
+        Some(first) => format!(
+            "in {root}: {} of {} steps to do, {:.1} GB of disk space; first: {}",
+            undone.len(),
+            plan.steps.len(),
+            undone.iter().map(|s| s.disk).sum::<u64>() as f64 / 1e9,
+            first.title
+        ),
+    };
+    installed(
+        format!("Lean {version} with Mathlib and the REPL"),
+        undone.is_empty(),
+        detail,
+        format!("sgs lean setup --root {root} --version {version}"),
+    )
 }
 
 fn wasm(paths: &LeanPaths) -> DoctorFinding {
+    let root = paths.wasm.display();
     let ready = paths.wasm.join("build/lean.js").exists() && paths.wasm.join("lean").exists();
-    DoctorFinding {
-        what: "core Lean as WebAssembly (no Mathlib, lists no axioms; for trials and tests)".into(),
-        state: if ready { Readiness::Ready } else { Readiness::Missing },
-        detail: format!("{} {}", if ready { "in" } else { "not in" }, paths.wasm.display()),
-        remedy: (!ready).then(|| format!("sgs lean setup --wasm --root {}", paths.wasm.display())),
-    }
+    installed(
+        "core Lean as WebAssembly (no Mathlib, lists no axioms; for trials and tests)".into(),
+        ready,
+        format!("{} {root}", if ready { "in" } else { "not in" }),
+        format!("sgs lean setup --wasm --root {root}"),
+    )
+}
+
+fn installed(what: String, ready: bool, detail: String, remedy: String) -> DoctorFinding {
+    let state = if ready { Readiness::Ready } else { Readiness::Missing };
+    DoctorFinding { what, state, detail, remedy: (!ready).then_some(remedy) }
 }
 
 fn sandbox(paths: &LeanPaths) -> Vec<DoctorFinding> {
     let cgroup = sgs_formal::process::cgroup::base();
     let specification = Sandbox { cgroup: cgroup.as_ref().ok().cloned(), ..Sandbox::default() };
-    match available(&specification, &paths.launcher) {
-        Ok(layers) => layers
-            .into_iter()
-            .map(|layer| {
-                let detail = match (&cgroup, layer.active, layer.layer) {
-                    (Err(why), false, crate::sandbox::SandboxLayer::Cgroup) => why.clone(),
-                    _ => layer.detail,
-                };
-                DoctorFinding {
-                    what: format!("sandbox: {}", name(layer.layer)),
-                    state: if layer.active { Readiness::Ready } else { Readiness::Partial },
-                    detail,
-                    remedy: None,
-                }
-            })
-            .collect(),
-        Err(error) => {
-            vec![DoctorFinding {
-                what: "sandbox".into(),
-                state: Readiness::Missing,
-                detail: error,
-                remedy: None,
-            }]
+    let layers = match available(&specification, &paths.launcher) {
+        Ok(layers) => layers,
+        Err(detail) => {
+            let (what, state) = ("sandbox".to_owned(), Readiness::Missing);
+            return vec![DoctorFinding { what, state, detail, remedy: None }];
         }
-    }
+    };
+    let finding = |layer: crate::sandbox::LayerStatus| DoctorFinding {
+        what: format!("sandbox: {}", name(layer.layer)),
+        state: if layer.active { Readiness::Ready } else { Readiness::Partial },
+        detail: match (&cgroup, layer.active, layer.layer) {
+            (Err(why), false, SandboxLayer::Cgroup) => why.clone(),
+            _ => layer.detail,
+        },
+        remedy: None,
+    };
+    layers.into_iter().map(finding).collect()
 }
 
-fn name(layer: crate::sandbox::SandboxLayer) -> &'static str {
-    use crate::sandbox::SandboxLayer;
+fn name(layer: SandboxLayer) -> &'static str {
     match layer {
         SandboxLayer::Landlock => "files and TCP (Landlock)",
         SandboxLayer::Seccomp => "system calls (seccomp)",
