@@ -78,6 +78,10 @@ fn single(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
     None
 }
 
+fn owned<const N: usize>(lines: [&str; N]) -> Vec<String> {
+    lines.map(str::to_owned).into()
+}
+
 /// The conjunction of two unrelated theorems.
 fn both(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
     let logical = logic::propositional(draw, level.min(3))?;

@@ -28,6 +28,36 @@ pub struct Subgoal {
     pub lines: Vec<String>,
 }
 
+/// What is to be proved.
+#[derive(Clone, Copy)]
+struct Sequent<'a> {
+    known: &'a [Hypothesis],
+    goal: &'a Formula,
+    /// Number of the next new hypothesis.
+    next: usize,
+    /// Most choices that may be nested.
+    depth: usize,
+}
+
+impl Sequent<'_> {
+    /// The name of a new hypothesis.
+    fn fresh(&self, n: usize) -> String {
+        format!("h{}", self.next + n)
+    }
+
+    fn name_of(&self, formula: &Formula) -> Option<&str> {
+        self.known.iter().find(|(_, known)| known == formula).map(|(name, _)| name.as_str())
+    }
+
+    /// The hypotheses without one of them and with more.
+    fn replaced(&self, at: usize, more: impl IntoIterator<Item = Hypothesis>) -> Vec<Hypothesis> {
+        let mut rest = self.known.to_vec();
+        rest.remove(at);
+        rest.extend(more);
+        rest
+    }
+}
+
 /// The state of a proof search.
 pub struct Prover {
     style: Style,
@@ -47,101 +77,86 @@ pub fn bullet(lines: Vec<String>) -> impl Iterator<Item = String> {
     lines.into_iter().enumerate().map(|(i, line)| format!("{}{line}", if i == 0 { "· " } else { "  " }))
 }
 
+fn indented(lines: Vec<String>) -> impl Iterator<Item = String> {
+    lines.into_iter().map(|line| format!("  {line}"))
+}
+
 impl Prover {
     /// Finds the proof with the fewest nested choices, or returns `None` if the limits are reached.
-    pub fn prove(
-        hypotheses: &[Hypothesis],
-        goal: &Formula,
-        style: Style,
-    ) -> Option<(Vec<String>, Vec<Subgoal>)> {
-        for depth in 0..=DEPTH {
+    pub fn prove(known: &[Hypothesis], goal: &Formula, style: Style) -> Option<(Vec<String>, Vec<Subgoal>)> {
+        (0..=DEPTH).find_map(|depth| {
             let mut prover = Self { style, calls: CALLS, subgoals: Vec::new() };
-            if let Some(lines) = prover.search(hypotheses, goal, 2 * hypotheses.len() + 100, depth) {
-                return Some((lines, prover.subgoals));
-            }
-        }
-        None
+            let lines = prover.search(Sequent { known, goal, next: 2 * known.len() + 100, depth })?;
+            Some((lines, prover.subgoals))
+        })
     }
 
-    fn search(
-        &mut self,
-        known: &[Hypothesis],
-        goal: &Formula,
-        next: usize,
-        depth: usize,
-    ) -> Option<Vec<String>> {
+    fn search(&mut self, s: Sequent<'_>) -> Option<Vec<String>> {
         self.calls = self.calls.checked_sub(1)?;
-        if let Some(line) = self.close(known, goal) {
+        if let Some(line) = self.close(s) {
             return Some(vec![line]);
         }
-        if let Some(found) = self.without_choice(known, goal, next, depth) {
+        if let Some(found) = self.without_choice(s) {
             return found;
         }
-        let depth = depth.checked_sub(1)?;
-        let start = self.subgoals.len();
-        if let Formula::Or(a, b) = goal {
+        let s = Sequent { depth: s.depth.checked_sub(1)?, ..s };
+        if let Formula::Or(a, b) = s.goal {
             for (word, part) in [("left", a), ("right", b)] {
-                if let Some(lines) = self.part(known, part, next, depth) {
+                let found = self.try_choice(|prover| prover.part(Sequent { goal: part, ..s }));
+                if let Some(lines) = found {
                     return Some([vec![word.to_owned()], lines].concat());
                 }
-                self.subgoals.truncate(start);
             }
         }
-        for (name, formula) in known {
-            if let Some(lines) = self.apply(known, name, formula, goal, next, depth) {
-                return Some(lines);
-            }
+        let apply = (0..s.known.len()).find_map(|at| self.try_choice(|prover| prover.apply(s, at)));
+        apply.or_else(|| (0..s.known.len()).find_map(|at| self.try_choice(|prover| prover.take_apart(s, at))))
+    }
+
+    /// Makes a choice. If it fails, the intermediate goals that were proved on the way are forgotten.
+    fn try_choice(&mut self, choice: impl FnOnce(&mut Self) -> Option<Vec<String>>) -> Option<Vec<String>> {
+        let start = self.subgoals.len();
+        let found = choice(self);
+        if found.is_none() {
             self.subgoals.truncate(start);
         }
-        for (at, (name, formula)) in known.iter().enumerate() {
-            if let Some(lines) = self.take_apart(known, at, name, formula, goal, next, depth) {
-                return Some(lines);
-            }
-            self.subgoals.truncate(start);
-        }
-        None
+        found
     }
 
     /// Proves an intermediate goal and records it.
-    fn part(
-        &mut self,
-        known: &[Hypothesis],
-        goal: &Formula,
-        next: usize,
-        depth: usize,
-    ) -> Option<Vec<String>> {
-        let lines = self.search(known, goal, next, depth)?;
-        self.subgoals.push(Subgoal { hypotheses: known.to_vec(), goal: goal.clone(), lines: lines.clone() });
+    fn part(&mut self, s: Sequent<'_>) -> Option<Vec<String>> {
+        let lines = self.search(s)?;
+        let (hypotheses, goal) = (s.known.to_vec(), s.goal.clone());
+        self.subgoals.push(Subgoal { hypotheses, goal, lines: lines.clone() });
         Some(lines)
     }
 
     /// The last line of a proof, if this is where it ends.
-    fn close(&self, known: &[Hypothesis], goal: &Formula) -> Option<String> {
-        let named = |f: &Formula| known.iter().find(|(_, k)| k == f).map(|(n, _)| n.as_str());
-        if let Some(name) = named(goal) {
+    fn close(&self, s: Sequent<'_>) -> Option<String> {
+        if let Some(name) = s.name_of(s.goal) {
             return Some(if self.style.search { "assumption".into() } else { format!("exact {name}") });
         }
-        for (name, formula) in known {
+        for (name, formula) in s.known {
             match formula {
                 Formula::False => return Some(format!("exact {name}.elim")),
                 Formula::Not(a) => {
-                    if let Some(other) = named(a) {
-                        return Some(match (self.style.search, goal) {
+                    if let Some(other) = s.name_of(a) {
+                        return Some(match (self.style.search, s.goal) {
                             (true, _) => "contradiction".into(),
                             (false, Formula::False) => format!("exact {name} {other}"),
                             _ => format!("exact absurd {other} {name}"),
                         });
                     }
                 }
-                Formula::Imp(a, b) if self.style.terms && **b == *goal => {
-                    if let Some(other) = named(a) {
+                Formula::Imp(a, b) if self.style.terms && **b == *s.goal => {
+                    if let Some(other) = s.name_of(a) {
                         return Some(format!("exact {name} {other}"));
                     }
                 }
                 _ => {}
             }
         }
-        match goal {
+        let named = |f: &Formula| s.name_of(f);
+        match s.goal {
             Formula::And(a, b) if self.style.terms => Some(format!("exact ⟨{}, {}⟩", named(a)?, named(b)?)),
             Formula::Or(a, b) if self.style.terms => named(a)
                 .map(|n| format!("exact Or.inl {n}"))
@@ -151,77 +166,54 @@ impl Prover {
     }
 
     /// Applies an invertible step, if there is one, and returns the result of the search after it.
-    fn without_choice(
-        &mut self,
-        known: &[Hypothesis],
-        goal: &Formula,
-        next: usize,
-        depth: usize,
-    ) -> Option<Option<Vec<String>>> {
-        let fresh = |n: usize| format!("h{}", next + n);
-        let without = |at: usize| {
-            let mut rest = known.to_vec();
-            rest.remove(at);
-            rest
-        };
+    fn without_choice(&mut self, s: Sequent<'_>) -> Option<Option<Vec<String>>> {
+        let (h1, h2) = (s.fresh(0), s.fresh(1));
+        let imp = |a: &Formula, b: &Formula| Formula::Imp(Box::new(a.clone()), Box::new(b.clone()));
         let mut then = |known: &[Hypothesis], goal: &Formula, first: String| {
-            let rest = self.search(known, goal, next + 2, depth)?;
+            let rest = self.search(Sequent { known, goal, next: s.next + 2, ..s })?;
             Some([vec![first], rest].concat())
         };
-        for (at, (name, formula)) in known.iter().enumerate() {
-            match formula {
-                Formula::And(a, b) => {
-                    let mut rest = without(at);
-                    rest.extend([(fresh(0), (**a).clone()), (fresh(1), (**b).clone())]);
-                    return Some(then(&rest, goal, format!("obtain ⟨{}, {}⟩ := {name}", fresh(0), fresh(1))));
-                }
-                Formula::Iff(a, b) => {
-                    let mut rest = without(at);
-                    rest.push((fresh(0), Formula::Imp(a.clone(), b.clone())));
-                    rest.push((fresh(1), Formula::Imp(b.clone(), a.clone())));
-                    return Some(then(&rest, goal, format!("obtain ⟨{}, {}⟩ := {name}", fresh(0), fresh(1))));
-                }
+        for (at, (name, formula)) in s.known.iter().enumerate() {
+            let pair = match formula {
+                Formula::And(a, b) => ((**a).clone(), (**b).clone()),
+                Formula::Iff(a, b) => (imp(a, b), imp(b, a)),
                 Formula::Imp(a, b) => {
-                    if let Some((other, _)) = known.iter().find(|(_, k)| *k == **a) {
-                        let mut rest = without(at);
-                        rest.push((fresh(0), (**b).clone()));
-                        return Some(then(&rest, goal, format!("have {} := {name} {other}", fresh(0))));
+                    if let Some(other) = s.name_of(a) {
+                        let line = format!("have {h1} := {name} {other}");
+                        return Some(then(&s.replaced(at, [(h1, (**b).clone())]), s.goal, line));
                     }
+                    continue;
                 }
-                _ => {}
-            }
+                _ => continue,
+            };
+            let line = format!("obtain ⟨{h1}, {h2}⟩ := {name}");
+            return Some(then(&s.replaced(at, [(h1, pair.0), (h2, pair.1)]), s.goal, line));
         }
-        match goal {
-            Formula::Imp(a, b) => {
-                let more = [known, &[(fresh(0), (**a).clone())]].concat();
-                return Some(then(&more, b, format!("intro {}", fresh(0))));
-            }
-            Formula::Not(a) => {
-                let more = [known, &[(fresh(0), (**a).clone())]].concat();
-                return Some(then(&more, &Formula::False, format!("intro {}", fresh(0))));
-            }
-            Formula::And(a, b) => return Some(self.both(known, (a, b), next, depth)),
-            Formula::Iff(a, b) => {
-                let (to, from) = (Formula::Imp(a.clone(), b.clone()), Formula::Imp(b.clone(), a.clone()));
-                return Some(self.both(known, (&to, &from), next, depth));
-            }
+        let mut intro = |a: &Formula, goal: &Formula| {
+            then(&[s.known, &[(h1.clone(), a.clone())]].concat(), goal, format!("intro {h1}"))
+        };
+        match s.goal {
+            Formula::Imp(a, b) => return Some(intro(a, b)),
+            Formula::Not(a) => return Some(intro(a, &Formula::False)),
+            Formula::And(a, b) => return Some(self.both(s, a, b)),
+            Formula::Iff(a, b) => return Some(self.both(s, &imp(a, b), &imp(b, a))),
             _ => {}
         }
-        let (at, name, a, b) = known.iter().enumerate().find_map(|(at, (name, k))| match k {
+        let (at, name, a, b) = s.known.iter().enumerate().find_map(|(at, (name, k))| match k {
             Formula::Or(a, b) => Some((at, name, a, b)),
             _ => None,
         })?;
         let mut lines = match self.style.cases {
             true => vec![format!("cases {name} with")],
-            false => vec![format!("rcases {name} with {0} | {0}", fresh(0))],
+            false => vec![format!("rcases {name} with {h1} | {h1}")],
         };
         for (word, part) in [("inl", a), ("inr", b)] {
-            let mut rest = without(at);
-            rest.push((fresh(0), (**part).clone()));
-            let Some(found) = self.part(&rest, goal, next + 2, depth) else { return Some(None) };
+            let rest = s.replaced(at, [(h1.clone(), (**part).clone())]);
+            let part = self.part(Sequent { known: &rest, next: s.next + 2, ..s });
+            let Some(found) = part else { return Some(None) };
             if self.style.cases {
-                lines.push(format!("| {word} {} =>", fresh(0)));
-                lines.extend(found.into_iter().map(|line| format!("  {line}")));
+                lines.push(format!("| {word} {h1} =>"));
+                lines.extend(indented(found));
             } else {
                 lines.extend(bullet(found));
             }
@@ -229,43 +221,30 @@ impl Prover {
         Some(Some(lines))
     }
 
-    fn both(
-        &mut self,
-        known: &[Hypothesis],
-        (a, b): (&Formula, &Formula),
-        next: usize,
-        depth: usize,
-    ) -> Option<Vec<String>> {
+    fn both(&mut self, s: Sequent<'_>, a: &Formula, b: &Formula) -> Option<Vec<String>> {
         let mut lines = vec!["constructor".to_owned()];
-        for part in [a, b] {
-            lines.extend(bullet(self.part(known, part, next, depth)?));
+        for goal in [a, b] {
+            lines.extend(bullet(self.part(Sequent { goal, ..s })?));
         }
         Some(lines)
     }
 
     /// Applies a hypothesis whose conclusion is the goal or `False`.
-    fn apply(
-        &mut self,
-        known: &[Hypothesis],
-        name: &str,
-        formula: &Formula,
-        goal: &Formula,
-        next: usize,
-        depth: usize,
-    ) -> Option<Vec<String>> {
+    fn apply(&mut self, s: Sequent<'_>, at: usize) -> Option<Vec<String>> {
+        let (name, formula) = &s.known[at];
         let (premises, conclusion) = formula.premises();
         if premises.is_empty() {
             return None;
         }
         let mut lines = match conclusion {
-            c if c == goal => Vec::new(),
+            c if c == s.goal => Vec::new(),
             Formula::False => vec!["exfalso".to_owned()],
             _ => return None,
         };
         lines.push(format!("apply {name}"));
         let alone = premises.len() == 1;
-        for premise in premises {
-            let found = self.part(known, premise, next, depth)?;
+        for goal in premises {
+            let found = self.part(Sequent { goal, ..s })?;
             match alone {
                 true => lines.extend(found),
                 false => lines.extend(bullet(found)),
@@ -275,17 +254,8 @@ impl Prover {
     }
 
     /// Splits an implication or negation with a compound premise into statements about its parts.
-    #[allow(clippy::too_many_arguments)]
-    fn take_apart(
-        &mut self,
-        known: &[Hypothesis],
-        at: usize,
-        name: &str,
-        formula: &Formula,
-        goal: &Formula,
-        next: usize,
-        depth: usize,
-    ) -> Option<Vec<String>> {
+    fn take_apart(&mut self, s: Sequent<'_>, at: usize) -> Option<Vec<String>> {
+        let (name, formula) = &s.known[at];
         let (premise, rest): (&Formula, Option<&Formula>) = match formula {
             Formula::Imp(a, b) => (a, Some(b)),
             Formula::Not(a) => (a, None),
@@ -295,32 +265,31 @@ impl Prover {
             Some(b) => Formula::Imp(Box::new(a.clone()), Box::new(b.clone())),
             None => Formula::Not(Box::new(a.clone())),
         };
-        let (h1, h2) = (format!("h{next}"), format!("h{}", next + 1));
-        let mut others = known.to_vec();
-        others.remove(at);
-        let mut lines = Vec::new();
+        let (h1, h2) = (s.fresh(0), s.fresh(1));
+        let (mut lines, mut more) = (Vec::new(), Vec::new());
         match premise {
             Formula::And(a, b) => {
                 let curried = Formula::Imp(a.clone(), Box::new(follows(b)));
                 lines.push(format!("have {h1} : {curried} := fun a b => {name} ⟨a, b⟩"));
-                others.push((h1, curried));
+                more.push((h1, curried));
             }
             Formula::Or(a, b) => {
                 let (one, two) = (follows(a), follows(b));
                 lines.push(format!("have {h1} : {one} := fun a => {name} (Or.inl a)"));
                 lines.push(format!("have {h2} : {two} := fun a => {name} (Or.inr a)"));
-                others.extend([(h1, one), (h2, two)]);
+                more.extend([(h1, one), (h2, two)]);
             }
             Formula::Imp(_, _) | Formula::Not(_) => {
-                let found = self.part(known, premise, next, depth)?;
+                let found = self.part(Sequent { goal: premise, ..s })?;
                 lines.push(format!("have {h1} : {premise} := by"));
-                lines.extend(found.into_iter().map(|line| format!("  {line}")));
+                lines.extend(indented(found));
                 lines.push(format!("have {h2} := {name} {h1}"));
-                others.push((h2, rest.cloned().unwrap_or(Formula::False)));
+                more.push((h2, rest.cloned().unwrap_or(Formula::False)));
             }
             _ => return None,
         }
-        let found = self.search(&others, goal, next + 2, depth)?;
+        let known = s.replaced(at, more);
+        let found = self.search(Sequent { known: &known, next: s.next + 2, ..s })?;
         Some([lines, found].concat())
     }
 }
