@@ -6,6 +6,7 @@
 use crate::database::StatementKind;
 use crate::theory::Theory;
 use crate::unify::ProofStep;
+use sgs_formal::Malformed;
 
 /// Maximum number of tokens of a proof's text. The unifier's limit of steps is lower.
 pub const MAX_PROOF_TOKENS: usize = 10_000;
@@ -22,6 +23,12 @@ pub struct ProofError {
     pub detail: String,
     /// The token at fault, from 1, if there is one.
     pub step: Option<u32>,
+}
+
+impl From<ProofError> for Malformed {
+    fn from(error: ProofError) -> Self {
+        Self::new(error.kind, error.detail)
+    }
 }
 
 impl ProofError {

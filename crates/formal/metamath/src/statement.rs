@@ -9,6 +9,7 @@ use crate::database::{Distinct, StatementId, Symbol, distinct};
 use crate::grammar::{ParseError, Tree, TreeNode, TypeId};
 use crate::theory::{Rule, RuleId, Theory};
 use rustc_hash::{FxHashMap, FxHashSet};
+use sgs_formal::Malformed;
 
 /// Limits of statements from untrusted text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +47,12 @@ pub struct StatementError {
     pub kind: &'static str,
     /// Description of the defect and its position.
     pub detail: String,
+}
+
+impl From<StatementError> for Malformed {
+    fn from(error: StatementError) -> Self {
+        Self::new(error.kind, error.detail)
+    }
 }
 
 pub(crate) fn error(kind: &'static str, detail: impl Into<String>) -> StatementError {

@@ -9,7 +9,7 @@ use crate::judge::{Decision, Judge};
 use crate::lemma;
 use crate::notation;
 use crate::proof::ProofOp;
-use crate::proof_text::{read_steps, write_steps};
+use crate::proof_text::{ProofError, read_steps, write_steps};
 use crate::rubric::rubric;
 use crate::slice::{self, SliceError};
 use crate::splits::{SplitRule, split};
@@ -83,11 +83,8 @@ impl Metamath {
     pub fn problem(&self, label: &str) -> Option<Problem> {
         let rule = self.theory.find(label)?;
         let statement = normal_form_of_rule(&self.theory, rule)?;
-        Some(Problem {
-            id: ProblemId::new(label),
-            statement: statement.text(&self.theory).into(),
-            context: label.into(),
-        })
+        let (id, statement) = (ProblemId::new(label), statement.text(&self.theory).into());
+        Some(Problem { id, statement, context: label.into() })
     }
 
     /// Parses a user's statement as a problem. Accepts canonical text, human-readable notation, or a formula.
@@ -98,11 +95,8 @@ impl Metamath {
         context_limit(&self.theory, context)?;
         let statement = Statement::from_user_text(&self.theory, text, StatementLimits::default())?;
         let normal = self.normal_form(&statement)?;
-        Ok(Problem {
-            id: ProblemId::new(id),
-            statement: normal.text(&self.theory).into(),
-            context: context.into(),
-        })
+        let statement = normal.text(&self.theory).into();
+        Ok(Problem { id: ProblemId::new(id), statement, context: context.into() })
     }
 
     /// Returns the token of a context's position in the database. An unknown context counts as the end of the database.
@@ -116,18 +110,11 @@ impl Metamath {
 
     /// Converts a proof from canonical text to the form of the Solver's completions.
     pub fn proof_completion(&self, proof: &str) -> String {
-        let mut out = String::new();
-        for token in proof.split_ascii_whitespace() {
-            if !out.is_empty() {
-                out.push(' ');
-            }
-            if is_hypothesis_token(token) {
-                out.push_str(token);
-            } else {
-                out.push_str(&tokens::label_token(token));
-            }
-        }
-        out
+        let token = |token: &str| match is_hypothesis_token(token) {
+            true => token.to_owned(),
+            false => tokens::label_token(token),
+        };
+        proof.split_ascii_whitespace().map(token).collect::<Vec<_>>().join(" ")
     }
 
     /// Converts a review to the form of the Guide's completions, with scores rounded to integers.
@@ -152,8 +139,8 @@ impl Metamath {
 
     /// Renames the variables of a statement to match those of another. Returns `None` if one of the texts is malformed.
     fn rename_to_match(&self, statement: &str, other: &str) -> Option<String> {
-        let read = |text: &str| Statement::parse(&self.theory, text, StatementLimits::default()).ok();
-        Some(rename_to_match(&self.theory, &read(statement)?, &read(other)?).text(&self.theory))
+        let (statement, other) = (self.statement(statement).ok()?, self.statement(other).ok()?);
+        Some(rename_to_match(&self.theory, &statement, &other).text(&self.theory))
     }
 
     /// Calls `f` with a judge from the pool.
@@ -167,8 +154,8 @@ impl Metamath {
 
     fn goal(&self, problem: &Problem) -> Result<Goal, String> {
         let before = context_limit(&self.theory, &problem.context).map_err(|e| e.to_string())?;
-        let statement = Statement::parse(&self.theory, &problem.statement, StatementLimits::default())
-            .map_err(|e| format!("the problem's statement: {e}"))?;
+        let statement =
+            self.statement(&problem.statement).map_err(|e| format!("the problem's statement: {e}"))?;
         Goal::new(&self.theory, &statement, before)
     }
 
@@ -179,8 +166,7 @@ impl Metamath {
                 return Decision { verdict: Verdict::Refused, reason: reason.clone(), step: None };
             }
         };
-        let tokens = proof.split_ascii_whitespace();
-        match read_steps(&self.theory, goal.hypothesis_count(), tokens) {
+        match self.steps(goal.hypothesis_count(), proof) {
             Ok(steps) => self.with_judge(|j| j.decide(&self.theory, goal, &steps, self.proof_limits)),
             Err(e) => Decision { verdict: Verdict::Malformed, reason: e.to_string(), step: e.step },
         }
@@ -203,10 +189,9 @@ impl Metamath {
     /// Parses a problem, a lemma for it, and the lemma's proof. Returns `None` if one of them is malformed or if a proof of
     /// the problem could not cite the lemma.
     fn cited(&self, problem: &Problem, lemma: &Lemma) -> Option<(Statement, Statement, Vec<ProofStep>)> {
-        let parse = |text: &str| Statement::parse(&self.theory, text, StatementLimits::default()).ok();
-        let (target, statement) = (parse(&problem.statement)?, parse(&lemma.statement)?);
-        let tokens = lemma.proof.split_ascii_whitespace();
-        let steps = read_steps(&self.theory, statement.hypotheses.len(), tokens).ok()?;
+        let target = self.statement(&problem.statement).ok()?;
+        let statement = self.statement(&lemma.statement).ok()?;
+        let steps = self.steps(statement.hypotheses.len(), &lemma.proof).ok()?;
         lemma::is_citable(&target, &statement).then_some((target, statement, steps))
     }
 
@@ -254,7 +239,7 @@ impl Metamath {
         written: Option<&Statement>,
         limit: StatementId,
     ) -> ParsedConjecture {
-        let target = Statement::parse(&self.theory, &problem.statement, StatementLimits::default()).ok();
+        let target = self.statement(&problem.statement).ok();
         let citable =
             |written: &&Statement| target.as_ref().is_some_and(|target| lemma::is_citable(target, written));
         ParsedConjecture {
@@ -284,8 +269,14 @@ impl Metamath {
         }
     }
 
-    fn limit_of(&self, problem: &Problem) -> Result<StatementId, Malformed> {
-        context_limit(&self.theory, &problem.context).map_err(|e| Malformed::new(e.kind, e.detail))
+    /// Parses a proof in canonical text of a problem with so many hypotheses.
+    fn steps(&self, hypotheses: usize, proof: &str) -> Result<Vec<ProofStep>, ProofError> {
+        read_steps(&self.theory, hypotheses, proof.split_ascii_whitespace())
+    }
+
+    /// Parses a statement in canonical text.
+    fn statement(&self, text: &str) -> Result<Statement, StatementError> {
+        Statement::parse(&self.theory, text, StatementLimits::default())
     }
 }
 
@@ -349,7 +340,7 @@ impl FormalSystem for Metamath {
         let steps = self.completed_steps(target.hypotheses.len() + 1, completion)?;
         match lemma::inline_lemma(&target, &statement, &proof, &steps) {
             Some(Ok(steps)) => Ok(write_steps(&self.theory, &steps)),
-            Some(Err(e)) => Err(Malformed::new(e.kind, e.detail)),
+            Some(Err(error)) => Err(error.into()),
             None => self.read_proof(problem, completion),
         }
     }
@@ -365,7 +356,7 @@ impl FormalSystem for Metamath {
         condition: Condition<'_>,
         completion: &str,
     ) -> Result<ParsedConjecture, Malformed> {
-        self.read_statement(condition, completion).map_err(|e| Malformed::new(e.kind, e.detail))
+        Ok(self.read_statement(condition, completion)?)
     }
 
     fn derivation_prompt(&self, condition: Condition<'_>) -> Option<Prompt> {
@@ -379,7 +370,7 @@ impl FormalSystem for Metamath {
         completion: &str,
     ) -> Result<ParsedConjecture, Malformed> {
         let (problem, steps) = (condition.problem(), self.completed_steps(HYPOTHESES, completion)?);
-        let limit = self.limit_of(problem)?;
+        let limit = context_limit(&self.theory, &problem.context)?;
         let normal = self.with_judge(|judge| self.derive(judge.unifier_mut(), limit, &steps))?;
         Ok(self.conjecture(problem, &normal, None, limit))
     }
@@ -390,9 +381,8 @@ impl FormalSystem for Metamath {
         min_steps: u32,
         proof: &str,
     ) -> Result<ParsedConjecture, Malformed> {
-        let steps = read_steps(&self.theory, HYPOTHESES, proof.split_ascii_whitespace())
-            .map_err(|e| Malformed::new(e.kind, e.detail))?;
-        let limit = self.limit_of(problem)?;
+        let steps = self.steps(HYPOTHESES, proof)?;
+        let limit = context_limit(&self.theory, &problem.context)?;
         let is_long = |part: &Range<usize>| inferences(&steps[part.clone()]) >= min_steps as usize;
         self.with_judge(|judge| {
             let parts = sub_proofs_by_size(&self.theory, &steps).into_iter().filter(is_long);
@@ -447,7 +437,7 @@ impl FormalSystem for Metamath {
     }
 
     fn features(&self, statement: &str) -> Features {
-        match Statement::parse(&self.theory, statement, StatementLimits::default()) {
+        match self.statement(statement) {
             Ok(statement) => features(&self.theory, &self.connectives, &statement),
             Err(_) => Features::default(),
         }
@@ -488,8 +478,7 @@ impl Metamath {
     /// Returns the reason if the proof is not valid.
     pub fn proof_operations(&self, problem: &Problem, proof: &str) -> Result<(Goal, Vec<ProofOp>), String> {
         let goal = self.goal(problem)?;
-        let tokens = proof.split_ascii_whitespace();
-        let steps = read_steps(&self.theory, goal.hypothesis_count(), tokens).map_err(|e| e.to_string())?;
+        let steps = self.steps(goal.hypothesis_count(), proof).map_err(|e| e.to_string())?;
         let prove = |judge: &mut Judge| judge.prove(&self.theory, &goal, &steps, self.proof_limits);
         let ops = self.with_judge(prove).map_err(|decision| decision.reason)?;
         Ok((goal, ops))
@@ -511,13 +500,13 @@ impl Metamath {
                 }
             }
         }
-        read_steps(&self.theory, hypotheses, &labels).map_err(|e| Malformed::new(e.kind, e.detail))
+        Ok(read_steps(&self.theory, hypotheses, &labels)?)
     }
 
     /// Formats a proof as a table with the columns number, hypotheses, label and formula.
     fn proof_table(&self, problem: &Problem, proof: &str) -> Option<String> {
         let goal = self.goal(problem).ok()?;
-        let steps = read_steps(&self.theory, goal.hypothesis_count(), proof.split_ascii_whitespace()).ok()?;
+        let steps = self.steps(goal.hypothesis_count(), proof).ok()?;
         let labels: Vec<&str> = proof.split_ascii_whitespace().collect();
         self.with_judge(|judge| {
             judge.prove(&self.theory, &goal, &steps, self.proof_limits).ok()?;
