@@ -265,7 +265,7 @@ fn check_outputs<D: Device>(
     report: &mut CheckReport,
 ) -> Result<()> {
     let vocabulary = model.config.vocab_size;
-    let mut workspace = Workspace::new(&*model.device, &model.config, tokens, Mode::Infer)?;
+    let mut workspace = Workspace::for_rank(&*model.device, &model.config, tokens, Mode::Infer, (0, 1))?;
     let mut packed = Packed::with_capacity(tokens);
     for example in &vectors.examples {
         let tokens = &example.tokens;

@@ -148,14 +148,8 @@ impl Tokenizer {
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         match self.looked_up(text) {
             Some(ids) => Ok(ids),
-            None => self.encode_with(&self.inner, text, false),
+            None => self.encode_with(&self.inner, text),
         }
-    }
-
-    /// As [`Tokenizer::encode`], and adds the tokens that `tokenizer.json`'s post-processor adds to a single
-    /// text (usually the beginning-of-sequence token).
-    pub fn encode_with_special(&self, text: &str) -> Result<Vec<u32>> {
-        self.encode_with(&self.inner, text, true)
     }
 
     /// Encodes text from an untrusted source: special tokens are read as plain text, so that the text cannot
@@ -166,7 +160,7 @@ impl Tokenizer {
             copy.set_encode_special_tokens(true);
             copy
         });
-        self.encode_with(plain, text, false)
+        self.encode_with(plain, text)
     }
 
     /// Encodes a text with a table if all its words are in the table, which is much faster than the library.
@@ -175,8 +169,8 @@ impl Tokenizer {
         text.split_whitespace().map(|word| ids.get(word).copied()).collect()
     }
 
-    fn encode_with(&self, inner: &tokenizers::Tokenizer, text: &str, special: bool) -> Result<Vec<u32>> {
-        match inner.encode_fast(text, special) {
+    fn encode_with(&self, inner: &tokenizers::Tokenizer, text: &str) -> Result<Vec<u32>> {
+        match inner.encode_fast(text, false) {
             Ok(encoding) => Ok(encoding.get_ids().to_vec()),
             Err(e) => Err(LmError::Input(format!(
                 "{}: cannot encode a text of {} bytes that starts with {:?}: {e}",
@@ -275,11 +269,6 @@ impl Tokenizer {
     /// The padding token, if the model has one.
     pub fn pad(&self) -> Option<u32> {
         self.pad
-    }
-
-    /// The chat template, if the model has one.
-    pub fn chat_template(&self) -> Option<&ChatTemplate> {
-        self.chat.as_ref()
     }
 
     /// Renders a conversation with the chat template and encodes it. With `add_generation_prompt`, the model

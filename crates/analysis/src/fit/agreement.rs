@@ -33,25 +33,19 @@ pub struct ConfirmedFit {
 }
 
 /// Fits a curve, and checks the fit against fits without the last points and on `halves` random halves.
+///
+/// # Errors
+/// Returns an error if there are fewer than three points, or an option is out of range.
 pub fn examine(
     curve: &[CurvePoint],
     options: &FitOptions,
     halves: usize,
     seed: u64,
 ) -> Result<ConfirmedFit, FitError> {
-    examine_prepared(&prepare(curve, options.cut)?, options, halves, seed)
-}
-
-/// Does the same as [`examine`] for a curve that is already cut and re-centred.
-pub fn examine_prepared(
-    prepared: &PreparedCurve,
-    options: &FitOptions,
-    halves: usize,
-    seed: u64,
-) -> Result<ConfirmedFit, FitError> {
-    let mut fit = fit_prepared(prepared, options)?;
-    let tails = tail_cuts(prepared, &TAILS, options);
-    let halves = random_halves(prepared, halves, seed, options);
+    let prepared = prepare(curve, options.cut)?;
+    let mut fit = fit_prepared(&prepared, options)?;
+    let tails = tail_cuts(&prepared, &TAILS, options);
+    let halves = random_halves(&prepared, halves, seed, options);
     // If the points do not determine the law, there is nothing to compare.
     if fit.is_identified() {
         let (cuts, cut_spread) = cuts_against(&fit, &tails);

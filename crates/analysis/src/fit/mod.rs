@@ -9,9 +9,10 @@ mod law;
 mod least_squares;
 mod robustness;
 
-pub use agreement::{ConfirmedFit, HALVES, HALVES_SEED, TAILS, examine, examine_prepared};
+pub use agreement::{ConfirmedFit, HALVES, HALVES_SEED, examine};
 pub use law::{Parameter, ScalingLaw};
-pub use robustness::{HalvesFit, TailFit, random_halves, tail_cuts};
+pub use robustness::{HalvesFit, TailFit};
+use robustness::{random_halves, tail_cuts};
 
 use crate::plot::{Unit, format_value};
 use crate::stats::student;

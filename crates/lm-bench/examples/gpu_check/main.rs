@@ -737,7 +737,7 @@ fn layer() -> Result<bool> {
         [(1, 2048, 2048), (2, 2048, 2048), (4, 2048, 2048), (4, 2048, 1), (8, 2048, 2048), (2, 8192, 8192)]
     {
         let tokens = sequences * length;
-        let mut workspace = Workspace::new(&*device, &config, tokens, Mode::Train)?;
+        let mut workspace = Workspace::for_rank(&*device, &config, tokens, Mode::Train, (0, 1))?;
         let mut packed = Packed::with_capacity(tokens);
         for s in 0..sequences {
             let inputs: Vec<u32> = (0..length).map(|i| ((i * 7 + s) % 64) as u32).collect();

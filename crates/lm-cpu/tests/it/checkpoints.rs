@@ -102,7 +102,7 @@ fn a_snapshot_that_reuses_memory_is_saved_like_the_policy() {
     let mut trainer = Trainer::new(Arc::clone(&device), &shape(), 60, Mode::Train).unwrap();
     let mut policy = fresh(&device);
     train(&mut trainer, &mut policy, 1);
-    let older = Snapshot::of(&policy).unwrap();
+    let older = Snapshot::over(None, &policy).unwrap();
     train(&mut trainer, &mut policy, 2);
     let folder = tempfile::tempdir().unwrap();
     for (i, file_type) in [FileType::F32, FileType::Bf16].into_iter().enumerate() {
@@ -111,7 +111,8 @@ fn a_snapshot_that_reuses_memory_is_saved_like_the_policy() {
         checkpoint::save(&policys, &policy, &options).unwrap();
         fs::create_dir(&copys).unwrap();
         let options = SaveOptions { flush: Flush::Later, ..options };
-        let copy = Snapshot::over((i == 0).then(|| Snapshot::of(&fresh(&device)).unwrap()), &policy).unwrap();
+        let copy = Snapshot::over((i == 0).then(|| Snapshot::over(None, &fresh(&device)).unwrap()), &policy)
+            .unwrap();
         let sums = copy.save_part(&copys, &options).unwrap();
         copy.complete(&copys, &options).unwrap();
         let small = ["config.json", "trainer.json"].map(|name| copys.join(name));

@@ -345,7 +345,7 @@ fn a_snapshot_of_rank_0_and_the_other_ranks_parts_form_a_checkpoint() {
             checkpoint::save_together(&together, &policy, &save, group).unwrap();
             let mut early = String::new();
             if rank == 0 {
-                let (commands, copy) = (group.command_channel(), Snapshot::of(&policy).unwrap());
+                let (commands, copy) = (group.command_channel(), Snapshot::over(None, &policy).unwrap());
                 early = copy.complete(&copied, &save).unwrap_err().to_string();
                 commands.send(b"save").unwrap();
                 copy.save_part(&copied, &save).unwrap();

@@ -143,12 +143,8 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Copies a policy to the host: the weights, and this rank's shard of the optimiser state.
-    pub fn of<D: Device>(policy: &Policy<D>) -> Result<Self> {
-        Self::over(None, policy)
-    }
-
-    /// As [`Snapshot::of`], but reuses the memory of an older snapshot if there is one of the same shape.
+    /// Copies a policy to the host: the weights, and this rank's shard of the optimiser state. Reuses the memory of an older
+    /// snapshot if there is one of the same shape.
     pub fn over<D: Device>(older: Option<Self>, policy: &Policy<D>) -> Result<Self> {
         let mut copy = older.filter(|o| o.fits(policy)).unwrap_or_else(|| Self::empty(policy));
         let device = &policy.model.device;

@@ -105,11 +105,6 @@ impl<D: Device> Model<D> {
         self.device.read_buf(first(&self.params, self.layout.len), &mut data)?;
         Ok(HostWeights { config: self.config.clone(), layout: self.layout.clone(), data })
     }
-
-    /// Copies the model on its device, for a policy that starts as a copy of another.
-    pub fn duplicate(&self) -> Result<Self> {
-        Self::new(Arc::clone(&self.device), self.to_host()?, self.max_positions)
-    }
 }
 
 /// Copies a tensor from a file to a buffer: without conversion if both are bfloat16.

@@ -110,12 +110,7 @@ fn partials(tokens: usize) -> usize {
 }
 
 impl MemoryPlan {
-    /// Plans for micro-batches of at most `tokens` tokens.
-    pub fn new<D: Device>(device: &D, config: &ModelConfig, tokens: usize, mode: Mode) -> Self {
-        Self::for_rank(device, config, tokens, mode, (0, 1))
-    }
-
-    /// Plans for one of several ranks, given as `(rank, ranks)`.
+    /// Plans for micro-batches of at most `tokens` tokens, on one of several ranks, given as `(rank, ranks)`.
     pub fn for_rank<D: Device>(
         device: &D,
         config: &ModelConfig,

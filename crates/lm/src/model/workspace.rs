@@ -99,12 +99,7 @@ impl<D: Device> std::fmt::Debug for Workspace<D> {
 }
 
 impl<D: Device> Workspace<D> {
-    /// Allocates the buffers of a plan.
-    pub fn new(device: &D, config: &ModelConfig, tokens: usize, mode: Mode) -> Result<Self> {
-        Self::for_rank(device, config, tokens, mode, (0, 1))
-    }
-
-    /// As [`Workspace::new`], for one of several ranks, given as `(rank, ranks)`.
+    /// Allocates the buffers of a plan for one of several ranks, given as `(rank, ranks)`.
     pub fn for_rank(
         device: &D,
         config: &ModelConfig,
