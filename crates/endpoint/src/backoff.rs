@@ -41,7 +41,6 @@ pub(crate) fn retry_after(header: &str, now: SystemTime) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -146,7 +146,6 @@ fn read_reply(body: &[u8]) -> Result<ChatReply, String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

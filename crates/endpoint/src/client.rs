@@ -516,7 +516,6 @@ fn base_of(url: &str) -> Result<String, EndpointError> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -371,7 +371,6 @@ pub(crate) fn error_message(body: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     // Replies of real servers, abridged.

@@ -231,7 +231,6 @@ pub async fn serve_connection<B, A>(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::io::{Read, Write};
 

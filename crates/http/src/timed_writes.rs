@@ -83,7 +83,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedWrites<S> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
     use tokio::runtime::Builder;

@@ -145,8 +145,7 @@ struct Vectors {
     expected: Expected,
     /// The sequences, truncated to their valid lengths, as examples with `prompt_len` 1.
     examples: Vec<TrainExample>,
-    /// Expected values per sequence: logits `[len, vocabulary]`, log-probabilities `[len - 1]`, entropies
-    /// `[len]`.
+    /// Expected values per sequence: logits `[len, vocabulary]`, log-probabilities `[len - 1]`, entropies `[len]`.
     outputs: Vec<Outputs>,
 }
 

@@ -84,8 +84,7 @@ pub fn sample_flops(config: &ModelConfig, position: usize, draws: bool) -> f64 {
     2.0 * (config.layers * (layer + 2 * q * (position + 1)) + head) as f64
 }
 
-/// Samples at temperature 1 and measures every run; `peak` measures the device's best matrix product, in
-/// GFLOP/s.
+/// Samples at temperature 1 and measures every run; `peak` measures the device's best matrix product, in GFLOP/s.
 ///
 /// # Errors
 /// Returns an error if the model or the cache does not fit the device.

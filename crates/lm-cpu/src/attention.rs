@@ -191,11 +191,10 @@ pub fn attention_backward(
                     let k = qkv[key.start * width + k_col..].as_ptr();
                     let v = qkv[key.start * width + v_col..].as_ptr();
                     let o = dout[query.start * out_width + q_col..].as_ptr();
-                    // SAFETY (all products of this pair of blocks): rows of both blocks are less than `rows`
-                    // and columns are within a row, so the operands are within the checked lengths. `p` and
-                    // `ds` belong to this task. In `dqkv`, only the query columns of `head` and the key and
-                    // value columns of `kv_head` in rows of this sequence are written, and no other task
-                    // accesses them.
+                    // SAFETY (all products of this pair of blocks): rows of both blocks are less than `rows` and
+                    // columns are within a row, so the operands are within the checked lengths. `p` and `ds` belong to
+                    // this task. In `dqkv`, only the query columns of `head` and the key and value columns of `kv_head`
+                    // in rows of this sequence are written, and no other task accesses them.
                     let scores = |dst: *mut f32, lhs, lhs_stride, rhs, scale| {
                         let product = RawProduct {
                             m: query.len,

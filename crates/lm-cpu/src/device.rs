@@ -1,5 +1,4 @@
-//! Implements [`Device`] for the CPU: buffers are f32 slices, and all kernels run in the device's own thread
-//! pool.
+//! Implements [`Device`] for the CPU: buffers are f32 slices, and all kernels run in the device's own thread pool.
 
 use std::sync::Arc;
 

@@ -9,8 +9,7 @@ pub const LANES: usize = 16;
 /// Cephes' reduction and polynomial: `x = n ln 2 + r`, `|r| <= ln 2 / 2`.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
-    /// Adding and subtracting 1.5 · 2^23 rounds to the nearest integer, which is then also in the low bits of
-    /// the sum.
+    /// Adding and subtracting 1.5 · 2^23 rounds to the nearest integer, which is then also in the low bits of the sum.
     const ROUND: f32 = 12_582_912.0;
     let x = x.clamp(-87.3, 88.3);
     let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND);

@@ -127,8 +127,7 @@ fn backward_shift(dy: &[f32], x: &[f32], r: f32, w: &[f32], dw: &mut [f32]) -> f
     for ((dw, dy), x) in dw.iter_mut().zip(dy).zip(x) {
         *dw += dy * x * r;
     }
-    // mean(g x̂) with g = dy w; the product of three factors is computed in two steps while the row is in the
-    // cache.
+    // mean(g x̂) with g = dy w; the product of three factors is computed in two steps while the row is in the cache.
     let mut lanes = [0.0f32; super::math::LANES];
     let n = super::math::LANES;
     let whole = x.len() / n * n;

@@ -232,8 +232,7 @@ impl<D: Decode> Sampler<D> {
         Ok(self.in_flight.is_none() || self.device.is_done(&self.decoder)?)
     }
 
-    /// Runs the second half of [`Sampler::step`]: waits for the step in flight, if any, and applies its
-    /// results.
+    /// Runs the second half of [`Sampler::step`]: waits for the step in flight, if any, and applies its results.
     pub fn finish(&mut self, finished: &mut Vec<SampledCompletion>) -> Result<(), SamplerError> {
         let before = finished.len();
         self.scheduler.take_done(finished);
@@ -275,9 +274,8 @@ impl<D: Decode> Sampler<D> {
         Ok(())
     }
 
-    /// Submits `requests` and runs steps until every request has ended. Each completion is passed to
-    /// `on_finished` as soon as it ends, together with the sampler, so that the callback can submit and cancel
-    /// requests.
+    /// Submits `requests` and runs steps until every request has ended. Each completion is passed to `on_finished` as
+    /// soon as it ends, together with the sampler, so that the callback can submit and cancel requests.
     ///
     /// # Errors
     /// Returns an error in the same cases as [`Sampler::submit`] and [`Sampler::step`].

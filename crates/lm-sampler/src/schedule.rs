@@ -87,7 +87,6 @@ impl SharedPrompt {
     }
 }
 
-/// A running request.
 #[derive(Debug)]
 struct RunningRequest {
     request: Request,
@@ -584,8 +583,7 @@ mod tests {
         }
     }
 
-    /// Runs `steps` steps. Token `i` of each request is `(seed + i) % 9`, so that any confusion of requests
-    /// shows.
+    /// Runs `steps` steps. Token `i` of each request is `(seed + i) % 9`, so that any confusion of requests shows.
     fn run_steps(
         scheduler: &mut Scheduler,
         mirror: &mut Mirror,

@@ -55,9 +55,8 @@ pub struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// Loads the template of a model folder: `chat_template.jinja`, or `chat_template` in
-    /// `tokenizer_config.json` (a string, or a list whose entry named `default` is used). Returns `None` if
-    /// there is none.
+    /// Loads the template of a model folder: `chat_template.jinja`, or `chat_template` in `tokenizer_config.json` (a
+    /// string, or a list whose entry named `default` is used). Returns `None` if there is none.
     ///
     /// # Errors
     /// Returns an error if a file cannot be read or if the template does not parse (with its line).
@@ -115,8 +114,7 @@ impl ChatTemplate {
         &self.source
     }
 
-    /// Renders the conversation. With `add_generation_prompt`, the text ends where the assistant's answer
-    /// begins.
+    /// Renders the conversation. With `add_generation_prompt`, the text ends where the assistant's answer begins.
     ///
     /// # Errors
     /// Returns an error, with the line, if the template raises an exception (an unknown role, turns that do not

@@ -87,8 +87,7 @@ pub struct SampledToken {
     pub finite: bool,
 }
 
-/// One step: which pages are copied, which tokens are fed, and which tokens are sampled. Reused from step to
-/// step.
+/// One step: which pages are copied, which tokens are fed, and which tokens are sampled. Reused from step to step.
 #[derive(Debug, Default)]
 pub struct StepPlan {
     /// Pages to copy before any token is fed: source and destination.
@@ -144,9 +143,8 @@ pub const PANEL: usize = 64;
 /// The length of a page is a multiple of this number of positions.
 pub const PAGE_BLOCK: usize = 16;
 
-/// A device that runs the sampler's steps. A whole step is one call, so a device is free to fuse, batch or
-/// record its kernels. The scheduler does not depend on the arithmetic, and the device does not depend on
-/// requests.
+/// A device that runs the sampler's steps. A whole step is one call, so a device is free to fuse, batch or record its
+/// kernels. The scheduler does not depend on the arithmetic, and the device does not depend on requests.
 pub trait Decode: Device {
     /// The key/value cache and the buffers of a step.
     type Decoder: Send + Sync + std::fmt::Debug;
@@ -167,14 +165,12 @@ pub trait Decode: Device {
     fn prefill_tokens(&self) -> usize {
         512
     }
-    /// Maximum number of tokens of a single prompt in a step that prefills `prefill_tokens`; divides that
-    /// number.
+    /// Maximum number of tokens of a single prompt in a step that prefills `prefill_tokens`; divides that number.
     fn panel(&self, prefill_tokens: usize) -> usize {
         PANEL.min(prefill_tokens)
     }
-    /// Copies pages, feeds all tokens, and samples one token for each of [`StepPlan::samples`]. A device that
-    /// works asynchronously only starts the step here and returns its results in [`Decode::collect`], which
-    /// ends every step.
+    /// Copies pages, feeds all tokens, and samples one token for each of [`StepPlan::samples`]. A device that works
+    /// asynchronously only starts the step here and returns its results in [`Decode::collect`], which ends every step.
     fn decode(
         &self,
         decoder: &mut Self::Decoder,

@@ -1,5 +1,4 @@
-//! The trait that a back end implements: a list of kernels over buffers whose contents only the device can
-//! access.
+//! The trait that a back end implements: a list of kernels over buffers whose contents only the device can access.
 //!
 //! A device chooses its element types. On the CPU every buffer is f32. A GPU computes in bf16 ([`Device::Buf`])
 //! with f32 statistics ([`Device::Stat`]), and its optimiser state holds the difference between the parameters

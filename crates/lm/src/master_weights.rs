@@ -1,10 +1,9 @@
 //! Represents an f32 master weight as a bfloat16 weight and a remainder of 16 bits. If the weight is stored
 //! anyway, its master costs 2 additional bytes instead of 4, without loss.
 //!
-//! The weight is the master rounded to the nearest bfloat16, with ties away from zero. The bits of the master
-//! are the bits of the weight, shifted left by 16, plus a remainder in -2^15..2^15. (Rounding ties to even
-//! would need one more value: an even weight would represent masters from 2^15 below to 2^15 above it, both
-//! included.)
+//! The weight is the master rounded to the nearest bfloat16, with ties away from zero. The bits of the master are the
+//! bits of the weight, shifted left by 16, plus a remainder in -2^15..2^15. (Rounding ties to even would need one more
+//! value: an even weight would represent masters from 2^15 below to 2^15 above it, both included.)
 
 /// Splits a master weight. The weight of a NaN is NaN; every other number is represented exactly.
 pub fn split(master: f32) -> (half::bf16, i16) {

@@ -4,8 +4,7 @@ use std::f64::consts::PI;
 
 use crate::config::{ModelConfig, RopeScaling};
 
-/// Cosines and sines of the rotary angles, each `[positions, head_dim / 2]`, multiplied by YaRN's attention
-/// factor.
+/// Cosines and sines of the rotary angles, each `[positions, head_dim / 2]`, multiplied by YaRN's attention factor.
 #[derive(Debug, Clone)]
 pub struct RopeTables {
     /// Cosines, row-major `[positions, half]`.

@@ -148,8 +148,7 @@ impl Piece {
     }
 }
 
-/// Returns the part of a piece that is in a range; `None` if the piece starts after the range or they do not
-/// intersect.
+/// Returns the part of a piece that is in a range; `None` if the piece starts after the range or they do not intersect.
 fn common(piece: Piece, range: &Range<usize>) -> Option<Piece> {
     let (from, end) = (piece.from.max(range.start), (piece.from + piece.len).min(range.end));
     (from < end).then(|| Piece { from, at: piece.at + (from - piece.from), len: end - from })

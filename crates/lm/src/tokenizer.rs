@@ -80,9 +80,8 @@ impl Tokenizer {
     /// `chat_template.jinja`.
     ///
     /// # Errors
-    /// Returns an error if `tokenizer.json` is missing or not supported, if one of the other files is invalid,
-    /// if a special token of `tokenizer_config.json` is not in the vocabulary, or if the chat template does not
-    /// parse.
+    /// Returns an error if `tokenizer.json` is missing or not supported, if one of the other files is invalid, if a
+    /// special token of `tokenizer_config.json` is not in the vocabulary, or if the chat template does not parse.
     pub fn load(dir: &Path) -> Result<Self> {
         let path = dir.join("tokenizer.json");
         let bytes = std::fs::read(&path).map_err(LmError::io(&path))?;
@@ -236,8 +235,7 @@ impl Tokenizer {
     /// Checks that the model has an embedding for every token.
     ///
     /// # Errors
-    /// Returns an error if the tokenizer has more tokens than the model, or a special id that the model does
-    /// not have.
+    /// Returns an error if the tokenizer has more tokens than the model, or a special id that the model does not have.
     pub fn check_model(&self, config: &ModelConfig) -> Result<()> {
         let largest =
             self.inner.get_vocab(true).into_values().chain(self.eos.iter().copied()).chain(self.bos).max();
@@ -349,7 +347,6 @@ fn special_text(path: &Path, config: &Value, key: &str) -> Result<Option<String>
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use proptest::prelude::*;
 

@@ -1,5 +1,4 @@
-//! The trainer: divides batches into micro-batches, and runs the forward pass, the backward pass, clipping and
-//! Adam.
+//! The trainer: divides batches into micro-batches, and runs the forward pass, the backward pass, clipping and Adam.
 //!
 //! A [`Trainer`] owns the buffers and trains any number of [`Policy`]s of one shape, one after the other: a
 //! Solver and a Conjecturer are two policies, a frozen Guide is only a [`Model`].
@@ -173,8 +172,7 @@ fn as_peers<D: Device>(peers: &mut Option<Box<dyn Collective<D>>>) -> Peers<'_, 
 }
 
 impl<D: Device> Trainer<D> {
-    /// Plans the buffers for micro-batches of at most `tokens` tokens, which is also the maximum length of a
-    /// sequence.
+    /// Plans the buffers for micro-batches of at most `tokens` tokens, which is also the maximum length of a sequence.
     pub fn new(device: Arc<D>, config: &ModelConfig, tokens: usize, mode: Mode) -> Result<Self> {
         Self::with_peers(device, config, tokens, mode, None)
     }
@@ -335,8 +333,7 @@ impl<D: Device> Trainer<D> {
         })
     }
 
-    /// Computes loss and gradient of a batch without an update; [`Trainer::gradient`] then returns the
-    /// gradient.
+    /// Computes loss and gradient of a batch without an update; [`Trainer::gradient`] then returns the gradient.
     ///
     /// # Errors
     /// Returns an error if an example does not fit or if the device fails.
@@ -362,8 +359,7 @@ impl<D: Device> Trainer<D> {
     /// Copies the gradient to the host, in the layout of the parameters; it is zero after an update.
     ///
     /// # Errors
-    /// Returns an error if the workspace was planned for inference, if there are several ranks, or if the
-    /// device fails.
+    /// Returns an error if the workspace was planned for inference, if there are several ranks, or if the device fails.
     pub fn gradient(&mut self, model: &Model<D>) -> Result<HostBuffer> {
         self.workspace.gradients()?.zero_outdated(&self.device)?;
         let mut host = HostBuffer::zeros(model.layout.len);
@@ -524,9 +520,8 @@ impl<D: Device> Trainer<D> {
         Ok((sums, tokens, squares))
     }
 
-    /// Accumulates the gradients of this rank's part of a batch over its micro-batches. Returns the sums of
-    /// this part (without the last micro-batch, which [`Trainer::read_rows`] adds) and the number of tokens of
-    /// the whole batch.
+    /// Accumulates the gradients of this rank's part of a batch over its micro-batches. Returns the sums of this part
+    /// (without the last micro-batch, which [`Trainer::read_rows`] adds) and the number of tokens of the whole batch.
     fn accumulate(
         &mut self,
         model: &Model<D>,

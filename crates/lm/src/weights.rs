@@ -574,7 +574,6 @@ pub(crate) fn write_small(path: &Path, bytes: &[u8], flush: Flush) -> Result<()>
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

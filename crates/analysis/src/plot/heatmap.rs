@@ -7,7 +7,6 @@ use super::xy::{Frame, LABEL_SIZE, draw_x_axis, panel_title};
 use super::{Axis, Heatmap};
 use std::fmt::Write;
 
-/// Draws a heatmap.
 pub(super) fn draw(svg: &mut Svg, map: &Heatmap, title: &str, width: f64, height: f64) {
     let frame = Frame::new(width, height, !title.is_empty(), 0.0, true);
     panel_title(svg, title);

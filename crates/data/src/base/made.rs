@@ -257,7 +257,6 @@ pub fn shape(recipe: &Recipe) -> Result<ModelConfig> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::base::recipe::RECIPES;
     use sgs_run::config::{Layers, resolve};

@@ -89,7 +89,6 @@ fn verify(checker: &Lean, target: &Target) -> Verified {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::sync::{Condvar, Mutex};
 

@@ -141,7 +141,6 @@ impl<T: Serialize + DeserializeOwned> Ledger<T> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -44,7 +44,6 @@ pub fn review(review: &Review) -> String {
     format!("{} {} {}", review.relevance, review.redundancy, review.complexity)
 }
 
-/// Reads a proof.
 pub(crate) fn read_proof(completion: &str, bounds: &Bounds) -> Result<Proof, Malformed> {
     if completion.len() > bounds.bytes {
         return Err(Malformed::new("too-long", format!("{} bytes", completion.len())));

@@ -11,9 +11,8 @@ use sgs_formal::Malformed;
 /// Maximum number of tokens of a proof's text. The unifier's limit of steps is lower.
 pub const MAX_PROOF_TOKENS: usize = 10_000;
 
-/// Why a text is not a proof. The `kind` is a stable name for statistics:
-/// `empty-proof`, `too-many-tokens`, `hypothesis-number`, `no-such-hypothesis`, `unknown-label`, `variable-label`,
-/// `hypothesis-label`, `syntax-label`.
+/// Why a text is not a proof. The `kind` is a stable name for statistics: `empty-proof`, `too-many-tokens`,
+/// `hypothesis-number`, `no-such-hypothesis`, `unknown-label`, `variable-label`, `hypothesis-label`, `syntax-label`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind}: {detail}")]
 pub struct ProofError {

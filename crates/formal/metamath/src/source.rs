@@ -33,7 +33,6 @@ pub enum DatabaseError {
     Syntax { place: SourceLocation, message: String },
 }
 
-/// A source file.
 #[derive(Clone, Debug)]
 pub(crate) struct SourceFile {
     pub(crate) name: Arc<str>,

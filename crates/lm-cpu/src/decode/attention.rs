@@ -1,9 +1,8 @@
 //! Causal attention of a few queries over the pages of the cache.
 //!
-//! Queries whose sequences share their first pages (adjacent tokens of a prompt, requests with a common prompt,
-//! heads of one group) read these pages together, so that keys and values are loaded once for up to four of
-//! them. Each query reads its remaining pages alone. In both cases the sums of a query are computed in the same
-//! order.
+//! Queries whose sequences share their first pages (adjacent tokens of a prompt, requests with a common prompt, heads
+//! of one group) read these pages together, so that keys and values are loaded once for up to four of them. Each query
+//! reads its remaining pages alone. In both cases the sums of a query are computed in the same order.
 
 #![allow(unsafe_code)]
 

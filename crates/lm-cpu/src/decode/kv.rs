@@ -89,9 +89,8 @@ impl KvCache {
 
 /// Shared access to the cache during a step, in which several threads write to different pages.
 ///
-/// The scheduler's plan makes this sound: in one step, only the tokens of a single sequence, all in one panel,
-/// write to a page; and a panel reads only pages of its own sequences, to which no other panel writes in that
-/// step.
+/// The scheduler's plan makes this sound: in one step, only the tokens of a single sequence, all in one panel, write to
+/// a page; and a panel reads only pages of its own sequences, to which no other panel writes in that step.
 #[derive(Clone, Copy)]
 pub(crate) struct SharedKv<'a> {
     shape: PageShape,
@@ -100,8 +99,7 @@ pub(crate) struct SharedKv<'a> {
     life: PhantomData<&'a mut [f32]>,
 }
 
-// SAFETY: the pointer refers to plain numbers that outlive `'a`; the contract of the methods excludes data
-// races.
+// SAFETY: the pointer refers to plain numbers that outlive `'a`; the contract of the methods excludes data races.
 unsafe impl Send for SharedKv<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for SharedKv<'_> {}

@@ -45,8 +45,7 @@ struct Scratch {
     candidates: Vec<(f32, u32)>,
 }
 
-/// Buffers of up to 64 columns. Those named `_rows` store one column after the other; the others are
-/// feature-major.
+/// Buffers of up to 64 columns. Those named `_rows` store one column after the other; the others are feature-major.
 #[derive(Debug)]
 struct PanelBuffers {
     residual: HostBuffer,
@@ -112,8 +111,7 @@ impl Decode for Cpu {
     }
 }
 
-/// Number of panels that sample: enough for all requests at full width, or one per thread if the panels are
-/// narrower.
+/// Number of panels that sample: enough for all requests at full width, or one per thread if the panels are narrower.
 fn count_sampling_panels(max_batch: usize, threads: usize) -> usize {
     max_batch.div_ceil(MAX_WIDTH).max(threads.min(max_batch.div_ceil(COLUMN_STEP)))
 }

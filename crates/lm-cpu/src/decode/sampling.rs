@@ -16,8 +16,7 @@ use sgs_lm::decode::{SampleSpec, SampledToken, SamplingParams};
 /// Tokens per chunk of the vocabulary.
 pub(crate) const CHUNK: usize = 128;
 
-/// Statistics of each chunk and column: maximum `m` of the logits `x`, `Σ e^(x-m)`, `Σ (x-m) e^(x-m)`,
-/// `Σ e^((x-m)/T)`.
+/// Statistics of each chunk and column: maximum `m` of the logits `x`, `Σ e^(x-m)`, `Σ (x-m) e^(x-m)`, `Σ e^((x-m)/T)`.
 pub(crate) const STATISTICS: usize = 4;
 
 /// Number of statistics for a vocabulary size and a panel width.
@@ -25,9 +24,8 @@ pub(crate) fn statistics_len(vocabulary: usize, width: usize) -> usize {
     vocabulary.div_ceil(CHUNK) * STATISTICS * width
 }
 
-/// Computes the logits of a panel, `[vocabulary, width]`, and their statistics on all threads. `head` is
-/// `[vocabulary, inner]`, and `x` is `[inner, width]`. `inverse_temperature` has one entry per column; it is 1
-/// for greedy sampling.
+/// Computes the logits of a panel, `[vocabulary, width]`, and their statistics on all threads. `head` is `[vocabulary,
+/// inner]`, and `x` is `[inner, width]`. `inverse_temperature` has one entry per column; it is 1 for greedy sampling.
 pub(crate) fn head(
     head: &[f32],
     inner: usize,
@@ -244,9 +242,8 @@ impl PanelLogits<'_> {
     }
 }
 
-/// Samples from the most probable tokens only: first the `top_k` most probable ones, then the smallest number
-/// of them whose probabilities reach `top_p` of the rest. Both apply after the temperature; equal logits are
-/// ordered by id.
+/// Samples from the most probable tokens only: first the `top_k` most probable ones, then the smallest number of them
+/// whose probabilities reach `top_p` of the rest. Both apply after the temperature; equal logits are ordered by id.
 pub fn truncated(candidates: &mut [(f32, u32)], params: SamplingParams, uniform: f64) -> u32 {
     let order = |a: &(f32, u32), b: &(f32, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
     let peak = candidates.iter().map(|c| c.0).fold(f32::NEG_INFINITY, f32::max);

@@ -57,8 +57,7 @@ pub struct SaveOptions {
     pub extra: serde_json::Value,
     /// Files to copy into the folder under their own names, such as the tokenizer's.
     pub companions: Vec<PathBuf>,
-    /// Maximum size of a model file in bytes; larger models are written to several files. A tensor is never
-    /// split.
+    /// Maximum size of a model file in bytes; larger models are written to several files. A tensor is never split.
     pub largest_file: usize,
     /// When the files are flushed.
     pub flush: Flush,
@@ -133,8 +132,7 @@ pub fn save_together<D: Device>(
     done
 }
 
-/// A copy of a policy's weights and optimiser state in host memory, which can be saved while training
-/// continues.
+/// A copy of a policy's weights and optimiser state in host memory, which can be saved while training continues.
 pub struct Snapshot {
     weights: HostWeights,
     adam: AdamHost,
@@ -223,8 +221,7 @@ pub fn save_part<D: Device>(dir: &Path, policy: &Policy<D>, options: &SaveOption
 /// Writes one or more related files.
 type CheckpointWriter<'a> = Box<dyn Fn() -> Result<Sums> + Sync + 'a>;
 
-/// Writes files concurrently, each in a separate thread if one can be started. Waits for all of them even if
-/// one fails.
+/// Writes files concurrently, each in a separate thread if one can be started. Waits for all of them even if one fails.
 fn write_concurrently(files: &[CheckpointWriter<'_>]) -> Result<Sums> {
     let written: Vec<Result<Sums>> = std::thread::scope(|scope| {
         let builder = || std::thread::Builder::new().name("checkpoint".into());
@@ -296,8 +293,7 @@ fn write_state(tmp: &Path, step: u64, ranks: usize, master: bool, options: &Save
     write_small(&path, &text, options.flush)
 }
 
-/// Returns whether there is a checkpoint. If a replacement was interrupted, the old checkpoint is restored
-/// first.
+/// Returns whether there is a checkpoint. If a replacement was interrupted, the old checkpoint is restored first.
 pub fn exists(dir: &Path) -> Result<bool> {
     recover(dir)?;
     Ok(dir.exists())

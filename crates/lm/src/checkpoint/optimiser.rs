@@ -1,6 +1,5 @@
-//! Files of the optimiser's state. The state of a whole model is stored under the tensors' names, with one file
-//! per component, so that the files can be written concurrently. With several ranks, each rank stores its
-//! packed shard.
+//! Files of the optimiser's state. The state of a whole model is stored under the tensors' names, with one file per
+//! component, so that the files can be written concurrently. With several ranks, each rank stores its packed shard.
 //!
 //! A shard depends only on the layout and the number of ranks. Therefore any number of ranks can read what
 //! another number wrote: each rank reads its ranges from the files that contain them.
@@ -102,8 +101,7 @@ pub fn host_parts<'a>(
     PARTS.into_iter().zip(data).filter_map(|((_, name), data)| Some((name, data?)))
 }
 
-/// Writes a rank's shard from host memory. If it has no master weights, those of `parameters` are written, if
-/// given.
+/// Writes a rank's shard from host memory. If it has no master weights, those of `parameters` are written, if given.
 pub fn write_host_shard(
     tmp: &Path,
     shard: &Shard,
@@ -163,9 +161,8 @@ pub fn read<D: Device>(
             "the policy's weights are in use elsewhere while its state is read".to_owned(),
         ));
     };
-    // Round the master weights to the parameters again. The file's weights can differ only for masters half-way
-    // between two values (rounded on a CPU). The weights of the other ranks' shards are corrected by the first
-    // update.
+    // Round the master weights to the parameters again. The file's weights can differ only for masters half-way between
+    // two values (rounded on a CPU). The weights of the other ranks' shards are corrected by the first update.
     let take = std::cell::RefCell::new(|part: AdamPart, values: &[f32], at: usize| {
         device.write_adam(values, params, adam, part, at)
     });

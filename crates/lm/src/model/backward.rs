@@ -1,5 +1,4 @@
-//! The backward pass through the layers, from last to first. `dx` always holds the gradient of the residual
-//! stream.
+//! The backward pass through the layers, from last to first. `dx` always holds the gradient of the residual stream.
 
 use crate::device::{Device, Heads, Linear, at, first, first_mut, row_count};
 use crate::error::Result;

@@ -212,8 +212,7 @@ impl<D: Device> Workspace<D> {
         device.linear(size, first(&self.act, t * f), down, first_mut(branch, t * d))
     }
 
-    /// Runs one layer from stream `from` up to the gate and up projections: everything that the backward pass
-    /// needs.
+    /// Runs one layer from stream `from` up to the gate and up projections: everything that the backward pass needs.
     pub(super) fn run_layer_to_gates(
         &mut self,
         model: &Model<D>,

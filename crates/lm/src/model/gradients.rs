@@ -1,5 +1,4 @@
-//! Gradients of the parameters: all of them if one rank trains alone, a few buckets at a time with several
-//! ranks.
+//! Gradients of the parameters: all of them if one rank trains alone, a few buckets at a time with several ranks.
 
 use std::ops::Range;
 

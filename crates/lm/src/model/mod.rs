@@ -50,8 +50,7 @@ impl<D: Device> std::fmt::Debug for Model<D> {
 }
 
 impl<D: Device> Model<D> {
-    /// Moves weights to a device. `max_positions` limits the rotary tables; the configuration's limit also
-    /// applies.
+    /// Moves weights to a device. `max_positions` limits the rotary tables; the configuration's limit also applies.
     ///
     /// # Errors
     /// Returns an error if the positions exceed a sliding window, or if the device runs out of memory.
@@ -66,8 +65,7 @@ impl<D: Device> Model<D> {
         Ok(Self { device, config, layout, params, rope, max_positions })
     }
 
-    /// Reads a model folder directly to the device, tensor by tensor, without a copy of the model in host
-    /// memory.
+    /// Reads a model folder directly to the device, tensor by tensor, without a copy of the model in host memory.
     ///
     /// # Errors
     /// Returns an error in the same cases as [`HostWeights::load`] and [`Model::new`].

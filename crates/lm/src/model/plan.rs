@@ -17,9 +17,8 @@ pub enum Mode {
     Infer,
     /// Forward and backward passes; the activations of every layer are kept.
     Train,
-    /// Forward and backward passes; the activations of the last `kept` layers are kept, and those of the others
-    /// are recomputed in the backward pass. With `kept: 0`, a step needs a quarter more time and the memory of
-    /// one layer.
+    /// Forward and backward passes; the activations of the last `kept` layers are kept, and those of the others are
+    /// recomputed in the backward pass. With `kept: 0`, a step needs a quarter more time and the memory of one layer.
     TrainRecompute {
         /// Number of layers whose activations are kept.
         kept: usize,

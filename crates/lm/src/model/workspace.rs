@@ -9,8 +9,7 @@ use crate::pack::Packed;
 use super::gradients::Gradients;
 use super::plan::{MemoryPlan, Mode};
 
-/// Activations that a layer's backward pass needs. `T` is the number of tokens, `d` the width of the residual
-/// stream.
+/// Activations that a layer's backward pass needs. `T` is the number of tokens, `d` the width of the residual stream.
 pub(super) struct LayerActs<D: Device> {
     /// Normalised input of attention, `[T, d]`.
     pub(super) h1: D::Buf,

@@ -81,8 +81,7 @@ impl ProcessGroup {
         CommandChannel { shared: Arc::clone(self.shared()), patience: self.config().patience }
     }
 
-    /// Waits for rank 0's next command without a time limit. Returns `None` if rank 0 has left after its work
-    /// was done.
+    /// Waits for rank 0's next command without a time limit. Returns `None` if rank 0 has left after its work was done.
     ///
     /// # Errors
     /// Returns an error if a rank is lost or out of step.

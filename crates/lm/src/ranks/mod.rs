@@ -1,10 +1,9 @@
 //! Data-parallel training with several processes; gradients and optimiser state are sharded (ZeRO-2,
 //! Rajbhandari et al. 2020).
 //!
-//! Every rank is a process with a copy of the whole model. Each step divides its batch among the ranks. As soon
-//! as the backward pass completes a bucket of gradients ([`crate::shard`]), the ranks sum the bucket and each
-//! keeps its share. Each rank then updates its shard of moments and master weights, and the updated weights are
-//! gathered.
+//! Every rank is a process with a copy of the whole model. Each step divides its batch among the ranks. As soon as the
+//! backward pass completes a bucket of gradients ([`crate::shard`]), the ranks sum the bucket and each keeps its share.
+//! Each rank then updates its shard of moments and master weights, and the updated weights are gathered.
 //!
 //! [`process_group`] connects the ranks and detects lost ones. [`Collective`] transfers the tensors: over TCP
 //! between CPUs ([`Tcp`]), with NCCL between GPUs.

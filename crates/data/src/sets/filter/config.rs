@@ -166,7 +166,6 @@ impl FilterConfig {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn read(stages: &str) -> Result<FilterConfig, String> {

@@ -36,7 +36,6 @@ pub struct SetupStep {
 /// The steps of a setup, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetupPlan {
-    /// The steps.
     pub(crate) steps: Vec<SetupStep>,
     /// Additional environment variables of the commands.
     env: Vec<(String, String)>,

@@ -57,7 +57,6 @@ fn placed(source: &str, part: &Range<usize>, own_line: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn negated(text: &str) -> String {
