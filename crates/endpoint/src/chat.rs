@@ -126,7 +126,6 @@ struct ChatChoice {
 
 #[derive(Deserialize)]
 struct AssistantMessage {
-    #[serde(default)]
     content: Option<String>,
 }
 

@@ -145,9 +145,6 @@ impl Endpoint {
     }
 
     /// Connects to a server and checks only that it offers the model.
-    ///
-    /// # Errors
-    /// Returns an error if the endpoint is unusable.
     pub(crate) fn for_model(settings: EndpointSettings) -> Result<Self, EndpointError> {
         let mut endpoint = Self::new(settings)?;
         endpoint.choose_model(0, 0)?;

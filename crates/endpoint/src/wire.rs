@@ -130,27 +130,20 @@ struct CompletionReply {
 #[derive(Debug, Deserialize)]
 struct ChoiceReply {
     text: String,
-    #[serde(default)]
     finish_reason: Option<String>,
-    #[serde(default)]
     token_ids: Option<Vec<u32>>,
-    #[serde(default)]
     logprobs: Option<CompletionLogProbs>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 struct CompletionLogProbs {
-    #[serde(default)]
     tokens: Option<Vec<String>>,
-    #[serde(default)]
     token_logprobs: Option<Vec<Option<f32>>>,
-    #[serde(default)]
     content: Option<Vec<TokenContent>>,
 }
 
 #[derive(Debug, Deserialize)]
 struct TokenContent {
-    #[serde(default)]
     id: Option<u32>,
     #[serde(default)]
     token: String,
@@ -158,9 +151,6 @@ struct TokenContent {
 }
 
 /// Parses the reply to `POST /v1/completions`.
-///
-/// # Errors
-/// Returns a message if the reply is invalid.
 pub(crate) fn read_sample(body: &[u8]) -> Result<RemoteCompletion, String> {
     let reply: CompletionReply = serde_json::from_slice(body).map_err(|e| e.to_string())?;
     let choice = reply.choices.into_iter().next().ok_or("it has no choice")?;
@@ -244,20 +234,14 @@ struct GenerateReply {
 struct GenerateMeta {
     finish_reason: Value,
     /// Log-prob, token, and its text if requested.
-    #[serde(default)]
     output_token_logprobs: Option<Vec<TokenTriple>>,
-    #[serde(default)]
     input_token_logprobs: Option<Vec<TokenTriple>>,
-    #[serde(default)]
     weight_version: Option<String>,
 }
 
 type TokenTriple = (Option<f32>, u32, Value);
 
 /// Parses the reply to SGLang's `POST /generate`.
-///
-/// # Errors
-/// Returns a message if the reply is invalid.
 pub(crate) fn read_generated(body: &[u8]) -> Result<RemoteCompletion, String> {
     let GenerateReply { text, meta_info } = serde_json::from_slice(body).map_err(|e| e.to_string())?;
     let reason = meta_info.finish_reason.pointer("/type").and_then(Value::as_str);
@@ -284,9 +268,6 @@ pub(crate) fn read_generated(body: &[u8]) -> Result<RemoteCompletion, String> {
 pub(crate) type TokenScores = (Vec<f32>, Option<String>);
 
 /// Parses the log-probs of the prompt's tokens from index `from` on, from the reply to SGLang's `POST /generate`.
-///
-/// # Errors
-/// Returns a message if the reply is invalid.
 pub(crate) fn read_generated_scores(body: &[u8], tokens: &[u32], from: usize) -> Result<TokenScores, String> {
     let GenerateReply { meta_info, .. } = serde_json::from_slice(body).map_err(|e| e.to_string())?;
     let triples = meta_info.input_token_logprobs.ok_or("it has no input_token_logprobs")?;
@@ -299,9 +280,6 @@ pub(crate) fn read_generated_scores(body: &[u8], tokens: &[u32], from: usize) ->
 }
 
 /// Parses the log-probs of the prompt's tokens from index `from` on, from vLLM's reply to `POST /v1/completions`.
-///
-/// # Errors
-/// Returns a message if the reply is invalid.
 pub(crate) fn read_prompt_scores(body: &[u8], tokens: &[u32], from: usize) -> Result<TokenScores, String> {
     let reply: Value = serde_json::from_slice(body).map_err(|e| e.to_string())?;
     let values = reply.pointer("/choices/0/prompt_logprobs").and_then(Value::as_array);
@@ -332,9 +310,6 @@ pub(crate) struct ServedModel {
 }
 
 /// Parses the reply to `GET /v1/models`.
-///
-/// # Errors
-/// Returns a message if the reply is invalid.
 pub(crate) fn read_models(body: &[u8]) -> Result<Vec<ServedModel>, String> {
     #[derive(Deserialize)]
     struct Models {

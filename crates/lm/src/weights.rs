@@ -151,9 +151,6 @@ fn ignorable(name: &str, tied_head: bool) -> bool {
 
 /// Passes every tensor of a model folder to `take`, one after the other, as stored in the file. Nothing else is
 /// kept in memory.
-///
-/// # Errors
-/// Returns an error in the same cases as [`HostWeights::load`], or if `take` does.
 pub(crate) fn visit_model(
     dir: &Path,
     config: &ModelConfig,

@@ -21,9 +21,6 @@ impl Faces {
     /// Replaces each `text` element of `svg` by a `path` element.
     ///
     /// Supports the attributes and the `tspan` elements that [`Svg`](super::svg::Svg) writes.
-    ///
-    /// # Errors
-    /// Returns an error if `svg` is not well-formed.
     pub(super) fn outline(&self, svg: &str) -> Result<String, roxmltree::Error> {
         let document = roxmltree::Document::parse(svg)?;
         let mut out = String::with_capacity(4 * svg.len());

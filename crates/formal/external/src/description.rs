@@ -42,9 +42,6 @@ impl Description {
     }
 
     /// Checks that every template uses only the fields that its prompt has.
-    ///
-    /// # Errors
-    /// Returns an error that names the template and the field.
     pub(crate) fn check(&self) -> Result<(), String> {
         let p = &self.prompts;
         let templates: [(&str, &Template, &[&str]); 5] = [

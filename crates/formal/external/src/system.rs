@@ -83,7 +83,6 @@ struct VerdictLine {
     verdict: Verdict,
     #[serde(default)]
     reason: String,
-    #[serde(default)]
     step: Option<u32>,
 }
 
@@ -97,7 +96,6 @@ struct ReadProof {
 #[derive(Deserialize)]
 struct ReadConjecture {
     statement: String,
-    #[serde(default)]
     known: Option<String>,
     #[serde(default)]
     rubric: f64,

@@ -132,15 +132,12 @@ impl fmt::Display for VerifySummary {
 #[derive(Deserialize)]
 struct VerifyInput {
     id: String,
-    #[serde(default)]
     context: Option<String>,
     #[serde(default)]
     distinct: Vec<Vec<String>>,
     #[serde(default)]
     hypotheses: Vec<String>,
-    #[serde(default)]
     conclusion: Option<String>,
-    #[serde(default)]
     statement: Option<String>,
     proof: ProofText,
     /// Information about the proof for the user; not checked.
