@@ -50,6 +50,7 @@
 //! 2. Put rules that involve several keys into the check of the configuration (`AlgorithmConfig::validate`,
 //!    `EndpointConfig::check`). The range of a single key belongs in its declaration.
 //! 3. Choose a default that preserves the behaviour of existing runs: their `config.toml` does not contain the new key.
+//! 4. Write the schemas again: `sgs schema NAME > docs/schema/NAME.schema.json` for each that contains the table.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
