@@ -1,16 +1,18 @@
-//! Samples and judges: submits commands to the board as tasks, and feeds their results back to the work that they
-//! belong to, a round or an evaluation.
+//! Submits commands to the board as tasks, and feeds their results back to the work that they belong to, a round or an
+//! evaluation.
 //!
 //! Every result goes through the same steps, in this order:
 //! 1. take it from the board;
-//! 2. append it to the journal and wait until it is durable;
-//! 3. acknowledge it to the worker;
-//! 4. apply it to the work, which may produce new commands;
-//! 5. submit those commands.
+//! 2. validate and parse it;
+//! 3. append it to the journal and wait until it is durable;
+//! 4. acknowledge it to the worker;
+//! 5. apply it to the work, which may produce new commands;
+//! 6. submit those commands.
 //!
-//! Because nothing acts on a result before step 2, a crash can only lose work that no other step depends on. An
-//! evaluation has no journal, so it skips step 2: its results are stored together when it is complete, and a crash
-//! repeats it with the same seeds.
+//! Because nothing acts on a result before step 3, a crash can only lose work that no other step depends on. Two kinds of
+//! results are acknowledged after step 2 and never applied, because their tasks are submitted anew: a verdict that another
+//! worker must confirm, and the failure of several commands as one task. An evaluation has no journal, so it skips step 3:
+//! its results are stored together when it is complete, and a crash repeats it with the same seeds.
 
 use crate::error::{Result, RunError};
 use crate::round::event::{EventStream, RunEvent};
@@ -68,10 +70,10 @@ pub(crate) struct SamplingTimes {
 const COMMIT_POLL: Duration = Duration::from_millis(1);
 
 /// Interval between progress reports.
-const TOLD_EVERY: Duration = Duration::from_millis(50);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Maximum number of results taken from the board in one call.
-const TAKEN_AT_ONCE: usize = 512;
+const MAX_RESULTS_PER_CALL: usize = 512;
 
 /// A task on the board.
 struct OpenTask {
@@ -80,8 +82,11 @@ struct OpenTask {
     first: Option<PendingVerdict>,
 }
 
-/// The entries of a finished task, with their journal record.
-type ParsedTask = (Vec<Entry>, Option<Record>);
+/// The entries of a finished task, with their journal record or the reason why it cannot be encoded.
+type ParsedTask = (Vec<Entry>, Result<Option<Record>>);
+
+/// A task from the board with its result.
+type AnsweredTask = (TaskId, OpenTask, TaskResult);
 
 /// Results that are not yet applied.
 struct UnappliedBatch {
@@ -144,7 +149,7 @@ impl<'a> Dispatcher<'a> {
         self.submit(work.begin())?;
         while !work.is_complete() && !self.workers.is_interrupted() {
             let wait = if self.unapplied.is_empty() { Duration::from_millis(200) } else { COMMIT_POLL };
-            let finished = self.fleet.take_finished(None, TAKEN_AT_ONCE, wait)?;
+            let finished = self.fleet.take_finished(None, MAX_RESULTS_PER_CALL, wait)?;
             let came = Instant::now();
             if finished.is_empty() {
                 self.workers.check(last.elapsed(), &|| work.describe_open(self.open.len()))?;
@@ -153,7 +158,7 @@ impl<'a> Dispatcher<'a> {
                 self.parse_results(finished, work)?;
             }
             self.apply_durable(work, events)?;
-            if reported.elapsed() >= TOLD_EVERY {
+            if reported.elapsed() >= PROGRESS_INTERVAL {
                 reported = Instant::now();
                 events.emit(RunEvent::Progress(work.progress()));
             }
@@ -185,17 +190,7 @@ impl<'a> Dispatcher<'a> {
                 None => tasks.push(f.task),
             }
         }
-        let parsed: Vec<Result<Option<ParsedTask>>> = {
-            let (parser, recheck, has_journal) = (&self.parser, &self.recheck, self.journal.is_some());
-            let parse = |(_, open_task, ending): &(TaskId, OpenTask, TaskResult)| {
-                let found = entries(parser, recheck, &open_task.task, ending)?;
-                let Some(mut found) = found else { return Ok(None) };
-                let record = if has_journal { record::record(&mut found)? } else { None };
-                Ok(Some((found, record)))
-            };
-            // A GPU returns hundreds of results at a time.
-            answered.par_iter().with_min_len(READ_BY_ONE).map(parse).collect()
-        };
+        let parsed = self.parse_all(&answered);
         let expected = answered.iter().map(|(_, open_task, _)| open_task.task.commands.len()).sum();
         let (mut entries, mut records) = (Vec::with_capacity(expected), Vec::with_capacity(answered.len()));
         let mut stop: Option<RunError> = None;
@@ -223,9 +218,9 @@ impl<'a> Dispatcher<'a> {
                         found.retain(|entry| !matches!(entry.event, Event::Lost { .. }));
                     }
                     if is_second || self.faults.are_too_many() {
-                        record = record::record(&mut found)?;
+                        record = record::record(&mut found);
                     }
-                    records.extend(record);
+                    records.extend(record?);
                     entries.extend(found);
                 }
                 // Several commands failed as one task. Retry them one by one to find the one at fault.
@@ -238,7 +233,7 @@ impl<'a> Dispatcher<'a> {
                     if matches!(error, RunError::Disagreement(_)) {
                         stop.get_or_insert(error);
                     } else {
-                        tracing::warn!("a worker's answer is refused: {error:#}");
+                        tracing::warn!("a worker's result is rejected: {error:#}");
                         // None of it is in the journal. The board leases the task to another worker under the same
                         // number.
                         self.fleet.reject(id, &format!("{error:#}"))?;
@@ -252,7 +247,7 @@ impl<'a> Dispatcher<'a> {
             stop = Some(RunError::Failed(self.faults.report(&work.name(), &self.fleet.status()?)));
         }
         if let Some(error) = stop {
-            // As everywhere: durable before it is acknowledged. Nothing is applied here, because resuming the run
+            // Durable before it is acknowledged, as everywhere. Nothing is applied here, because resuming the run
             // replays the journal.
             self.wait(ticket)?;
             self.fleet.remove(&tasks)?;
@@ -261,6 +256,18 @@ impl<'a> Dispatcher<'a> {
         }
         self.unapplied.push_back(UnappliedBatch { ticket, tasks, entries });
         Ok(())
+    }
+
+    /// Parses and validates results in parallel, because a GPU returns hundreds at a time.
+    fn parse_all(&self, answered: &[AnsweredTask]) -> Vec<Result<Option<ParsedTask>>> {
+        let (parser, recheck, has_journal) = (&self.parser, &self.recheck, self.journal.is_some());
+        let parse = |(_, open_task, ending): &AnsweredTask| {
+            let found = entries(parser, recheck, &open_task.task, ending)?;
+            let Some(mut found) = found else { return Ok(None) };
+            let record = if has_journal { record::record(&mut found) } else { Ok(None) };
+            Ok(Some((found, record)))
+        };
+        answered.par_iter().with_min_len(READ_BY_ONE).map(parse).collect()
     }
 
     /// Submits a task to another worker to recheck a verdict. It has the lowest priority, so that tasks that every

@@ -4,8 +4,8 @@
 //! configuration asks for it, another worker repeats a sample of them, and all proofs of targets that have never been
 //! solved.
 //!
-//! If this process disagrees with a worker, it rejects the worker's result. If two workers disagree, the run stops and
-//! names both, because one of them must be faulty.
+//! If this process rejects a proof that a worker accepted, it rejects the worker's result. If a second worker rejects a
+//! proof that the first accepted, the run stops and names both, because one of them must be faulty.
 
 use crate::error::{Disagreement, Result, ensure};
 use crate::round::record::Entry;
@@ -56,7 +56,8 @@ pub(crate) enum RecheckDecision {
 }
 
 impl RecheckPolicy {
-    /// Rechecks a fraction of the proofs and all proofs of the `unsolved` targets on other workers.
+    /// Creates the policy that has other workers recheck a fraction of the proofs, and all proofs of the `unsolved`
+    /// targets.
     pub(crate) fn other_worker(share: f64, unsolved: HashSet<ProblemId>) -> Self {
         Self::OtherWorker(RecheckSample { unsolved, share, draw: RandomState::new() })
     }
@@ -82,7 +83,7 @@ impl RecheckPolicy {
             let own = system.verify(problem, proof);
             ensure!(
                 own.verdict == Verdict::Proved,
-                "{worker} says that the proof of {} holds, checked again here it comes to `{}` ({})",
+                "{worker} reports a valid proof of {}, but the verdict of this process is `{}` ({})",
                 entry.event.key(),
                 own.verdict.as_str(),
                 own.reason
@@ -103,7 +104,8 @@ impl RecheckPolicy {
     ) -> Result<RecheckDecision, Disagreement> {
         let worker = match ending {
             TaskResult::Done { worker, .. } => worker,
-            // The task failed on every worker, so there is no verdict to confirm.
+            // The task failed on every worker. If it was a recheck, the first verdict is dropped with it: nothing can
+            // confirm it.
             TaskResult::Quarantined { .. } => return Ok(RecheckDecision::Accepted(entries)),
         };
         match first {

@@ -28,8 +28,10 @@ impl ResultParser<'_> {
         let GenerateResult { samples, policy_id } =
             tasks::unpack(bytes).context("completions from a worker")?;
         if policy_id != tasks::own_mark() {
-            let expected = self.context.policy_id.unwrap_or("with nobody elsewhere");
             let found: String = policy_id.chars().take(64).collect();
+            let Some(expected) = self.context.policy_id else {
+                bail!("sampled with weights `{found}`, but no other process samples in this round");
+            };
             ensure!(policy_id == expected, "sampled with weights `{found}`, the round's are `{expected}`");
         }
         let (found, asked) = (samples.len(), commands.len());
@@ -46,11 +48,14 @@ impl ResultParser<'_> {
         let SamplingContext { config, tokenizer, window, .. } = self.context;
         let Sample { tokens, log_probs, entropy, finish, .. } = sample;
         let (n, limit) = (tokens.len(), room(self.context.limit(command), prompt, window));
-        ensure!(n <= limit, "{n} tokens where at most {limit} were asked for");
-        ensure!(n == 0 || prompt + n <= window, "{prompt} and {n} tokens in a context of {window}");
+        ensure!(n <= limit, "{n} tokens, at most {limit} were requested");
+        ensure!(
+            n == 0 || prompt + n <= window,
+            "{prompt} tokens of the prompt and {n} new ones exceed the context of {window}"
+        );
         let vocabulary = tokenizer.vocab_size();
         if let Some(token) = tokens.iter().find(|t| **t as usize >= vocabulary) {
-            bail!("token {token} of a vocabulary of {vocabulary}");
+            bail!("token {token} is not in the vocabulary of {vocabulary} tokens");
         }
         let served = self.context.is_served(command);
         // An endpoint may omit log-probs if the role is not trained.
@@ -59,9 +64,12 @@ impl ResultParser<'_> {
         ensure!(m == n || (m == 0 && served && !trained), "{n} tokens with {m} log-probs");
         // Rounding can lift the log-prob of a certain token slightly above zero.
         if let Some(odd) = log_probs.iter().find(|p| !p.is_finite() || **p > 1e-3) {
-            bail!("a log-prob is {odd}");
+            bail!("the log-prob {odd} is not finite or is above 0");
         }
-        ensure!(entropy.is_none_or(|e| e.is_finite() && e > -1e-3), "an entropy is {entropy:?}");
+        ensure!(
+            entropy.is_none_or(|e| e.is_finite() && e > -1e-3),
+            "the entropy {entropy:?} is not finite or is below 0"
+        );
         self.check_end(tokens, *finish, limit, served)
     }
 
@@ -73,14 +81,17 @@ impl ResultParser<'_> {
             tokens.iter().position(|token| self.context.tokenizer.eos().contains(token)).map(|at| at + 1);
         match finish {
             FinishReason::Stop => {
-                ensure!(n > 0 && end == Some(n), "it ended without an end token at its end")
+                ensure!(
+                    n > 0 && end == Some(n),
+                    "the finish reason is `stop`, but the first end token is not at the end"
+                )
             }
             FinishReason::Length => {
-                ensure!(end.is_none(), "an end token, and it goes on or is said to be cut off");
-                ensure!(served || n == limit, "cut off after {n} tokens, and {limit} were asked for");
+                ensure!(end.is_none(), "the finish reason is `length`, but there is an end token");
+                ensure!(served || n == limit, "cut off after {n} tokens, {limit} were requested");
             }
-            FinishReason::Refused => ensure!(n == 0, "{n} tokens for a prompt that was refused"),
-            FinishReason::Cancelled => bail!("it was cancelled, and nobody asked for that"),
+            FinishReason::Refused => ensure!(n == 0, "{n} tokens for a refused prompt"),
+            FinishReason::Cancelled => bail!("cancelled without a request"),
         }
         Ok(())
     }
@@ -155,7 +166,7 @@ fn known<T>(read: Result<T, Malformed>) -> Result<Result<T, String>, String> {
 }
 
 /// Maximum length of a verdict's reason in bytes. Reasons go into the journal and the tables.
-const LONGEST_REASON: usize = 1 << 20;
+const MAX_REASON_BYTES: usize = 1 << 20;
 
 fn judgements(commands: &[Command], bytes: &[u8]) -> Result<Vec<Entry>> {
     let judgements: VerifyResult = tasks::unpack(bytes).context("verdicts from a worker")?;
@@ -163,10 +174,10 @@ fn judgements(commands: &[Command], bytes: &[u8]) -> Result<Vec<Entry>> {
     ensure!(found == asked, "{found} verdicts for {asked} proofs");
     // A checker that breaks gives no verdict; its worker must report a failure.
     if let Some(broken) = judgements.iter().find(|j| j.verdict == Verdict::Infra) {
-        bail!("a verdict that is none: {}", broken.reason);
+        bail!("the verdict `infra` is not allowed in a result: {}", broken.reason);
     }
-    if let Some(long) = judgements.iter().map(|j| j.reason.len()).find(|bytes| *bytes > LONGEST_REASON) {
-        bail!("a verdict in {long} bytes of words");
+    if let Some(bytes) = judgements.iter().map(|j| j.reason.len()).find(|bytes| *bytes > MAX_REASON_BYTES) {
+        bail!("the reason of a verdict has {bytes} bytes, at most {MAX_REASON_BYTES} are allowed");
     }
     let entry = |(command, judgement): (&Command, _)| Entry {
         event: Event::Judgement { key: command.key().clone(), judgement },

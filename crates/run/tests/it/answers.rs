@@ -64,18 +64,18 @@ fn only_what_the_rounds_weights_can_have_sampled_is_taken() {
         assert!(answer(&parser, vec![right], WEIGHTS).is_ok());
     }
     let odd = [
-        (long(LIMIT + 1), "5 tokens where at most 4 were asked for"),
-        (with(&|s| s.tokens[1] = vocabulary as u32), "of a vocabulary of"),
-        (with(&|s| s.tokens[1] = u32::MAX), "of a vocabulary of"),
-        (with(&|s| s.log_probs[1] = f32::NAN), "a log-prob is NaN"),
-        (with(&|s| s.log_probs[1] = f32::NEG_INFINITY), "a log-prob is -inf"),
-        (with(&|s| s.log_probs[1] = 0.5), "a log-prob is 0.5"),
+        (long(LIMIT + 1), "5 tokens, at most 4 were requested"),
+        (with(&|s| s.tokens[1] = vocabulary as u32), "is not in the vocabulary of"),
+        (with(&|s| s.tokens[1] = u32::MAX), "is not in the vocabulary of"),
+        (with(&|s| s.log_probs[1] = f32::NAN), "the log-prob NaN"),
+        (with(&|s| s.log_probs[1] = f32::NEG_INFINITY), "the log-prob -inf"),
+        (with(&|s| s.log_probs[1] = 0.5), "the log-prob 0.5"),
         (with(&|s| s.log_probs.truncate(2)), "3 tokens with 2 log-probs"),
         (with(&|s| s.log_probs.clear()), "3 tokens with 0 log-probs"),
-        (with(&|s| s.entropy = Some(f32::INFINITY)), "an entropy is"),
-        (with(&|s| s.entropy = Some(-1.0)), "an entropy is"),
-        (with(&|s| s.finish = FinishReason::Cancelled), "nobody asked for that"),
-        (Sample { tokens: vec![], log_probs: vec![], ..sample() }, "it ended without an end token"),
+        (with(&|s| s.entropy = Some(f32::INFINITY)), "the entropy Some"),
+        (with(&|s| s.entropy = Some(-1.0)), "the entropy Some"),
+        (with(&|s| s.finish = FinishReason::Cancelled), "cancelled without a request"),
+        (Sample { tokens: vec![], log_probs: vec![], ..sample() }, "the first end token is not at the end"),
     ];
     for (sample, why) in odd {
         let error = answer(&parser, vec![sample.clone()], WEIGHTS).unwrap_err();
@@ -89,7 +89,7 @@ fn only_what_the_rounds_weights_can_have_sampled_is_taken() {
         assert!(error.contains("the round's are `abcd`"), "{other}: {error}");
     }
     parser.context.window = 4;
-    assert!(answer(&parser, vec![sample()], WEIGHTS).unwrap_err().contains("3 tokens where at most 2"));
+    assert!(answer(&parser, vec![sample()], WEIGHTS).unwrap_err().contains("3 tokens, at most 2"));
     // Where nobody else may sample, nobody else's answer is one.
     (parser.context.window, parser.context.policy_id) = (8, None);
     assert!(answer(&parser, vec![sample()], WEIGHTS).is_err());
