@@ -109,18 +109,7 @@ pub enum Warning {
 impl Warning {
     /// Returns whether the warning means that A, C_mid and B are not determined.
     pub fn is_unidentified(&self) -> bool {
-        matches!(
-            self,
-            Warning::Flat
-                | Warning::Degenerate
-                | Warning::BendNotSeen { .. }
-                | Warning::AtBound(_)
-                | Warning::WideAsymptote { .. }
-                | Warning::WideMidpoint { .. }
-                | Warning::CutsDisagree { .. }
-                | Warning::HalvesDisagree { .. }
-                | Warning::FewPoints { .. }
-        )
+        !matches!(self, Warning::CorrelatedResiduals { .. } | Warning::Dropped { .. })
     }
 }
 

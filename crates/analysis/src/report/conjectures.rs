@@ -1,6 +1,6 @@
 //! The report's section on the Conjecturer and the Guide.
 
-use super::html::{Cell, Format, ROUND, ReportTable, shortened};
+use super::html::{Cell, Format, ReportTable, shortened};
 use crate::run::{ConjectureClass, ConjecturedStatement, RunData, RunningMean, StatementOrigin};
 
 /// Maximum length of a statement in a table, in characters.
@@ -12,7 +12,7 @@ pub(super) fn origins(run: &RunData) -> Option<ReportTable> {
     let asked: u64 = rounds.iter().map(|r| r.asked).sum();
     let last = rounds.last().filter(|_| asked > 0)?;
     let mut table =
-        ReportTable::new(["Completions of the Conjecturer", ROUND, "Whole run", "Share", "Last round"]);
+        ReportTable::new("Completions of the Conjecturer | Round | Whole run | Share | Last round");
     let mut row = |name: &str, all: u64, in_last: u64| {
         if all > 0 {
             let share = Cell::number(Some(all as f64 / asked as f64), Format::Percent);
@@ -30,19 +30,9 @@ pub(super) fn origins(run: &RunData) -> Option<ReportTable> {
 
 /// Returns a table of statements with their statistics.
 pub(super) fn statements(all: &[ConjecturedStatement]) -> Option<ReportTable> {
-    let mut table = ReportTable::new([
-        "Statement",
-        "Times",
-        "First round",
-        ROUND,
-        "Origin",
-        "Solve rate",
-        "Inferences",
-        "R_guide",
-        "Relevance",
-        "Redundancy",
-        "Complexity",
-    ]);
+    let mut table = ReportTable::new(
+        "Statement | Times | First round | Round | Origin | Solve rate | Inferences | R_guide | Relevance | Redundancy | Complexity",
+    );
     for s in all {
         let origin = match &s.theorem {
             Some(label) => format!("theorem {label}"),

@@ -5,7 +5,7 @@ use crate::stats::Interval;
 use std::fmt::Write;
 
 /// Name of the column with the last round that a row covers. Every table has it.
-pub(super) const ROUND: &str = "Round";
+const ROUND: &str = "Round";
 
 /// Tables with more rows have a search field.
 const SEARCHED: usize = 8;
@@ -162,9 +162,9 @@ pub struct ReportTable {
 }
 
 impl ReportTable {
-    /// Creates an empty table.
-    pub fn new<const N: usize>(columns: [&str; N]) -> Self {
-        Self { columns: columns.map(str::to_owned).to_vec(), rows: Vec::new() }
+    /// Creates an empty table. The names of its columns are separated by ` | `.
+    pub fn new(columns: &str) -> Self {
+        Self { columns: columns.split(" | ").map(str::to_owned).collect(), rows: Vec::new() }
     }
 
     /// Returns the table, or `None` if it has no rows.
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn tables_are_escaped_in_html_and_quoted_in_csv() {
-        let mut table = ReportTable::new(["run", ROUND, "A"]);
+        let mut table = ReportTable::new("run | Round | A");
         table.rows.push(vec!["<b>, \"x\"".into(), 3_u32.into(), Cell::number(Some(0.671), Format::Percent)]);
         let html = table.html("t", "a \"table\"");
         assert!(
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn numbers_in_csv_have_no_units() {
-        let mut table = ReportTable::new(["share", "time", "rate", "solved", "gain"]);
+        let mut table = ReportTable::new("share | time | rate | solved | gain");
         let rate = Interval { value: 0.078, low: 0.04, high: 0.122 };
         table.rows.push(vec![
             Cell::number(Some(0.16), Format::Percent),
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn no_cell_of_a_csv_file_is_a_formula() {
-        let mut table = ReportTable::new(["=name", ROUND]);
+        let mut table = ReportTable::new("=name | Round");
         for text in ["=HYPERLINK(\"http://x\")", "+1+1", "-2+3", "@SUM(A1)", "\t=1"] {
             table.rows.push(vec![text.into(), Cell::Statement(text.to_owned())]);
         }
@@ -344,7 +344,7 @@ mod tests {
 
     #[test]
     fn long_tables_can_be_filtered_by_round() {
-        let mut table = ReportTable::new(["target", ROUND]);
+        let mut table = ReportTable::new("target | Round");
         (0..9).for_each(|i: u32| table.rows.push(vec!["t".into(), Cell::round((i > 0).then_some(i / 4))]));
         let html = table.html("targets", "Targets");
         for part in [

@@ -1,6 +1,6 @@
 //! The tables of a report.
 
-use super::html::{Cell, Format, ROUND, ReportTable, shortened};
+use super::html::{Cell, Format, ReportTable, shortened};
 use crate::compare::{Basis, asymptote_difference, asymptote_over_seeds, common_generations, crossings};
 use crate::figures::{self, Curve, FigureOptions, PlottedRun, SeedGroup, groups};
 use crate::fit::{Fit, FitError, Parameter};
@@ -54,18 +54,9 @@ fn asymptote(fit: &Fit) -> Option<Cell> {
 /// Returns the summary table with one row per run.
 pub(super) fn summary(drawn: &[PlottedRun<'_>]) -> ReportTable {
     let common = common_end(drawn);
-    let mut table = ReportTable::new([
-        "Run",
-        "Method",
-        "Seed",
-        ROUND,
-        "Generations",
-        "Solved",
-        "Cumulative",
-        "Last pass@k",
-        "Wall time",
-        "Asymptote (95%, this fit alone)",
-    ]);
+    let mut table = ReportTable::new(
+        "Run | Method | Seed | Round | Generations | Solved | Cumulative | Last pass@k | Wall time | Asymptote (95%, this fit alone)",
+    );
     if let Some(end) = common {
         table.columns.insert(7, format!("At {} generations", Cell::number(Some(end), Format::Count).text()));
     }
@@ -95,20 +86,9 @@ pub(super) fn summary(drawn: &[PlottedRun<'_>]) -> ReportTable {
 /// Returns the table of parameters of the scaling laws. After the runs of a group with several seeds, it has the law of their
 /// mean and the interval of A over the seeds.
 pub(super) fn fits(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> ReportTable {
-    let mut table = ReportTable::new([
-        "Run",
-        ROUND,
-        "Determined",
-        "R₀",
-        "C₀",
-        "A (95%)",
-        "The interval covers",
-        "C_mid (95%)",
-        "B (95%)",
-        "Residual s.d.",
-        "Points",
-        "Cut",
-    ]);
+    let mut table = ReportTable::new(
+        "Run | Round | Determined | R₀ | C₀ | A (95%) | The interval covers | C_mid (95%) | B (95%) | Residual s.d. | Points | Cut",
+    );
     let mut row = |name: String, round: Cell, fit: &Result<Fit, FitError>, seeds: Option<(f64, f64)>| {
         let fit = fit.as_ref().ok();
         let law = fit.filter(|fit| fit.is_identified());
@@ -158,7 +138,7 @@ pub(super) fn fits(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> ReportT
 pub(super) fn robustness(d: &PlottedRun<'_>) -> Option<ReportTable> {
     let fit = d.fit.as_ref().ok().filter(|f| f.is_identified())?;
     let (tails, halves) = d.against.as_ref()?;
-    let mut table = ReportTable::new(["Data", ROUND, "A", "C_mid", "B"]);
+    let mut table = ReportTable::new("Data | Round | A | C_mid | B");
     let mut row = |name: &str, until: f64, [a, m, b]: [f64; 3]| {
         table.rows.push(vec![
             name.into(),
@@ -211,7 +191,7 @@ fn levels(drawn: &[PlottedRun<'_>]) -> Vec<f64> {
 
 /// Returns the table of the first round at whose end a run has reached a rate.
 pub(super) fn reaching(drawn: &[PlottedRun<'_>]) -> Option<ReportTable> {
-    let mut table = ReportTable::new(["Cumulative solve rate", "Run", ROUND, "Generations", "Wall time"]);
+    let mut table = ReportTable::new("Cumulative solve rate | Run | Round | Generations | Wall time");
     for level in levels(drawn) {
         for d in drawn {
             let first = |curve: &[(f64, f64)]| curve.iter().find(|p| p.1 >= level).map(|p| p.0);
@@ -232,15 +212,9 @@ pub(super) fn reaching(drawn: &[PlottedRun<'_>]) -> Option<ReportTable> {
 pub(super) fn against(drawn: &[PlottedRun<'_>]) -> Option<ReportTable> {
     let groups = groups(drawn);
     let main = main_group(&groups, drawn)?;
-    let mut table = ReportTable::new([
-        "Against",
-        ROUND,
-        "Compared at",
-        "Leads from",
-        "Lead",
-        "Difference of asymptotes (95%)",
-        "The interval covers",
-    ]);
+    let mut table = ReportTable::new(
+        "Against | Round | Compared at | Leads from | Lead | Difference of asymptotes (95%) | The interval covers",
+    );
     let main_curve = main.curve();
     for other in groups.iter().filter(|g| g.label != main.label) {
         let curve = other.curve();
@@ -306,7 +280,7 @@ pub(super) fn pass_at(drawn: &[PlottedRun<'_>]) -> Option<ReportTable> {
     let mut ks: Vec<u32> =
         std::iter::successors(Some(1_u32), |k| k.checked_mul(4)).take_while(|k| *k < most).collect();
     ks.push(most);
-    let mut table = ReportTable::new(["Run", "Problems", "Solver", ROUND]);
+    let mut table = ReportTable::new("Run | Problems | Solver | Round");
     table.columns.extend(ks.iter().map(|k| format!("pass@{k} (95%)")));
     table.columns.push("Proved at least once".into());
     for (d, problems, solver, round, tallies) in rows {
@@ -325,7 +299,7 @@ pub(super) fn pass_at(drawn: &[PlottedRun<'_>]) -> Option<ReportTable> {
 /// Returns the table of a run's targets, unsolved ones first. The round is that of the first proof.
 pub(super) fn targets(run: &RunData) -> Option<ReportTable> {
     let mut table =
-        ReportTable::new(["Target", "Solved", ROUND, "Rounds tried", "Attempts", "Proofs", "Statement"]);
+        ReportTable::new("Target | Solved | Round | Rounds tried | Attempts | Proofs | Statement");
     let mut order: Vec<&TargetHistory> = run.targets.iter().collect();
     order.sort_by_key(|t| (t.solved_round.is_some(), std::cmp::Reverse(t.solved_round), t.id.as_str()));
     for target in order {
@@ -353,7 +327,7 @@ pub(super) fn timings(run: &RunData) -> Option<ReportTable> {
         return None;
     }
     let rounds = run.rounds.len() as f64;
-    let mut table = ReportTable::new(["Stage", ROUND, "Total", "Per round", "Share of the wall time"]);
+    let mut table = ReportTable::new("Stage | Round | Total | Per round | Share of the wall time");
     let mut row = |name: &str, total: f64, is_part: bool| {
         let share = Cell::number(is_part.then_some(total / all), Format::Percent);
         let [total, per_round] = [total, total / rounds].map(|s| Cell::number(Some(s), Format::Seconds));

@@ -94,24 +94,13 @@ enum Source {
 }
 
 /// The sources, each as often as it is drawn.
-const SOURCES: [Source; 16] = [
-    Source::MainStep,
-    Source::MainStep,
-    Source::MainStep,
-    Source::Step,
-    Source::Step,
-    Source::Step,
-    Source::Section,
-    Source::Section,
-    Source::Chapter,
-    Source::Elsewhere,
-    Source::Earlier,
-    Source::Earlier,
-    Source::Instance,
-    Source::Instance,
-    Source::Instance,
-    Source::Target,
-];
+const SOURCES: [Source; 16] = {
+    use Source::*;
+    [
+        MainStep, MainStep, MainStep, Step, Step, Step, Section, Section, Chapter, Elsewhere, Earlier,
+        Earlier, Instance, Instance, Instance, Target,
+    ]
+};
 
 const MAX_SYMBOLS: usize = 100;
 const SECTION: usize = 40;

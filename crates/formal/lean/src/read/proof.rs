@@ -2,7 +2,7 @@
 
 use super::fence::{CodeBlock, blocks, may_be_lean};
 use crate::text::{
-    Bounds, LeanStatement, ProofStart, SourceCommand, commands, lex, parse_declaration, unix_lines,
+    Bounds, LeanStatement, ProofStart, SourceCommand, commands, is_among, lex, parse_declaration, unix_lines,
 };
 use sgs_formal::Malformed;
 
@@ -43,21 +43,8 @@ impl Proof {
 }
 
 /// Commands that set a context. They are dropped from completions, because the problem has its own context.
-const CONTEXT: &[&str] = &[
-    "import",
-    "open",
-    "set_option",
-    "universe",
-    "universes",
-    "variable",
-    "variables",
-    "namespace",
-    "section",
-    "end",
-    "example",
-    "prelude",
-    "module",
-];
+const CONTEXT: &str = "import open set_option universe universes variable variables namespace section \
+    end example prelude module";
 
 /// Extracts a proof of the theorem `statement` from a completion.
 ///
@@ -129,7 +116,7 @@ fn candidate(code: &str, name: &str) -> Option<TheoremReading> {
     let helpers: Vec<&str> = found
         .iter()
         .take(position)
-        .filter(|c| !CONTEXT.contains(&c.keyword.as_str()) && !c.keyword.starts_with('#'))
+        .filter(|c| !is_among(CONTEXT, &c.keyword) && !c.keyword.starts_with('#'))
         .filter_map(|c| code.get(c.range.clone()))
         .map(str::trim)
         .collect();

@@ -6,73 +6,30 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 
+macro_rules! calls {
+    ($($call:ident)*) => { &[$(libc::$call),*] };
+}
+
 /// System calls that are refused regardless of their arguments.
-const REFUSED: &[i64] = &[
+const REFUSED: &[i64] = calls! {
     // Network.
-    libc::SYS_socket,
-    libc::SYS_connect,
-    libc::SYS_bind,
-    libc::SYS_listen,
-    libc::SYS_accept,
-    libc::SYS_accept4,
-    libc::SYS_sendto,
-    libc::SYS_sendmsg,
-    libc::SYS_sendmmsg,
+    SYS_socket SYS_connect SYS_bind SYS_listen SYS_accept SYS_accept4 SYS_sendto SYS_sendmsg SYS_sendmmsg
     // Other processes.
-    libc::SYS_ptrace,
-    libc::SYS_process_vm_readv,
-    libc::SYS_process_vm_writev,
-    libc::SYS_kill,
-    libc::SYS_tkill,
-    libc::SYS_pidfd_open,
-    libc::SYS_pidfd_getfd,
-    libc::SYS_pidfd_send_signal,
-    libc::SYS_rt_sigqueueinfo,
-    libc::SYS_rt_tgsigqueueinfo,
-    libc::SYS_setsid,
-    libc::SYS_setpgid,
-    libc::SYS_kcmp,
-    libc::SYS_process_madvise,
+    SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_kill SYS_tkill SYS_pidfd_open SYS_pidfd_getfd
+    SYS_pidfd_send_signal SYS_rt_sigqueueinfo SYS_rt_tgsigqueueinfo SYS_setsid SYS_setpgid SYS_kcmp
+    SYS_process_madvise
     // Namespaces, mounts and the machine.
-    libc::SYS_mount,
-    libc::SYS_umount2,
-    libc::SYS_pivot_root,
-    libc::SYS_chroot,
-    libc::SYS_unshare,
-    libc::SYS_setns,
-    libc::SYS_open_tree,
-    libc::SYS_move_mount,
-    libc::SYS_fsopen,
-    libc::SYS_fsmount,
-    libc::SYS_mount_setattr,
-    libc::SYS_reboot,
-    libc::SYS_swapon,
-    libc::SYS_swapoff,
-    libc::SYS_kexec_load,
-    libc::SYS_init_module,
-    libc::SYS_finit_module,
-    libc::SYS_delete_module,
-    libc::SYS_settimeofday,
-    libc::SYS_clock_settime,
-    libc::SYS_sethostname,
-    libc::SYS_setdomainname,
-    libc::SYS_acct,
-    libc::SYS_quotactl,
+    SYS_mount SYS_umount2 SYS_pivot_root SYS_chroot SYS_unshare SYS_setns SYS_open_tree SYS_move_mount
+    SYS_fsopen SYS_fsmount SYS_mount_setattr SYS_reboot SYS_swapon SYS_swapoff SYS_kexec_load
+    SYS_init_module SYS_finit_module SYS_delete_module SYS_settimeofday SYS_clock_settime SYS_sethostname
+    SYS_setdomainname SYS_acct SYS_quotactl
     // Ways around the other layers.
-    libc::SYS_bpf,
-    libc::SYS_userfaultfd,
-    libc::SYS_perf_event_open,
-    libc::SYS_keyctl,
-    libc::SYS_add_key,
-    libc::SYS_request_key,
-    libc::SYS_personality,
-    libc::SYS_open_by_handle_at,
-    libc::SYS_setrlimit,
-];
+    SYS_bpf SYS_userfaultfd SYS_perf_event_open SYS_keyctl SYS_add_key SYS_request_key SYS_personality
+    SYS_open_by_handle_at SYS_setrlimit
+};
 
 /// System calls that are reported as missing, so that libraries fall back to filtered ones.
-const UNKNOWN: &[i64] =
-    &[libc::SYS_clone3, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+const UNKNOWN: &[i64] = calls! { SYS_clone3 SYS_io_uring_setup SYS_io_uring_enter SYS_io_uring_register };
 
 fn arch() -> Option<TargetArch> {
     std::env::consts::ARCH.try_into().ok()

@@ -4,6 +4,7 @@
 //! parser is needed. Words that can occur there (`open … in`, `set_option … in`), and words that are keywords in some
 //! versions only, begin a command only at the left margin.
 
+use super::is_among;
 use super::lexer::{SourceToken, TokenKind};
 use std::ops::Range;
 
@@ -30,102 +31,21 @@ impl SourceCommand {
 }
 
 /// Words that begin a command at any position.
-const KEYWORDS: &[&str] = &[
-    "theorem",
-    "lemma",
-    "def",
-    "abbrev",
-    "example",
-    "axiom",
-    "instance",
-    "inductive",
-    "coinductive",
-    "structure",
-    "class",
-    "opaque",
-    "mutual",
-    "namespace",
-    "section",
-    "end",
-    "variable",
-    "universe",
-    "import",
-    "prelude",
-    "export",
-    "attribute",
-    "initialize",
-    "builtin_initialize",
-    "notation",
-    "notation3",
-    "infix",
-    "infixl",
-    "infixr",
-    "prefix",
-    "postfix",
-    "macro",
-    "macro_rules",
-    "syntax",
-    "elab",
-    "elab_rules",
-    "declare_syntax_cat",
-    "run_cmd",
-    "run_elab",
-    "run_meta",
-    "simproc",
-    "dsimproc",
-    "simproc_decl",
-    "dsimproc_decl",
-    "builtin_simproc",
-    "builtin_dsimproc",
-    "binder_predicate",
-    "unlock_limits",
-];
+const KEYWORDS: &str = "theorem lemma def abbrev example axiom instance inductive coinductive structure \
+    class opaque mutual namespace section end variable universe import prelude export attribute initialize \
+    builtin_initialize notation notation3 infix infixl infixr prefix postfix macro macro_rules syntax elab \
+    elab_rules declare_syntax_cat run_cmd run_elab run_meta simproc dsimproc simproc_decl dsimproc_decl \
+    builtin_simproc builtin_dsimproc binder_predicate unlock_limits";
 
 /// Words that begin a command at the left margin only.
-const MARGIN_KEYWORDS: &[&str] = &[
-    "open",
-    "set_option",
-    "variables",
-    "universes",
-    "alias",
-    "include",
-    "omit",
-    "deriving",
-    "add_decl_doc",
-    "seal",
-    "unseal",
-    "recall",
-    "proof_wanted",
-    "register_simp_attr",
-    "register_option",
-    "suppress_compilation",
-    "unsuppress_compilation",
-    "library_note",
-    "compile_inductive",
-    "irreducible_def",
-    "constant",
-    "module",
-    "initialize_simps_projections",
-    "assert_not_exists",
-    "add_aesop_rules",
-    "erase_aesop_rules",
-    "grind_pattern",
-    "grind_propagator",
-];
+const MARGIN_KEYWORDS: &str = "open set_option variables universes alias include omit deriving \
+    add_decl_doc seal unseal recall proof_wanted register_simp_attr register_option suppress_compilation \
+    unsuppress_compilation library_note compile_inductive irreducible_def constant module \
+    initialize_simps_projections assert_not_exists add_aesop_rules erase_aesop_rules grind_pattern \
+    grind_propagator";
 
 /// Words that modify the following command.
-const MODIFIERS: &[&str] = &[
-    "private",
-    "protected",
-    "noncomputable",
-    "unsafe",
-    "partial",
-    "nonrec",
-    "public",
-    "meta",
-    "local",
-    "scoped",
-];
+const MODIFIERS: &str = "private protected noncomputable unsafe partial nonrec public meta local scoped";
 
 /// Splits a text into commands. Text before the first command belongs to none.
 pub fn commands(source: &str, tokens: &[SourceToken]) -> Vec<SourceCommand> {
@@ -139,7 +59,7 @@ pub fn commands(source: &str, tokens: &[SourceToken]) -> Vec<SourceCommand> {
         match token.kind {
             TokenKind::DocComment => prefix.begin(index),
             TokenKind::Open if text == "@[" => prefix.open_attributes(index),
-            TokenKind::Word if MODIFIERS.contains(&text) => {
+            TokenKind::Word if is_among(MODIFIERS, text) => {
                 prefix.begin(index);
                 prefix.modifiers.push(text.to_owned());
             }
@@ -166,12 +86,12 @@ pub fn commands(source: &str, tokens: &[SourceToken]) -> Vec<SourceCommand> {
 }
 
 fn begins(source: &str, token: &SourceToken, text: &str, prefix: &CommandPrefix) -> bool {
-    if token.kind == TokenKind::Word && KEYWORDS.contains(&text) {
+    if token.kind == TokenKind::Word && is_among(KEYWORDS, text) {
         return true;
     }
     let margin = prefix.first.is_some()
         || source.get(..token.start).is_some_and(|b| b.is_empty() || b.ends_with('\n'));
-    margin && (token.kind == TokenKind::HashWord || MARGIN_KEYWORDS.contains(&text))
+    margin && (token.kind == TokenKind::HashWord || is_among(MARGIN_KEYWORDS, text))
 }
 
 /// Documentation, attributes and modifiers that precede a keyword.
@@ -199,7 +119,7 @@ impl CommandPrefix {
         if self.depth == 0 {
             return false;
         }
-        let keyword = token.kind == TokenKind::Word && KEYWORDS.contains(&token.text(source));
+        let keyword = token.kind == TokenKind::Word && is_among(KEYWORDS, token.text(source));
         match token.kind {
             TokenKind::Open => self.depth += 1,
             TokenKind::Close => self.depth -= 1,

@@ -1,42 +1,11 @@
 //! The rule for the text before a problem's theorem.
 
-use super::{commands, lex, line_of};
+use super::{commands, is_among, lex, line_of};
 
 /// Commands that a header may contain. They add no assumptions and run no code.
-const COMMANDS: &[&str] = &[
-    "import",
-    "open",
-    "set_option",
-    "universe",
-    "universes",
-    "variable",
-    "variables",
-    "namespace",
-    "section",
-    "end",
-    "mutual",
-    "include",
-    "omit",
-    "export",
-    "def",
-    "abbrev",
-    "theorem",
-    "lemma",
-    "example",
-    "instance",
-    "structure",
-    "inductive",
-    "class",
-    "deriving",
-    "attribute",
-    "notation",
-    "notation3",
-    "infix",
-    "infixl",
-    "infixr",
-    "prefix",
-    "postfix",
-];
+const COMMANDS: &str = "import open set_option universe universes variable variables namespace section \
+    end mutual include omit export def abbrev theorem lemma example instance structure inductive class \
+    deriving attribute notation notation3 infix infixl infixr prefix postfix";
 
 /// A command that a header must not contain.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -57,7 +26,7 @@ pub(crate) fn check_header(header: &str) -> Result<(), HeaderError> {
     let refuse =
         |what: &str, at: usize| Err(HeaderError { what: what.to_owned(), line: line_of(header, at) });
     for command in commands(header, &lex(header)) {
-        if !COMMANDS.contains(&command.keyword.as_str()) {
+        if !is_among(COMMANDS, &command.keyword) {
             return refuse(&command.keyword, command.range.start);
         }
         if command.modifiers.iter().any(|modifier| modifier == "unsafe") {

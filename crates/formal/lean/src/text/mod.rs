@@ -34,6 +34,11 @@ pub(crate) fn uses_tactic_try(proof: &str) -> bool {
     lex(proof).iter().any(|t| t.kind == TokenKind::Word && t.text(proof) == "try")
 }
 
+/// Returns whether a word is in a list of words that are separated by blanks.
+pub(crate) fn is_among(words: &str, word: &str) -> bool {
+    words.split(' ').any(|other| other == word)
+}
+
 /// Returns the line of a byte offset, counted from 1.
 fn line_of(source: &str, offset: usize) -> u32 {
     let before = &source.as_bytes()[..offset.min(source.len())];
