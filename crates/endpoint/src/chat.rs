@@ -81,13 +81,11 @@ impl ChatClient {
     }
 
     /// Returns the base URL.
-    #[must_use]
     pub fn url(&self) -> &str {
         self.endpoint.url()
     }
 
     /// Returns the name of the model.
-    #[must_use]
     pub fn model(&self) -> &str {
         self.endpoint.model()
     }

@@ -186,25 +186,21 @@ impl Endpoint {
     }
 
     /// Returns the name of the model.
-    #[must_use]
     pub fn model(&self) -> &str {
         &self.model
     }
 
     /// Returns the base URL.
-    #[must_use]
     pub fn url(&self) -> &str {
         &self.base
     }
 
     /// Returns the number of requests without a reply. If it has changed, the server may have been restarted.
-    #[must_use]
     pub fn outages(&self) -> u64 {
         self.outages.load(Ordering::Acquire)
     }
 
     /// Returns the capabilities found by probing.
-    #[must_use]
     pub fn capabilities(&self) -> Capabilities {
         self.capabilities
     }
