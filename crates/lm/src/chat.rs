@@ -50,7 +50,6 @@ pub struct SpecialTokens {
 #[derive(Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
-    source: String,
     origin: String,
 }
 
@@ -104,14 +103,9 @@ impl ChatTemplate {
         environment.add_function("strftime_now", strftime_now);
         environment.add_filter("tojson", to_json);
         environment
-            .add_template_owned("chat", source.clone())
+            .add_template_owned("chat", source)
             .map_err(|e| LmError::Input(format!("{origin}: the template does not parse: {e}")))?;
-        Ok(Self { environment, source, origin: origin.to_owned() })
-    }
-
-    /// The template's source.
-    pub fn source(&self) -> &str {
-        &self.source
+        Ok(Self { environment, origin: origin.to_owned() })
     }
 
     /// Renders the conversation. With `add_generation_prompt`, the text ends where the assistant's answer begins.
