@@ -2,15 +2,13 @@
 
 /// Why an endpoint is unusable, or a request has failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the message of a variant names its fields")]
+#[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum EndpointError {
     /// The URL is invalid.
     #[error("{url:?}: {problem}")]
     Url { url: String, problem: String },
-    /// The API key is invalid.
     #[error("the endpoint's key from {origin}: {problem}")]
     ApiKey { origin: String, problem: String },
-    /// The server's certificate is not trusted, or the server does not support TLS.
     #[error(
         "{url}: no TLS with it: {problem}; for a private certificate authority, give its certificate file (`authority`, --endpoint-authority); for a server without TLS, use http://"
     )]
@@ -18,32 +16,25 @@ pub enum EndpointError {
     /// The server rejects the API key, or requires one.
     #[error("{url} answers HTTP {status}: {message}; {}", if *.had_key { "the key is not the right one" } else { "it wants a key" })]
     Unauthorised { url: String, status: u16, message: String, had_key: bool },
-    /// The server does not offer the model.
     #[error("{url} does not serve {}; it serves {}", .asked.as_deref().map_or_else(|| "exactly one model, so the model's name must be given".to_owned(), |m| format!("the model {m:?}")), list(.served))]
     Model { url: String, asked: Option<String>, served: Vec<String> },
-    /// The server's context is too short.
     #[error(
         "{url} serves {model:?} with a context of {served} tokens, and the run needs {needed}: start the server with a longer one (vLLM: --max-model-len, SGLang: --context-length, llama.cpp: -c, which all slots share)"
     )]
     Context { url: String, model: String, served: usize, needed: usize },
-    /// The server's vocabulary differs from that of the run's tokenizer.
     #[error(
         "{url} serves {model:?}, whose tokens are not those of the run's tokenizer: {problem}; serve a model with the same tokenizer, or send prompts as text"
     )]
     Vocabulary { url: String, model: String, problem: String },
-    /// The server has not replied for too long.
     #[error("{url} has not answered for {seconds} s; last: {last}")]
     Unavailable { url: String, seconds: u64, last: String },
-    /// A request failed repeatedly while others succeeded.
     #[error("{url}: a request failed {tries} times; last: {last}")]
     Failing { url: String, tries: u32, last: String },
     /// The server rejects a request.
     #[error("{url} answers HTTP {status}: {message}")]
     Refused { url: String, status: u16, message: String },
-    /// The server cannot load new weights.
     #[error("{url} does not take new weights by {call}: {problem}; {needed}")]
     Refresh { url: String, call: String, problem: String, needed: &'static str },
-    /// The reply does not follow the protocol.
     #[error("{url} returned an invalid reply: {problem}; check that it is an OpenAI-compatible endpoint")]
     InvalidReply { url: String, problem: String },
     /// The caller has cancelled the request.

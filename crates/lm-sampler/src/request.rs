@@ -38,21 +38,16 @@ pub enum Finish {
 
 /// Why a request was not started.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[allow(missing_docs, reason = "the message of a variant names its fields")]
+#[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum RequestRefusal {
-    /// The prompt is empty.
     #[error("the prompt is empty; give at least one token (the model's beginning-of-sequence token)")]
     EmptyPrompt,
-    /// `max_new_tokens` is 0.
     #[error("max_new_tokens is 0")]
     NoNewTokens,
-    /// A token of the prompt is not in the vocabulary.
     #[error("prompt token {position} has id {token}, but the model's vocabulary has {vocabulary} tokens")]
     UnknownToken { position: usize, token: u32, vocabulary: usize },
-    /// The sequence would exceed the model's context.
     #[error("a prompt of {prompt} tokens and up to {max_new} new ones exceed the context of {limit} tokens")]
     ExceedsContext { prompt: usize, max_new: usize, limit: usize },
-    /// The sequence would exceed the whole key/value cache.
     #[error(
         "a prompt of {prompt} tokens and up to {max_new} new ones exceed the {limit} tokens that the sampler's memory budget holds"
     )]
@@ -80,27 +75,23 @@ pub struct SampledCompletion {
 
 /// An error of the sampler itself. A single request that cannot run ends with [`Finish::Refused`] instead.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the message of a variant names its fields")]
+#[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum SamplerError {
     /// The options are out of range.
     #[error("sampler options: {0}")]
     Options(String),
-    /// The memory budget is smaller than the working buffers and one page.
     #[error(
         "the sampler's memory budget of {budget} bytes is too small: its working buffers take {work} bytes and one cache page {page} bytes; \
          give at least {} bytes, or lower max_batch or prefill_tokens", work + page
     )]
     Budget { budget: u64, work: u64, page: u64 },
-    /// The model has another shape than the one that the sampler was created for.
     #[error("the sampler was created for another model: {0}")]
     Model(String),
     /// The device failed.
     #[error(transparent)]
     Device(#[from] LmError),
-    /// An unfinished request has the same id.
     #[error("request {0} is already running or waiting; ids must be unique until they finish")]
     DuplicateId(RequestId),
-    /// The logits are not finite, because the weights are broken.
     #[error(
         "the logits of request {id} at position {position} hold NaN or infinity: the weights are broken; \
          nothing of this step was kept"

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 /// An error of the language model. Every variant says where the error occurred and what was found there.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the message of a variant names its fields")]
+#[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum LmError {
     /// A file or folder could not be read or written.
     #[error("{}: {error}", path.display())]
@@ -15,7 +15,6 @@ pub enum LmError {
     /// `config.json` is inconsistent, or describes a model that is not supported.
     #[error("{origin}: {message}")]
     Config { origin: String, message: String },
-    /// A file of tensors is truncated, corrupt or not in the safetensors format.
     #[error("{}: not a readable safetensors file: {message}", path.display())]
     Safetensors { path: PathBuf, message: String },
     /// A tensor is missing or unknown, has a wrong shape or type, or contains NaN or infinity.
@@ -24,7 +23,6 @@ pub enum LmError {
     /// The arguments of a call are inconsistent with each other or with the model.
     #[error("{0}")]
     Input(String),
-    /// A loss or gradient is NaN or infinite; nothing was updated.
     #[error(
         "training stopped at step {step}, batch {batch}: {what} is not finite ({value}); the weights are those after the last finite step"
     )]
@@ -32,7 +30,6 @@ pub enum LmError {
     /// Another rank is lost, did not connect, or has a different configuration.
     #[error("{message}")]
     Rank { message: String },
-    /// Something does not fit into a device's memory.
     #[error(
         "device {device}: {what} needs {} and {} is free; {hint}",
         crate::error::bytes(*needed), crate::error::bytes(*free)

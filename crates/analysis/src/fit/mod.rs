@@ -66,9 +66,8 @@ impl Default for FitOptions {
 
 /// An error that prevents a fit.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[allow(missing_docs, reason = "the message of a variant names its fields")]
+#[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum FitError {
-    /// Fewer points than parameters.
     #[error(
         "too few points for a fit: {usable} usable after the first one and the cut at {cut:.0} generations, at least 3 are needed; continue the run, or lower the cut"
     )]
@@ -80,7 +79,7 @@ pub enum FitError {
 
 /// A limitation of a fit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[allow(missing_docs, reason = "the message of a variant names its fields")]
+#[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum Warning {
     /// Every rate after the cut equals R_0: only A is known, and only as "no gain so far".
     Flat,

@@ -57,17 +57,14 @@ impl LiveOptions {
 
 /// An error of starting the live page.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the message of a variant names its fields")]
+#[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum LiveError {
-    /// The address can be reached from other machines, and there is no token.
     #[error(
         "{0} can be reached from other machines: give --token (or SGS_PAGE_TOKEN), or serve at 127.0.0.1"
     )]
     Open(SocketAddr),
-    /// The token has invalid characters.
     #[error("the token must be 8 to 128 letters, digits, '-' or '_'")]
     Token,
-    /// The address cannot be bound.
     #[error("cannot listen on {address}: {error}; choose another port, or 0 for any free one")]
     Bind { address: SocketAddr, error: io::Error },
 }

@@ -6,12 +6,10 @@ use resvg::{tiny_skia, usvg};
 
 /// An error of rendering a figure as PNG.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the message of a variant names its fields")]
+#[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum PngError {
-    /// The SVG cannot be parsed.
     #[error("cannot parse the SVG of figure {figure}: {reason}")]
     Svg { figure: String, reason: String },
-    /// The image does not fit into memory, or cannot be encoded.
     #[error("cannot render figure {figure} at {width} × {height} pixels: {reason}")]
     Draw { figure: String, width: u32, height: u32, reason: String },
 }

@@ -43,9 +43,8 @@ pub struct Written {
 
 /// An error of writing a report.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the message of a variant names its fields")]
+#[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum ReportError {
-    /// No run was given.
     #[error("no run was given; specify the directory of at least one run")]
     NoRuns,
     /// A directory or file cannot be written.

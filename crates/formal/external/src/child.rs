@@ -7,27 +7,22 @@ use std::time::Instant;
 
 /// Why a request has no reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the message of a variant names its fields")]
+#[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum Fault {
-    /// The command is missing.
     #[error("external.command is empty: set it to the program that implements the formal system")]
     NoCommand,
     /// The process failed or exceeded a limit.
     #[error("{0}")]
     Process(#[from] ProcessFault),
-    /// The line is not a reply.
     #[error("expected a reply in JSON, found `{found}`: {error}")]
     NotJson { found: String, error: String },
-    /// The reply belongs to another request.
     #[error("expected the reply to request {expected}, found id {found}")]
     WrongId { expected: u64, found: String },
-    /// The result has the wrong fields.
     #[error("the result of `{op}` is invalid: {error}")]
     Invalid { op: &'static str, error: String },
     /// The system reported an error. Its process continues.
     #[error("the system reported an error: {0}")]
     Reported(String),
-    /// Too many requests have failed.
     #[error("given up after {failures} failed requests (external.failures); the last one: {last}")]
     GivenUp { failures: u32, last: String },
 }

@@ -96,20 +96,17 @@ fn pinned_options() -> Vec<(String, String)> {
 
 /// The settings cannot be resolved.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the message of a variant names its fields")]
+#[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum SettingsError {
-    /// A program is missing.
     #[error(
         "{what} was not found at {path}: install it with `sgs lean setup` (--wasm for core Lean only), or set its \
          location (`root`, --lean-root)"
     )]
     Missing { what: &'static str, path: PathBuf },
-    /// A part of the installation is for another version.
     #[error(
         "{path} names `{found}`, but Lean {wanted} is required: correct the version, or run the setup again"
     )]
     Toolchain { path: PathBuf, found: String, wanted: String },
-    /// The REPL's own verdicts would count.
     #[error(
         "`judge` is off: the REPL runs any code of a proof, so only the judge may accept what the REPL accepts (use `file` to run without a replay)"
     )]
@@ -120,7 +117,6 @@ pub enum SettingsError {
     /// A required layer of the sandbox is unavailable.
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
-    /// The launcher of the sandbox does not respond.
     #[error("the launcher of the sandbox failed: {0}")]
     Launcher(String),
 }

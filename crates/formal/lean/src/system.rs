@@ -62,15 +62,13 @@ pub struct CheckerIdentity {
 
 /// Lean could not be started, or its verdicts cannot be trusted.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the message of a variant names its fields")]
+#[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum StartError {
-    /// The slots could not be created.
     #[error("the pool of Lean slots cannot be started")]
     Pool(#[from] std::io::Error),
     /// Lean's version is unknown, or not the required one.
     #[error(transparent)]
     Version(#[from] VersionError),
-    /// The checker gave a wrong verdict, so none of its verdicts can be trusted.
     #[error("canary `{name}`: expected {expected}, got {found}: {reason}; the checker is not used")]
     Canary { name: &'static str, expected: &'static str, found: &'static str, reason: String },
 }

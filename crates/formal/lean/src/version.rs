@@ -16,15 +16,12 @@ pub struct Version {
 
 /// The version of Lean is unknown, or not the required one.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the message of a variant names its fields")]
+#[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum VersionError {
-    /// Lean did not answer.
     #[error("`{program} --version` gave no answer: {fault}")]
     Silent { program: String, fault: ProcessFault },
-    /// The answer contains no version.
     #[error("`{program} --version` printed `{found}`, which is not a version of Lean")]
     Unknown { program: String, found: String },
-    /// The version is not the required one.
     #[error(
         "{what} requires Lean {wanted}, but the checker runs {}, and a proof may hold in one version only; \
          install the right one with `sgs lean setup --version v{wanted}`",

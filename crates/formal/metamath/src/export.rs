@@ -17,12 +17,10 @@ use tempfile::NamedTempFile;
 
 /// Why a theorem or a file cannot be written.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the message of a variant names its fields")]
+#[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum ExportError {
-    /// The outermost scope contains a `$e` statement, which would be a hypothesis of every appended theorem.
     #[error("`{label}` is a $e of the outermost scope: it would be a hypothesis of every appended theorem")]
     OuterHypothesis { label: String },
-    /// A variable of an inner scope has a different type in the outermost scope.
     #[error("variable `{variable}` has another type, or none, at the end of the database")]
     Variable { variable: String },
     /// The file cannot be written.

@@ -100,21 +100,17 @@ pub enum SyntaxPart {
 
 /// Why a formula does not have exactly one parse tree.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the message of a variant names its fields")]
+#[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum ParseError {
-    /// The formula has no parse.
     #[error("does not parse: nothing fits at symbol {at}")]
     NoReading { at: usize },
     /// The formula has several parses.
     #[error("is ambiguous")]
     Ambiguous,
-    /// The formula is longer than the limit.
     #[error("has {length} symbols, more than {limit}")]
     TooLong { length: usize, limit: usize },
-    /// The formula is nested deeper than the limit.
     #[error("is nested deeper than {0}")]
     TooDeep(usize),
-    /// The search for a parse exceeded its limit of steps.
     #[error("has too many partial readings")]
     TooHard,
 }

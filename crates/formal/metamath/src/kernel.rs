@@ -36,12 +36,11 @@ pub enum Dummies<'a> {
 
 /// Why the kernel rejects a proof.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the message of a variant names its fields")]
+#[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum KernelError {
     /// The proof does not prove the goal.
     #[error("operation {op}: {message}")]
     Refused { op: usize, message: String },
-    /// The expressions of the proof have more symbols than the limit.
     #[error("the expressions of the proof have more than {0} symbols")]
     TooLarge(usize),
 }

@@ -22,15 +22,13 @@ static SLICE: &[u8] = include_bytes!("../../../../data/metamath/set-slice.mm.zst
 
 /// Why the slice cannot be cut or read.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the message of a variant names its fields")]
+#[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum SliceError {
     /// The database is malformed.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// The database has too few assertions.
     #[error("the database has {found} provable assertions, the slice needs {wanted}")]
     TooShort { found: usize, wanted: usize },
-    /// The slice embedded in the program is damaged.
     #[error("the shipped slice is damaged: {0}")]
     Damaged(String),
 }

@@ -11,15 +11,13 @@ use std::path::Path;
 
 /// Why a database cannot be used for proving.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the message of a variant names its fields")]
+#[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum TheoryError {
     /// The database is malformed.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// The syntax axioms are not a supported grammar.
     #[error("the syntax axioms are not a supported grammar")]
     Grammar(#[from] GrammarError),
-    /// There is no `|-`, or nothing that can follow it.
     #[error("the database has no provable typecode `|-` with formulas of typecode `wff`")]
     NoProvable,
     /// A formula does not parse.

@@ -49,12 +49,10 @@ const BUFFER_BYTES: usize = 1 << 20;
 
 /// Why verification stopped before the end of the input.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the message of a variant names its fields")]
+#[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum VerifyError {
-    /// The input cannot be read.
     #[error("line {line}: cannot read the input: {error}")]
     Read { line: u64, error: io::Error },
-    /// The output cannot be written.
     #[error("cannot write the verdicts: {0}")]
     Write(io::Error),
     /// The exported database cannot be written.

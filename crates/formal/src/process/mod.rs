@@ -39,15 +39,13 @@ pub struct Quota {
 
 /// The reason why a process did not answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the message of a variant names its fields")]
+#[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum ProcessFault {
     /// It exceeded its time limit.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
-    /// It exceeded its memory limit.
     #[error("{found} bytes resident, at most {limit} are allowed")]
     Memory { found: u64, limit: u64 },
-    /// It wrote too much.
     #[error("more than {0} bytes of output")]
     Output(usize),
     /// It ended. The end of its standard error is kept.

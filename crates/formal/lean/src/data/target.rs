@@ -73,21 +73,17 @@ pub struct Import {
 
 /// A file could not be read.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the message of a variant names its fields")]
+#[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum DataSetError {
     /// The operating system reported an error.
     #[error("{path}: {error}")]
     Io { path: PathBuf, error: std::io::Error },
-    /// The file, or one of its records, is too large.
     #[error("{path}: larger than {most} bytes when decompressed; split it")]
     TooLarge { path: PathBuf, most: u64 },
-    /// The file has too many records.
     #[error("more than {most} records; split the file")]
     TooMany { most: usize },
-    /// The problems take too much memory.
     #[error("the problems of the set are more than {MAX_HELD_BYTES} bytes of text; split it")]
     TooMuch,
-    /// The file is not valid JSON.
     #[error("{name}: not the JSON that its first bytes announce: {error}")]
     Json { name: String, error: serde_json::Error },
 }

@@ -13,12 +13,10 @@ use std::process::Command;
 
 /// The sandbox was not entered, or the program was not started.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the message of a variant names its fields")]
+#[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum SandboxError {
-    /// A required layer is not active.
     #[error("the sandbox is required, but its layer {layer:?} is not active: {detail}")]
     Missing { layer: SandboxLayer, detail: String },
-    /// The launcher was called with invalid arguments.
     #[error("usage: sandbox SPECIFICATION-AS-JSON PROGRAM [ARGUMENT]...: {0}")]
     Usage(String),
     /// The program did not start.

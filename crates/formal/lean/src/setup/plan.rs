@@ -45,18 +45,15 @@ pub struct SetupPlan {
 
 /// The reason why a setup stopped.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the message of a variant names its fields")]
+#[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum SetupError {
     /// A file or folder could not be written.
     #[error("{path}: {error}")]
     Io { path: PathBuf, error: io::Error },
-    /// A program could not be started.
     #[error("step `{step}`: cannot start `{program}`: {error}; install it and start the setup again")]
     Program { step: String, program: String, error: io::Error },
-    /// A command failed.
     #[error("step `{step}` failed ({status}); completed steps are kept: start the setup again to continue")]
     Failed { step: String, status: String },
-    /// A command succeeded without producing its result.
     #[error("step `{step}` succeeded, but {path} does not exist")]
     NoResult { step: String, path: PathBuf },
 }

@@ -19,21 +19,16 @@ sgs_keys::table! {
 
 /// The limit that a text exceeds, or the character that makes it invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the message of a variant names its fields")]
+#[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum BoundsError {
-    /// Too many bytes.
     #[error("{found} bytes exceed the limit of {limit}")]
     Bytes { found: usize, limit: usize },
-    /// Brackets nest too deeply.
     #[error("brackets nest deeper than {limit}")]
     Depth { limit: usize },
-    /// A number is too long.
     #[error("a number of {found} characters exceeds the limit of {limit}")]
     Numeral { found: usize, limit: usize },
-    /// A name is too long.
     #[error("a name of {found} bytes exceeds the limit of {limit}")]
     Name { found: usize, limit: usize },
-    /// A control character, or one that changes the direction of writing.
     #[error("the character U+{0:04X} is not allowed in Lean source")]
     Character(u32),
 }
