@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use super::gemm::{Mat, MatMut, Threads, Write, matmul};
 use super::{adam, attention, loss, norm, rope, rows, swiglu};
-use sgs_lm::device::{self, AdamHost, AdamPart, AdamUpdate, Device, Heads, Linear, LossRows, RowLoss};
+use sgs_lm::device::{
+    AdamHost, AdamPart, AdamUpdate, BufferSliceMut, Device, Heads, Ids, In, Linear, LossRows, Out, RowLoss,
+};
 use sgs_lm::error::{LmError, Result};
 use sgs_lm::host_buffer::HostBuffer;
 use sgs_lm::layout::Layout;
@@ -18,9 +20,9 @@ pub struct Cpu {
     pool: rayon::ThreadPool,
 }
 
-type In<'a> = device::In<'a, Cpu>;
-type Out<'a> = device::Out<'a, Cpu>;
-type Ids<'a> = device::Ids<'a, Cpu>;
+type CpuIn<'a> = In<'a, Cpu>;
+type CpuOut<'a> = Out<'a, Cpu>;
+type CpuIds<'a> = Ids<'a, Cpu>;
 
 /// Adam's moments on the CPU, of a shard.
 #[derive(Debug, Clone)]
@@ -154,114 +156,128 @@ impl Device for Cpu {
         Ok(())
     }
 
-    fn write_buf(&self, from: &[f32], mut to: Out<'_>) -> Result<()> {
+    fn write_buf(&self, from: &[f32], mut to: CpuOut<'_>) -> Result<()> {
         to.slice().copy_from_slice(from);
         Ok(())
     }
 
-    fn read_buf(&self, from: In<'_>, to: &mut [f32]) -> Result<()> {
+    fn read_buf(&self, from: CpuIn<'_>, to: &mut [f32]) -> Result<()> {
         to.copy_from_slice(from.slice());
         Ok(())
     }
 
-    fn read_grad(&self, from: In<'_>, to: &mut [f32]) -> Result<()> {
+    fn read_grad(&self, from: CpuIn<'_>, to: &mut [f32]) -> Result<()> {
         self.read_buf(from, to)
     }
 
-    fn read_stat(&self, from: In<'_>, to: &mut [f32]) -> Result<()> {
+    fn read_stat(&self, from: CpuIn<'_>, to: &mut [f32]) -> Result<()> {
         self.read_buf(from, to)
     }
 
-    fn write_stat(&self, from: &[f32], mut to: Out<'_>) -> Result<()> {
+    fn write_stat(&self, from: &[f32], mut to: CpuOut<'_>) -> Result<()> {
         to.slice().copy_from_slice(from);
         Ok(())
     }
 
-    fn write_ints(&self, from: &[u32], to: device::BufferSliceMut<'_, Vec<u32>>) -> Result<()> {
+    fn write_ints(&self, from: &[u32], to: BufferSliceMut<'_, Vec<u32>>) -> Result<()> {
         to.buf[to.range].copy_from_slice(from);
         Ok(())
     }
 
-    fn zero(&self, mut buf: Out<'_>) -> Result<()> {
+    fn zero(&self, mut buf: CpuOut<'_>) -> Result<()> {
         buf.slice().fill(0.0);
         Ok(())
     }
 
-    fn zero_grad(&self, mut grad: Out<'_>) -> Result<()> {
+    fn zero_grad(&self, mut grad: CpuOut<'_>) -> Result<()> {
         grad.slice().fill(0.0);
         Ok(())
     }
 
-    fn gather(&self, table: In<'_>, ids: Ids<'_>, width: usize, mut out: Out<'_>) -> Result<()> {
+    fn gather(&self, table: CpuIn<'_>, ids: CpuIds<'_>, width: usize, mut out: CpuOut<'_>) -> Result<()> {
         rows::gather(table.slice(), ids.slice(), width, out.slice());
         Ok(())
     }
 
-    fn scatter(&self, from: In<'_>, ids: Ids<'_>, width: usize, mut out: Out<'_>) -> Result<()> {
+    fn scatter(&self, from: CpuIn<'_>, ids: CpuIds<'_>, width: usize, mut out: CpuOut<'_>) -> Result<()> {
         rows::scatter(from.slice(), ids.slice(), width, out.slice());
         Ok(())
     }
 
     fn embed_backward(
         &self,
-        dout: In<'_>,
-        ids: Ids<'_>,
+        dout: CpuIn<'_>,
+        ids: CpuIds<'_>,
         width: usize,
-        mut table_grad: Out<'_>,
+        mut table_grad: CpuOut<'_>,
     ) -> Result<()> {
         rows::embed_backward(dout.slice(), ids.slice(), width, table_grad.slice());
         Ok(())
     }
 
-    fn linear(&self, size: Linear, x: In<'_>, w: In<'_>, mut y: Out<'_>) -> Result<()> {
+    fn linear(&self, size: Linear, x: CpuIn<'_>, w: CpuIn<'_>, mut y: CpuOut<'_>) -> Result<()> {
         let Linear { rows, input, output } = size;
         let (x, w) = (Mat::new(x.slice(), rows, input), Mat::new(w.slice(), output, input));
         matmul(MatMut::new(y.slice(), rows, output), Write::Set, 1.0, x, w.t(), Threads::All);
         Ok(())
     }
 
-    fn linear_dx(&self, size: Linear, dy: In<'_>, w: In<'_>, mut dx: Out<'_>) -> Result<()> {
+    fn linear_dx(&self, size: Linear, dy: CpuIn<'_>, w: CpuIn<'_>, mut dx: CpuOut<'_>) -> Result<()> {
         let Linear { rows, input, output } = size;
         let (dy, w) = (Mat::new(dy.slice(), rows, output), Mat::new(w.slice(), output, input));
         matmul(MatMut::new(dx.slice(), rows, input), Write::Set, 1.0, dy, w, Threads::All);
         Ok(())
     }
 
-    fn linear_dw(&self, size: Linear, write: Write, dy: In<'_>, x: In<'_>, mut dw: Out<'_>) -> Result<()> {
+    fn linear_dw(
+        &self,
+        size: Linear,
+        write: Write,
+        dy: CpuIn<'_>,
+        x: CpuIn<'_>,
+        mut dw: CpuOut<'_>,
+    ) -> Result<()> {
         let Linear { rows, input, output } = size;
         let (dy, x) = (Mat::new(dy.slice(), rows, output), Mat::new(x.slice(), rows, input));
         matmul(MatMut::new(dw.slice(), output, input), write, 1.0, dy.t(), x, Threads::All);
         Ok(())
     }
 
-    fn add_bias(&self, mut y: Out<'_>, bias: In<'_>) -> Result<()> {
+    fn add_bias(&self, mut y: CpuOut<'_>, bias: CpuIn<'_>) -> Result<()> {
         rows::add_bias(y.slice(), bias.slice());
         Ok(())
     }
 
-    fn bias_backward(&self, dy: In<'_>, mut db: Out<'_>, partial: &mut HostBuffer) -> Result<()> {
+    fn bias_backward(&self, dy: CpuIn<'_>, mut db: CpuOut<'_>, partial: &mut HostBuffer) -> Result<()> {
         rows::bias_backward(dy.slice(), db.slice(), partial);
         Ok(())
     }
 
-    fn add(&self, a: In<'_>, b: In<'_>, mut sum: Out<'_>) -> Result<()> {
+    fn add(&self, a: CpuIn<'_>, b: CpuIn<'_>, mut sum: CpuOut<'_>) -> Result<()> {
         rows::add(a.slice(), b.slice(), sum.slice());
         Ok(())
     }
 
-    fn rmsnorm(&self, x: In<'_>, w: In<'_>, eps: f32, mut y: Out<'_>, rstd: &mut HostBuffer) -> Result<()> {
+    fn rmsnorm(
+        &self,
+        x: CpuIn<'_>,
+        w: CpuIn<'_>,
+        eps: f32,
+        mut y: CpuOut<'_>,
+        rstd: &mut HostBuffer,
+    ) -> Result<()> {
         norm::rmsnorm(x.slice(), w.slice(), eps, y.slice(), rstd);
         Ok(())
     }
 
     fn add_rmsnorm(
         &self,
-        x: In<'_>,
-        r: In<'_>,
-        w: In<'_>,
+        x: CpuIn<'_>,
+        r: CpuIn<'_>,
+        w: CpuIn<'_>,
         eps: f32,
-        mut sum: Out<'_>,
-        mut y: Out<'_>,
+        mut sum: CpuOut<'_>,
+        mut y: CpuOut<'_>,
         rstd: &mut HostBuffer,
     ) -> Result<()> {
         norm::add_rmsnorm(x.slice(), r.slice(), w.slice(), eps, sum.slice(), y.slice(), rstd);
@@ -270,12 +286,12 @@ impl Device for Cpu {
 
     fn rmsnorm_backward(
         &self,
-        dy: In<'_>,
-        x: In<'_>,
+        dy: CpuIn<'_>,
+        x: CpuIn<'_>,
         rstd: &HostBuffer,
-        w: In<'_>,
-        mut dx: Out<'_>,
-        mut dw: Out<'_>,
+        w: CpuIn<'_>,
+        mut dx: CpuOut<'_>,
+        mut dw: CpuOut<'_>,
         partial: &mut HostBuffer,
     ) -> Result<()> {
         let rows = x.range.len() / w.range.len();
@@ -284,19 +300,26 @@ impl Device for Cpu {
         Ok(())
     }
 
-    fn head_norm(&self, qkv: In<'_>, heads: Heads, w: In<'_>, eps: f32, mut out: Out<'_>) -> Result<()> {
+    fn head_norm(
+        &self,
+        qkv: CpuIn<'_>,
+        heads: Heads,
+        w: CpuIn<'_>,
+        eps: f32,
+        mut out: CpuOut<'_>,
+    ) -> Result<()> {
         norm::head_norm(qkv.slice(), heads, w.slice(), eps, out.slice());
         Ok(())
     }
 
     fn head_norm_backward(
         &self,
-        qkv: In<'_>,
+        qkv: CpuIn<'_>,
         heads: Heads,
-        w: In<'_>,
+        w: CpuIn<'_>,
         eps: f32,
-        mut dqkv: Out<'_>,
-        mut dw: Out<'_>,
+        mut dqkv: CpuOut<'_>,
+        mut dw: CpuOut<'_>,
         partial: &mut HostBuffer,
     ) -> Result<()> {
         norm::head_norm_backward(qkv.slice(), heads, w.slice(), eps, dqkv.slice(), dw.slice(), partial);
@@ -305,9 +328,9 @@ impl Device for Cpu {
 
     fn rope(
         &self,
-        mut qkv: Out<'_>,
+        mut qkv: CpuOut<'_>,
         heads: Heads,
-        positions: Ids<'_>,
+        positions: CpuIds<'_>,
         tables: &RopeTables,
         backward: bool,
     ) -> Result<()> {
@@ -319,10 +342,10 @@ impl Device for Cpu {
 
     fn attention(
         &self,
-        qkv: In<'_>,
+        qkv: CpuIn<'_>,
         starts: &[usize],
         heads: Heads,
-        mut out: Out<'_>,
+        mut out: CpuOut<'_>,
         lse: &mut HostBuffer,
     ) -> Result<()> {
         attention::attention(qkv.slice(), starts, heads, out.slice(), lse);
@@ -331,13 +354,13 @@ impl Device for Cpu {
 
     fn attention_backward(
         &self,
-        qkv: In<'_>,
+        qkv: CpuIn<'_>,
         starts: &[usize],
         heads: Heads,
-        out: In<'_>,
+        out: CpuIn<'_>,
         lse: &HostBuffer,
-        dout: In<'_>,
-        mut dqkv: Out<'_>,
+        dout: CpuIn<'_>,
+        mut dqkv: CpuOut<'_>,
     ) -> Result<()> {
         attention::attention_backward(
             qkv.slice(),
@@ -351,12 +374,12 @@ impl Device for Cpu {
         Ok(())
     }
 
-    fn swiglu(&self, gate_up: In<'_>, width: usize, mut act: Out<'_>) -> Result<()> {
+    fn swiglu(&self, gate_up: CpuIn<'_>, width: usize, mut act: CpuOut<'_>) -> Result<()> {
         swiglu::swiglu(gate_up.slice(), act.slice(), width);
         Ok(())
     }
 
-    fn swiglu_backward(&self, mut gate_up: Out<'_>, width: usize, mut act: Out<'_>) -> Result<()> {
+    fn swiglu_backward(&self, mut gate_up: CpuOut<'_>, width: usize, mut act: CpuOut<'_>) -> Result<()> {
         swiglu::swiglu_backward(gate_up.slice(), act.slice(), width);
         Ok(())
     }
@@ -365,7 +388,7 @@ impl Device for Cpu {
         &self,
         row_loss: RowLoss,
         vocabulary: usize,
-        mut logits: Out<'_>,
+        mut logits: CpuOut<'_>,
         mut rows: LossRows<'_, Self>,
     ) -> Result<()> {
         let (targets, weight, norm) = (rows.targets.slice(), rows.weight.slice(), rows.norm.slice());

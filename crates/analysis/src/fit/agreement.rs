@@ -1,8 +1,8 @@
 //! Checks a fit against fits without the last points and on random halves. Only if they agree is the asymptote reported.
 
 use super::{
-    CurvePoint, Fit, FitError, FitOptions, HalvesFit, Parameter, PreparedCurve, TailFit, Warning,
-    fit_prepared, prepare, random_halves, tail_cuts,
+    CurvePoint, Fit, FitError, FitOptions, HalvesFit, Parameter, TailFit, Warning, fit_prepared, prepare,
+    random_halves, tail_cuts,
 };
 
 /// Fractions of the final points that are left out (paper, Appendix A).
