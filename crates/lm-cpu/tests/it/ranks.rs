@@ -519,6 +519,31 @@ fn a_rank_says_nothing_to_a_stranger_in_place_of_rank_0() {
     }
 }
 
+/// Rank 0 has the token, but its table does not name every rank once.
+#[test]
+fn a_wrong_table_of_ranks_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = place(dir.path(), 1, 2);
+    let member = |rank| serde_json::json!({"rank": rank, "host": "h", "pid": 1, "log": null, "address": "127.0.0.1:1"});
+    for table in [vec![], vec![member(0)], vec![member(1), member(0)], vec![member(0), member(1), member(2)]]
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let identity = sgs_tls::Identity::from_secret(&own.token).server();
+        let rank_0 = std::thread::spawn(move || {
+            let stream = sgs_tls::TlsStream::accept(listener.accept().unwrap().0, &identity).unwrap();
+            let table = serde_json::to_vec(&table).unwrap();
+            (&stream).write_all(&[&[2][..], &(table.len() as u32).to_le_bytes(), &table].concat()).unwrap();
+            let _ = (&stream).read_to_end(&mut Vec::new());
+        });
+        let error =
+            ProcessGroup::join(RankConfig { rendezvous: Rendezvous::Address(address), ..own.clone() });
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("does not name the ranks 0 to 1"), "{error}");
+        rank_0.join().unwrap();
+    }
+}
+
 /// Strangers connect to rank 0 before the other rank does: silent, in plain text, and over TLS with a wrong token.
 #[test]
 fn rank_0_ignores_strangers() {

@@ -146,7 +146,7 @@ fn send(mut to: &TlsStream, kind: u8, payload: &[u8]) -> io::Result<()> {
     to.write_all(&message)
 }
 
-fn receive(mut from: &TlsStream, most: usize) -> io::Result<(u8, Vec<u8>)> {
+fn receive(mut from: impl Read, most: usize) -> io::Result<(u8, Vec<u8>)> {
     let mut head = [0; 5];
     from.read_exact(&mut head)?;
     let len = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
@@ -429,8 +429,7 @@ impl ProcessGroup {
         send(&stream, kind::HELLO, &hello).map_err(fail)?;
         match receive(&stream, MAX_MESSAGE) {
             Ok((kind::WELCOME, payload)) => {
-                let members: Vec<RankInfo> = serde_json::from_slice(&payload)
-                    .map_err(|e| rank_error(format!("the table of ranks: {e}")))?;
+                let members = config.members(&payload)?;
                 let mut links: Vec<Option<Arc<TlsStream>>> = vec![None; config.ranks];
                 links[0] = Some(Arc::new(stream));
                 Self::start_threads(config, identity, members, links, listener)
@@ -482,7 +481,7 @@ impl ProcessGroup {
             let reader = thread::Builder::new().name(format!("rank-{rank}"));
             shared.state().open_readers += 1;
             let reading = move || {
-                read_messages(&shared, rank, &link, &outbox);
+                read_messages(&shared, rank, &*link, &outbox);
                 shared.state().open_readers -= 1;
                 shared.changed.notify_all();
             };
@@ -554,16 +553,8 @@ impl ProcessGroup {
             let share = whole.len() / ranks;
             table = whole.chunks(share.max(1)).map(<[u8]>::to_vec).collect();
         }
-        let expected = 8 + 8 * values.len();
-        let in_step = |row: &Vec<u8>| row.len() == expected && row[..8] == self.turn.to_le_bytes();
-        if table.len() != ranks || !table.iter().all(in_step) {
-            return Err(self.lost(format!("the ranks are out of step at exchange {}", self.turn)));
-        }
-        let numbers = |row: &Vec<u8>| {
-            let (words, _) = row[8..].as_chunks::<8>();
-            words.iter().map(|word| f64::from_le_bytes(*word)).collect()
-        };
-        Ok(table.iter().map(numbers).collect())
+        let rows = self.config.rows(self.turn, values.len(), table.iter().map(Vec::as_slice));
+        rows.ok_or_else(|| self.lost(format!("the ranks are out of step at exchange {}", self.turn)))
     }
 
     /// Sums the numbers over all ranks, in place.
@@ -735,6 +726,36 @@ impl RankConfig {
         RankInfo { rank: self.rank, host, pid: std::process::id(), log, address }
     }
 
+    /// Parses rank 0's table of all ranks.
+    fn members(&self, payload: &[u8]) -> Result<Vec<RankInfo>> {
+        let members: Vec<RankInfo> =
+            serde_json::from_slice(payload).map_err(|e| rank_error(format!("the table of ranks: {e}")))?;
+        if !members.iter().map(|member| member.rank).eq(0..self.ranks) {
+            return Err(rank_error(format!(
+                "the table of ranks does not name the ranks 0 to {}",
+                self.ranks - 1
+            )));
+        }
+        Ok(members)
+    }
+
+    /// Parses the values of an exchange, one row per rank. Returns `None` if the ranks are out of step.
+    fn rows<'r>(
+        &self,
+        turn: u64,
+        values: usize,
+        rows: impl Iterator<Item = &'r [u8]>,
+    ) -> Option<Vec<Vec<f64>>> {
+        let numbers = |row: &[u8]| {
+            let (words, rest) = row.as_chunks::<8>();
+            let (first, words) = words.split_first()?;
+            let in_step = *first == turn.to_le_bytes() && words.len() == values && rest.is_empty();
+            in_step.then(|| words.iter().map(|word| f64::from_le_bytes(*word)).collect())
+        };
+        let table: Vec<Vec<f64>> = rows.map(numbers).collect::<Option<_>>()?;
+        (table.len() == self.ranks).then_some(table)
+    }
+
     /// Checks the first message of a connection.
     fn admit(
         &self,
@@ -858,9 +879,9 @@ fn names(ranks: impl Iterator<Item = usize>) -> String {
 }
 
 /// Reads one connection until its rank leaves.
-fn read_messages(shared: &GroupLinks, from: usize, link: &TlsStream, outbox: &Sender<GroupMessage>) {
+fn read_messages(shared: &GroupLinks, from: usize, mut link: impl Read, outbox: &Sender<GroupMessage>) {
     loop {
-        match receive(link, MAX_MESSAGE) {
+        match receive(&mut link, MAX_MESSAGE) {
             Ok((kind::HEARTBEAT, _)) => {}
             Ok((kind::BYE, _)) => return,
             Ok((kind::LOST, what)) => return shared.lose(String::from_utf8_lossy(&what).into_owned()),
@@ -914,3 +935,6 @@ fn send_heartbeats(shared: &GroupLinks, exit_after: Option<Duration>) {
 fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
+
+#[cfg(test)]
+mod fuzz;
