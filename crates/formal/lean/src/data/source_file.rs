@@ -1,27 +1,38 @@
 //! Extraction of targets from Lean source: the theorems whose proof is `sorry`.
 
 use super::record::{RecordError, may_stand_before};
-use super::target::Target;
+use super::target::{DataSetError, MAX_HELD_BYTES, Target};
 use crate::text::{ProofStart, SourceCommand, canonical_statement, commands, lex, parse_declaration};
 use sgs_selfplay::{Problem, ProblemId};
 
-/// Returns the theorems without a proof. A target's context is everything before it, except other theorems without a
+/// Passes on the theorems without a proof. A target's context is everything before it, except other theorems without a
 /// proof, examples and `#` commands. `header` is the context of a file without imports.
-pub fn targets_from_source(file: &str, source: &str, header: &str) -> Vec<Result<Target, RecordError>> {
-    let tokens = lex(source);
-    let found = commands(source, &tokens);
+///
+/// # Errors
+/// Returns an error if the consumer does, or if the contexts together, which can be much larger than the file, are too large.
+pub fn targets_from_source(
+    file: &str,
+    source: &str,
+    header: &str,
+    mut take: impl FnMut(Result<Target, RecordError>) -> Result<(), DataSetError>,
+) -> Result<(), DataSetError> {
+    let found = commands(source, &lex(source));
     let mut context =
         if found.iter().any(|c| c.keyword == "import") { String::new() } else { header.to_owned() };
-    let mut targets = Vec::new();
+    let mut held = 0;
     for command in &found {
         let text = source.get(command.range.clone()).unwrap_or_default();
         if command.is_theorem() && has_no_proof(text) {
-            targets.push(target(file, text, command, &context));
+            held += context.len();
+            if held > MAX_HELD_BYTES {
+                return Err(DataSetError::TooMuch);
+            }
+            take(target(file, text, command, &context))?;
         } else if command.keyword != "example" && !command.keyword.starts_with('#') {
             context.push_str(text);
         }
     }
-    targets
+    Ok(())
 }
 
 /// Returns whether the proof of a theorem is `sorry`.
@@ -71,8 +82,14 @@ mod tests {
     #[test]
     fn theorems_with_sorry_are_targets_and_the_rest_is_context() {
         let source = "import Mathlib\n\nsection A\ndef f (n : ℕ) := n\n\n/-- Words. -/\ntheorem one : f 1 = 1 := by\n  sorry\n\ntheorem two : f 2 = 2 := rfl\n#check f\nlemma three : f 3 = 3 := sorry\nend A\nnamespace B\ntheorem four : f 4 = 4 := sorry\n";
-        let targets: Vec<Target> =
-            targets_from_source("x.lean", source, "").into_iter().take(2).collect::<Result<_, _>>().unwrap();
+        let mut read = Vec::new();
+        targets_from_source("x.lean", source, "", |target| {
+            read.push(target);
+            Ok(())
+        })
+        .unwrap();
+        let last = read.pop();
+        let targets: Vec<Target> = read.into_iter().take(2).collect::<Result<_, _>>().unwrap();
         assert_eq!(&*targets[0].problem.statement, "theorem one : f 1 = 1 := by");
         assert_eq!(targets[0].informal.as_deref(), Some("/-- Words. -/"));
         let context = &targets[1].problem.context;
@@ -82,7 +99,6 @@ mod tests {
                 && !context.contains("#check")
         );
         assert_eq!(&*targets[1].problem.statement, "lemma three : f 3 = 3 := by");
-        let last = targets_from_source("x.lean", source, "").pop();
         assert!(last.is_some_and(|last| last.unwrap_err().reason.contains("`namespace B`")));
     }
 }

@@ -5,6 +5,7 @@
 use super::record::{RecordError, target_from_record};
 use super::source_file::targets_from_source;
 use super::target::{D3K_TOOLCHAIN, DataSetError, DataSetFormat, Target};
+use crate::text::unix_lines;
 use rustc_hash::FxHashSet;
 use serde::Deserializer as _;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -159,7 +160,7 @@ fn source(name: &str, text: &mut impl Read, mut records: Records<'_>) -> Result<
         return Err(DataSetError::TooLarge { path: name.into(), most: MAX_RECORD_BYTES });
     }
     let header = records.header;
-    targets_from_source(name, &source, header).into_iter().try_for_each(|target| records.target(0, target))
+    targets_from_source(name, &unix_lines(&source), header, |target| records.target(0, target))
 }
 
 /// The deserializer of a JSON document: an array of records, or the paper's object of them.
@@ -315,4 +316,38 @@ fn is_d3k(start: &str) -> bool {
     }
     start.lines().nth(1).is_none_or(|line| line.trim().is_empty())
         && serde_json::from_str::<Probe>(start).is_ok_and(|probe| probe.target_statements.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_ends_of_source_files_are_read() {
+        let mut read = Vec::new();
+        let mut take = |_, target: Result<Target, RecordError>| {
+            read.push(target.unwrap().problem);
+            Ok(())
+        };
+        let source = "import Mathlib\r\n\r\ntheorem a :\r\n  1 = 1 := by sorry\r\n";
+        stream("a.lean", source.as_bytes(), Records::new("", &mut take)).unwrap();
+        assert_eq!(
+            (&*read[0].context, &*read[0].statement),
+            ("import Mathlib\n\n", "theorem a :\n  1 = 1 := by")
+        );
+    }
+
+    #[test]
+    fn contexts_that_are_much_larger_than_their_file_are_refused() {
+        // A hundred theorems after a comment of 16 MiB.
+        let long = format!("open Nat\n/-{}-/\n", " ".repeat(16 << 20));
+        let theorems: String = (0..100).map(|i| format!("theorem t{i} : 1 = 1 := sorry\n")).collect();
+        let mut read = 0;
+        let mut take = |_, target: Result<Target, RecordError>| {
+            read += usize::from(target.is_ok());
+            Ok(())
+        };
+        let refused = stream("a.lean", (long + &theorems).as_bytes(), Records::new("", &mut take));
+        assert!(matches!(refused, Err(DataSetError::TooMuch)) && read == 63, "{refused:?} after {read}");
+    }
 }
