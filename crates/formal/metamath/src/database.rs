@@ -298,8 +298,13 @@ struct DatabaseParser {
     float_of: FxHashMap<Symbol, StatementId>,
     essentials: Vec<StatementId>,
     distinct: Vec<Distinct>,
+    /// Pairs of distinct variables and symbols of hypotheses that the assertions so far have inherited from their scopes.
+    inherited: usize,
     comment: Option<(u32, Range<u32>)>,
 }
+
+/// Maximum of `DatabaseParser::inherited`, which can grow quadratically with the file. In the shipped slice it is 252,049.
+const MAX_INHERITED: usize = 1 << 26;
 
 /// A file being parsed: its number, and the byte at which to continue.
 struct FileCursor {
@@ -338,6 +343,7 @@ impl DatabaseParser {
             float_of: FxHashMap::default(),
             essentials: Vec::new(),
             distinct: Vec::new(),
+            inherited: 0,
             comment: None,
         }
     }
@@ -532,10 +538,20 @@ impl DatabaseParser {
         if variables.len() < 2 {
             return Err(cursor.error(start, "$d needs at least two variables"));
         }
+        self.inherit(cursor, start, variables.len() * (variables.len() - 1) / 2)?;
         for (i, &a) in variables.iter().enumerate() {
             for &b in &variables[i + 1..] {
                 self.distinct.push(distinct(a, b));
             }
+        }
+        Ok(())
+    }
+
+    /// Counts pairs and symbols that are copied.
+    fn inherit(&mut self, cursor: &FileCursor, start: usize, more: usize) -> Result<(), DatabaseError> {
+        self.inherited += more;
+        if self.inherited > MAX_INHERITED {
+            return Err(cursor.error(start, "the scopes hold too many $d pairs and hypotheses"));
         }
         Ok(())
     }
@@ -566,6 +582,14 @@ impl DatabaseParser {
             return Err(cursor.error(start, format!("label `{label}` is used twice")));
         }
         let comment = self.comment.take();
+        if matches!(keyword.as_slice(), b"$a" | b"$p") {
+            let essentials = self.essentials.iter().map(|&e| match &self.database.statement(e).kind {
+                StatementKind::Essential(e) => 1 + e.symbols.len(),
+                _ => 0,
+            });
+            let more = self.distinct.len() + essentials.sum::<usize>();
+            self.inherit(cursor, start, more)?;
+        }
         let kind = match keyword.as_slice() {
             b"$f" => self.floating(cursor, start)?,
             b"$e" => {

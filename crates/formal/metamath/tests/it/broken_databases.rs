@@ -60,6 +60,16 @@ fn malformed_distinct_statements_are_reported() {
 }
 
 #[test]
+fn databases_that_swell_are_reported() {
+    let variables: String = (0..12_000).map(|i| format!(" x{i}")).collect();
+    broken_after_head(&format!("$v{variables} $.\n$d{variables} $."), 2, 1, "too many $d pairs");
+    let hypotheses: String = (0..10_000).map(|i| format!("h{i} $e |- ph $.\n")).collect();
+    let theorems: String = (0..10_000).map(|i| format!("t{i} $a |- ph $.\n")).collect();
+    // 2^26 divided by the 10,000 hypotheses of two symbols each.
+    broken_after_head(&format!("{hypotheses}{theorems}"), 13_356, 1, "too many $d pairs and hypotheses");
+}
+
+#[test]
 fn malformed_labels_are_reported() {
     broken_after_head("l*l $a |- ph $.", 1, 1, "`l*l` is not a label");
     broken_after_head("wph $a |- ph $.", 1, 1, "label `wph` is used twice");
