@@ -27,8 +27,13 @@ impl AtomicFile {
     /// Creates a file that will appear at `target`, in an existing directory.
     ///
     /// # Errors
-    /// Returns an error if the temporary file cannot be created.
+    /// Returns an error if the temporary file cannot be created, or if `target` exists and is not a file.
     pub fn create(target: &Path) -> Result<Self> {
+        // The file would replace a device such as /dev/null.
+        if fs::metadata(target).is_ok_and(|found| !found.is_file()) {
+            let error = io::Error::new(io::ErrorKind::InvalidInput, "it exists and is not a file");
+            return Err(Error::io("create", target)(error));
+        }
         let temporary = temporary_beside(target);
         reached("file.create", target)?;
         let file = File::options()
@@ -234,6 +239,18 @@ mod tests {
         drop(file);
         assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(names(dir.path()), ["a.txt"]);
+    }
+
+    #[test]
+    fn only_files_are_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("device");
+        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        for target in [link.as_path(), dir.path()] {
+            let error = write_file(target, b"new").unwrap_err().to_string();
+            assert!(error.contains("it exists and is not a file"), "{error}");
+        }
+        assert_eq!(names(dir.path()), ["device"]);
     }
 
     #[test]

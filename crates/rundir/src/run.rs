@@ -89,6 +89,12 @@ impl RunDir {
     /// Returns an error if there is no run, another process works on it, or part of it is damaged.
     pub fn open(path: &Path) -> Result<Self> {
         let view = RunView::open(path)?;
+        // These are written in place. A run can come from anyone, and a link in it can lead to any file of this user.
+        for file in [LOCK, JOURNAL, METRICS].map(|name| path.join(name)) {
+            if fs::symlink_metadata(&file).is_ok_and(|found| !found.is_file()) {
+                return Err(Error::damaged(&file, "it is not a regular file", "remove it"));
+            }
+        }
         let lock = RunLock::take(&path.join(LOCK), path)?;
         view.config()?;
         frozen::note_sum(&path.join(CONFIG))?;

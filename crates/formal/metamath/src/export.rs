@@ -222,13 +222,17 @@ impl<'a> Exporter<'a> {
     /// Creates a temporary file with the theory's text.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be written or the database cannot be extended.
+    /// Returns an error if the file cannot be written, if `path` is not a file, or if the database cannot be extended.
     pub fn create(theory: &'a Theory, path: &Path) -> Result<Self, ExportError> {
         let database = theory.database();
         if let Some(id) = database.global_essential() {
             return Err(ExportError::OuterHypothesis { label: database.statement(id).label.to_string() });
         }
         let io = |error| ExportError::Io { path: path.to_owned(), error };
+        // The file would replace a device such as /dev/null.
+        if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            return Err(io(io::Error::new(io::ErrorKind::InvalidInput, "it exists and is not a file")));
+        }
         let mut file = BufWriter::with_capacity(1 << 16, new_file(&folder(path)).map_err(io)?);
         file.write_all(&database.text()).map_err(io)?;
         file.write_all(b"\n$( Theorems proved by sgs. $)\n").map_err(io)?;

@@ -718,6 +718,28 @@ fn exchanged_directories_are_reported_and_never_followed() {
 }
 
 #[test]
+fn links_to_other_files_are_not_written_through() {
+    let dir = TempDir::new().unwrap();
+    let (path, other) = (dir.path().join("run"), dir.path().join("other"));
+    drop(create(&path));
+    fs::write(&other, "precious").unwrap();
+    for name in ["lock", "metrics.jsonl", "journal.sqlite"] {
+        let file = path.join(name);
+        let own = fs::read(&file).ok();
+        let _ = fs::remove_file(&file);
+        std::os::unix::fs::symlink(&other, &file).unwrap();
+        let error = RunDir::open(&path).unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains("not a regular file"), "{error}");
+        fs::remove_file(&file).unwrap();
+        if let Some(own) = own {
+            fs::write(&file, own).unwrap();
+        }
+    }
+    assert_eq!(fs::read_to_string(&other).unwrap(), "precious");
+    RunDir::open(&path).unwrap();
+}
+
+#[test]
 fn a_checkpoint_of_another_run_is_not_loaded() {
     let dir = TempDir::new().unwrap();
     let [own, other] = ["own", "other"].map(|name| dir.path().join(name));
