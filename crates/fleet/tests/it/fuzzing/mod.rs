@@ -1,5 +1,5 @@
-//! Mutation of known inputs, for a given time.
-#![allow(dead_code)] // each test binary uses some of it
+//! Mutation of known inputs, for a given amount of processor time.
+#![allow(dead_code, clippy::unwrap_used, clippy::print_stdout)] // each test binary uses some of it
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 pub struct Fuzzer {
     corpus: Vec<Vec<u8>>,
     random: u64,
-    until: Instant,
+    /// Processor time at the start, at the latest reading, and at the end of the run.
+    processor: [Duration; 3],
+    started: Instant,
+    read_at: Instant,
     tried: u64,
     taken: u64,
 }
@@ -16,15 +19,29 @@ pub struct Fuzzer {
 const LARGEST_CORPUS: usize = 4096;
 /// Maximum size of an input, in bytes.
 const LONGEST: usize = 1 << 16;
+/// Time between two readings of the processor time.
+const READING_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Returns the processor time that all threads of this process have used. Its resolution is ten milliseconds.
+fn processor_time() -> Duration {
+    // `PID (NAME) STATE …`; the name may contain anything. The times are the fields 14 and 15, in ticks of 10 ms.
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
+    Duration::from_millis(
+        10 * fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum::<u64>(),
+    )
+}
 
 impl Fuzzer {
-    /// Creates a run of `SGS_FUZZ_SECONDS` (default 10) with the seed `SGS_FUZZ_SEED` (default 1).
+    /// Creates a run of `SGS_FUZZ_SECONDS` of processor time (default 10) with the seed `SGS_FUZZ_SEED` (default 1). A run
+    /// that mostly waits ends after four times as long by the clock.
     pub fn new(corpus: Vec<Vec<u8>>) -> Self {
         let number =
             |name: &str, default| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
-        let until = Instant::now() + Duration::from_secs(number("SGS_FUZZ_SECONDS", 10));
+        let (started, begin) = (Instant::now(), processor_time());
+        let processor = [begin, begin, begin + Duration::from_secs(number("SGS_FUZZ_SECONDS", 10))];
         let random = number("SGS_FUZZ_SEED", 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        Self { corpus, random, until, tried: 0, taken: 0 }
+        Self { corpus, random, processor, started, read_at: started, tried: 0, taken: 0 }
     }
 
     /// Returns a random number below `n`, or 0.
@@ -35,9 +52,13 @@ impl Fuzzer {
         ((self.random >> 11) as usize).checked_rem(n).unwrap_or(0)
     }
 
-    /// Returns the next input, or `None` when the time is over.
+    /// Returns the next input, or `None` when the processor time is used up.
     pub fn input(&mut self) -> Option<Vec<u8>> {
-        if Instant::now() >= self.until {
+        if self.read_at.elapsed() >= READING_INTERVAL {
+            (self.read_at, self.processor[1]) = (Instant::now(), processor_time());
+        }
+        let [begin, now, end] = self.processor;
+        if now >= end || self.started.elapsed() >= 4 * (end - begin) {
             return None;
         }
         self.tried += 1;
@@ -97,7 +118,14 @@ impl Fuzzer {
 
     /// Prints the statistics.
     pub fn report(&self, what: &str) {
-        println!("{what}: {} inputs, {} of them taken for whole, none a panic", self.tried, self.taken);
+        let (processor, clock) =
+            ((self.processor[1] - self.processor[0]).as_secs_f64(), self.started.elapsed());
+        println!(
+            "{what}: {processor:.0} s of processor time ({:.0} s by the clock), {} inputs, {} of them taken for whole",
+            clock.as_secs_f64(),
+            self.tried,
+            self.taken
+        );
         assert!(self.tried > 0);
     }
 }

@@ -503,3 +503,6 @@ impl<'n> AnswerReader<'n> {
         }
     }
 }
+
+#[cfg(test)]
+mod fuzz;

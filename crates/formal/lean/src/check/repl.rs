@@ -240,7 +240,7 @@ impl HeaderProbe {
     }
 }
 
-struct ReplReply {
+pub(super) struct ReplReply {
     messages: Vec<LeanMessage>,
     sorries: usize,
 }
@@ -303,7 +303,7 @@ impl ReplSession {
     }
 }
 
-fn read_reply(answer: &[u8], expected: u64) -> Result<ReplReply, String> {
+pub(super) fn read_reply(answer: &[u8], expected: u64) -> Result<ReplReply, String> {
     let value: Value = serde_json::from_slice(answer).map_err(|e| format!("the reply is not JSON: {e}"))?;
     if let Some(message) = value.get("message").and_then(Value::as_str) {
         return Err(format!("the REPL refused the request: {message}"));

@@ -4,6 +4,9 @@
 
 mod corpus;
 mod d3k;
+mod fuzz;
+#[path = "../../../../fleet/tests/it/fuzzing/mod.rs"]
+mod fuzzing;
 mod protocol;
 mod real_lean;
 mod sandbox;

@@ -7,6 +7,9 @@ mod compressed;
 mod debian;
 mod derivations;
 mod export;
+mod fuzz;
+#[path = "../../../../fleet/tests/it/fuzzing/mod.rs"]
+mod fuzzing;
 mod grammar;
 mod lemma;
 mod mutants;
