@@ -6,20 +6,32 @@ use std::io::Write;
 use std::net::{Shutdown, SocketAddr};
 use std::time::{Duration, Instant};
 
-/// Much longer than needed, so that tests also pass on a busy machine. Before the fixes, each attack took minutes.
-const SOON: Duration = Duration::from_secs(10);
+/// Limit of a short completion during an attack. Before the fixes, each attack took minutes.
+const SOON: Duration = Duration::from_secs(5);
+/// Limit of a health check during an attack, for a busy machine. On a quiet one, it takes less than 100 ms.
+const HEALTHY: Duration = Duration::from_secs(1);
 
 fn short() -> Value {
     json!({ "prompt": "w2 w3", "max_tokens": 2 })
 }
 
-/// Measures a short completion and a health check.
-fn times(at: SocketAddr) -> [Duration; 2] {
+/// Measures a health check, which must be quick.
+fn health(at: SocketAddr) -> Duration {
     let start = Instant::now();
     assert_eq!(receive(send(at, "GET /health", &own(at), "")).0, 200);
     let health = start.elapsed();
+    assert!(health < HEALTHY, "{health:?}");
+    health
+}
+
+/// Measures a health check, and a short completion. Both must be quick.
+fn times(at: SocketAddr) -> [Duration; 2] {
+    let health = health(at);
+    let start = Instant::now();
     complete(at, &short());
-    [health, start.elapsed()]
+    let completion = start.elapsed();
+    assert!(completion < SOON, "{completion:?}");
+    [health, completion]
 }
 
 /// Waits until the server has read what was sent.
@@ -40,7 +52,6 @@ fn scores_of_abandoned_prompts_are_not_computed() {
     settle();
     let after = times(at);
     println!("health, completion: {during:?} during, {after:?} after two calls for 1,024 scores");
-    assert!(during.iter().chain(&after).all(|time| *time < SOON), "{during:?} {after:?}");
 }
 
 #[test]
@@ -93,8 +104,7 @@ fn clients_that_leave_cancel_their_completions() {
         let half_closed = post(at, "/v1/completions", &call);
         half_closed.shutdown(Shutdown::Both).unwrap();
         settle();
-        let times = times(at);
-        assert!(times.iter().all(|time| *time < SOON), "{extra}: {times:?}");
+        println!("health, completion: {:?} after {extra}", times(at));
     }
 }
 
@@ -110,7 +120,7 @@ fn clients_that_do_not_read_are_dropped() {
     let mut slowest = Duration::ZERO;
     loop {
         let error = deaf.write_all(requests.as_bytes()).err().map(|error| error.kind());
-        slowest = slowest.max(times(at)[0]);
+        slowest = slowest.max(health(at));
         match error {
             None | Some(std::io::ErrorKind::WouldBlock) => {}
             Some(_) => break,
@@ -118,5 +128,4 @@ fn clients_that_do_not_read_are_dropped() {
         assert!(start.elapsed() < Duration::from_secs(120), "the connection is still open");
     }
     println!("dropped after {:?}; slowest health check {slowest:?}", start.elapsed());
-    assert!(slowest < SOON, "{slowest:?}");
 }

@@ -164,17 +164,26 @@ fn a_run_with_missing_software_does_not_start() {
 fn a_killed_run_is_resumed() {
     let dir = fixture_folder();
     let lean = path(dir.path(), "lean");
-    let args = run_arguments(dir.path(), &lean, &["rounds=4"]);
-    let mut child = command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let start = Instant::now();
-    while !dir.path().join("run/rounds/0000").exists() && child.try_wait().unwrap().is_none() {
-        assert!(start.elapsed() < Duration::from_secs(240), "no round within 240 s");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let _ = child.kill();
-    child.wait().unwrap();
     let run = path(dir.path(), "run");
+    let mut args = run_arguments(dir.path(), &lean, &["rounds=4"]);
+    // Killed as soon as Lean has its scratch folder, and in the first round.
+    let folders = || std::fs::read_dir(dir.path().join("run/lean-scratch")).map_or(0, Iterator::count);
+    let has_round = || dir.path().join("run/rounds/0000").exists();
+    let moments: [&dyn Fn() -> bool; 2] = [&|| folders() > 0, &has_round];
+    for moment in moments {
+        let mut child = command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let start = Instant::now();
+        while !moment() && child.try_wait().unwrap().is_none() {
+            assert!(start.elapsed() < Duration::from_secs(240), "not killed within 240 s");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let _ = child.kill();
+        child.wait().unwrap();
+        assert_eq!(folders(), 1, "only the folder of the killed process is left");
+        args = vec!["resume".to_owned(), run.clone()];
+    }
     let done = sgs(&["resume", &run, "--json"]).expect(0);
+    assert_eq!(folders(), 0, "a scratch folder was left behind");
     assert!(done.err.contains("Lean (version 4.28.0-pre, scripted"), "{}", done.err);
     let (evaluations, rows): (Vec<Value>, Vec<Value>) =
         metrics(dir.path()).into_iter().partition(is_evaluation);

@@ -213,6 +213,16 @@ fn a_disconnected_client_cancels_its_completions() {
     );
 }
 
+/// Limits of the median and of the slowest health check, for a busy machine. On a quiet one, each takes less than 100 ms.
+const HEALTHY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(3)];
+
+/// Measures a health check.
+fn health(server: &Server) -> Duration {
+    let start = Instant::now();
+    ureq::get(format!("{}/health", server.root())).call().unwrap();
+    start.elapsed()
+}
+
 /// Clients that send many requests at once and never read the replies, on all regular connections.
 #[test]
 fn deaf_clients_do_not_keep_all_places() {
@@ -232,34 +242,38 @@ fn deaf_clients_do_not_keep_all_places() {
             }
         });
         let start = Instant::now();
-        let mut slowest = Duration::ZERO;
+        let mut checks = Vec::new();
         let mut has_place = false;
-        while !has_place && start.elapsed() < Duration::from_secs(60) {
+        while (!has_place || checks.len() < 20) && start.elapsed() < Duration::from_secs(180) {
             std::thread::sleep(Duration::from_millis(50));
-            let asked = Instant::now();
-            ureq::get(format!("{}/health", server.root())).call().unwrap();
-            slowest = slowest.max(asked.elapsed());
-            has_place =
+            checks.push(health(&server));
+            has_place |=
                 server.post("/v1/completions", &json!({ "prompt": PROMPT, "max_tokens": 2 })).0 == 200;
         }
         stop.store(true, std::sync::atomic::Ordering::SeqCst);
-        println!("slowest health check {slowest:?}; a place was free after {:?}", start.elapsed());
-        assert!(has_place && slowest < Duration::from_secs(5), "{slowest:?}");
+        let took = start.elapsed();
+        assert_healthy(checks);
+        assert!(has_place, "no place was free after {took:?}");
     });
 }
 
-/// More silent connections than there are places.
+fn assert_healthy(mut checks: Vec<Duration>) {
+    checks.sort();
+    let [median, slowest] = [checks[checks.len() / 2], checks[checks.len() - 1]];
+    println!("{} health checks: median {median:?}, slowest {slowest:?}", checks.len());
+    assert!(median < HEALTHY[0] && slowest < HEALTHY[1], "median {median:?}, slowest {slowest:?}");
+}
+
+/// As many silent connections as there are places, and more than are accepted at all.
 #[test]
 fn silent_clients_do_not_stop_health_checks() {
     let server = Server::start(&[]);
     let address = server.root().strip_prefix("http://").unwrap();
-    let silent: Vec<TcpStream> = (0..700).map(|_| TcpStream::connect(address).unwrap()).collect();
-    for _ in 0..5 {
-        let start = Instant::now();
-        ureq::get(format!("{}/health", server.root())).call().unwrap();
-        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    let mut silent: Vec<TcpStream> = Vec::new();
+    for connections in [512, 700] {
+        silent.resize_with(connections, || TcpStream::connect(address).unwrap());
+        assert_healthy((0..20).map(|_| health(&server)).collect());
     }
-    drop(silent);
 }
 
 /// SGLang's calls: weights are replaced between two completions, and responses name the version.

@@ -251,6 +251,8 @@ fn kill_workers_and_coordinator(kills: u32) {
     finish(resume, "the last resume");
     assert_eq!(snapshot(&run), expected);
     assert!(workers > 0 && coordinators > 0, "{workers} workers and {coordinators} coordinators were killed");
+    let address = std::fs::read_to_string(run.join("fleet.toml")).expect("the coordinator's address");
+    assert!(address.contains("https://"), "the workers did not use TLS: {address}");
     println!("{workers} workers and {coordinators} coordinators killed, {} runs completed", completed + 1);
 }
 

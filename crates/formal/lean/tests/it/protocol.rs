@@ -321,6 +321,26 @@ fn a_theorem_that_breaks_a_file_is_isolated() {
     }
 }
 
+/// Ten candidates that end or block their process, beside five correct ones.
+#[test]
+fn ten_bombs_do_not_affect_five_correct_proofs() {
+    let folder = tempfile::tempdir().unwrap();
+    let checker = FileChecker { limits: brief(), ..files(folder.path()) };
+    let pool = Pool::new(&CheckerConfig::File(checker), 1).unwrap();
+    let bombs = ["hang", "crash", "exit", "memory", "flood_stdout"].repeat(2);
+    let bombs: Vec<String> = bombs.iter().map(|fault| format!("exact scripted_{fault}")).collect();
+    let bodies: Vec<&str> =
+        bombs.chunks(2).flat_map(|two| [two[0].as_str(), "rfl", two[1].as_str()]).collect();
+    let started = Instant::now();
+    for (body, outcome) in bodies.iter().zip(all(&pool, &bodies)) {
+        let expected = if *body == "rfl" { Verdict::Proved } else { Verdict::Resource };
+        assert_eq!(outcome.verdict, expected, "{body}: {}", outcome.reason);
+    }
+    // Two of them use up their time limit of two seconds. The others end at once, each in two processes.
+    assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
+    assert_eq!(zombies(), 0);
+}
+
 #[test]
 fn replies_before_a_protocol_violation_are_discarded() {
     let folder = tempfile::tempdir().unwrap();
