@@ -38,11 +38,12 @@ target/endpoint-venv/bin/python -c 'import xllamacpp, gguf' 2>/dev/null ||
     venv target/endpoint-venv -r crates/endpoint/tests/it/server/requirements.txt ||
     echo "llama.cpp's server could not be installed: its tests will be skipped"
 
-# SciPy is the reference of the fits; polars and duckdb read a run's tables; openai is the official client of served models.
+# SciPy is the reference of the fits; polars and duckdb read a run's tables, and matplotlib draws them; openai is the
+# official client of served models.
 export SGS_PYTHON="$PWD/target/scipy-venv/bin/python"
-"$SGS_PYTHON" -c 'import scipy, polars, duckdb, openai' 2>/dev/null ||
-    venv target/scipy-venv scipy polars duckdb openai ||
-    echo "SciPy, polars, duckdb or openai could not be installed: their tests will be skipped"
+"$SGS_PYTHON" -c 'import scipy, polars, duckdb, openai, matplotlib' 2>/dev/null ||
+    venv target/scipy-venv scipy polars duckdb openai matplotlib ||
+    echo "SciPy, polars, duckdb, openai or matplotlib could not be installed: their tests will be skipped"
 
 # Tests fail instead of skipping if they need one of these.
 SGS_REQUIRE=""

@@ -32,11 +32,11 @@ fn the_example_files_are_accepted() {
 #[test]
 fn the_notebook_reads_the_tables_of_a_run() {
     let python = std::env::var("SGS_PYTHON").unwrap_or_else(|_| "python3".to_owned());
-    let has_polars = Command::new(&python).args(["-c", "import polars"]).output();
+    let has_polars = Command::new(&python).args(["-c", "import polars, matplotlib"]).output();
     if !has_polars.is_ok_and(|output| output.status.success()) {
         let required = std::env::var("SGS_REQUIRE").unwrap_or_default();
-        assert!(!required.contains("polars"), "SGS_REQUIRE names polars, which {python} does not have");
-        println!("skipped: {python} has no polars (`pip install polars`; SGS_PYTHON names another Python)");
+        assert!(!required.contains("polars"), "SGS_REQUIRE names polars, but {python} lacks it or matplotlib");
+        println!("skipped: {python} lacks polars or matplotlib (SGS_PYTHON names another Python)");
         return;
     }
     let run = embedded();
