@@ -152,9 +152,17 @@ impl KeyFile {
     fn position(&self, path: &str) -> Option<usize> {
         let root = DeTable::parse(&self.text).ok()?;
         let (mut table, mut position) = (root.get_ref(), None);
-        for part in path.split('.') {
+        let mut rest = path;
+        while !rest.is_empty() {
+            let (part, after) = rest.split_once('.').unwrap_or((rest, ""));
             let (name, number) = part.split_once('[').unwrap_or((part, ""));
-            let Some((key, value)) = table.get_key_value(name) else { break };
+            // A key in quotes can contain dots.
+            let (found, after) = match table.get_key_value(rest) {
+                Some(found) => (Some(found), ""),
+                None => (table.get_key_value(name), after),
+            };
+            let Some((key, value)) = found else { break };
+            rest = after;
             let number: Option<usize> = number.trim_end_matches(']').parse().ok();
             let element = number.and_then(|number| value.get_ref().as_array()?.get(number));
             position = Some(element.map_or(key.span().start, |element| element.span().start));

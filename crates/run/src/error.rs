@@ -20,9 +20,9 @@ pub struct Usage(pub String);
 /// Two workers that differ about a proof.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{first} says that the proof of {key} holds, {second} says `{}` ({reason}): one of them is broken or lies. Nothing \
-     of it was counted, but what {first} said before may be as wrong: look at both, then go on with `sgs resume`, without \
-     the one that is not to be trusted", verdict.as_str()
+    "{first} reports that the proof of {key} is valid, {second} reports `{}` ({reason}): at least one of them is faulty. \
+     This result was not counted, but earlier ones of {first} may be wrong: check both, remove the faulty worker, and \
+     continue with `sgs resume`", verdict.as_str()
 )]
 pub struct Disagreement {
     pub(crate) key: TaskKey,

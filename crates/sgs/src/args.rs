@@ -1,8 +1,8 @@
 //! Definition of the command line (clap).
 
 use crate::arg_values::{
-    INPUT_DIR, INPUT_FILE, devices, method, page_address, problem_set, real, roles, seed, setting, size,
-    systems, whole,
+    INPUT_DIR, INPUT_FILE, devices, method, page_address, problem_set, real, roles, seed, size, systems,
+    whole,
 };
 use clap::builder::TypedValueParser as _;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -174,7 +174,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub as_published: bool,
     /// Set a configuration key (not the method or the size). Repeatable.
-    #[arg(long, value_name = "KEY=VALUE", hide_possible_values = true, value_parser = setting())]
+    #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Folder of the run [default: runs/METHOD-SIZE].
     #[arg(long, value_name = "DIR")]
@@ -392,7 +392,7 @@ pub struct ResumeArgs {
     pub budget: BudgetArgs,
     /// Change a setting of the run's inference servers (address, folder, key file, request rate), such as
     /// sampling.endpoint.url=ADDRESS. Repeatable.
-    #[arg(long, value_name = "KEY=VALUE", hide_possible_values = true, value_parser = setting())]
+    #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Verify the checksums of all files first, and fail if one is damaged (about one second per gigabyte).
     #[arg(long)]
@@ -433,8 +433,8 @@ The file (TOML); every key is optional:
   rounds = 20
   [vary]                                   # every combination of these is a run
   \"algorithm.solver.learning_rate\" = [5e-5, 1e-4]
-The same command continues an interrupted sweep and retries failed runs. With CUDA each run uses one GPU, otherwise an
-equal share of the cores.
+The same command continues an interrupted sweep and retries failed runs. With CUDA each run uses
+one GPU, otherwise an equal share of the cores.
 Exit codes: 0 all runs finished; 1 a run failed; 130 interrupted.")]
 pub struct SweepArgs {
     /// The sweep (TOML).
@@ -463,8 +463,8 @@ pub struct CompareArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each theorem has its shortest known proof. A JSON line has id, context, statement and proof, as `sgs verify` reads them,
-and `found`: kind, target, round, steps, and the statement in display form.
+Each theorem has its shortest known proof. A JSON line has id, context, statement and proof, as
+`sgs verify` reads them, and `found`: kind, target, round, steps, and the statement in display form.
   sgs export runs/a --mm a.mm && metamath \"read 'a.mm'\" \"verify proof *\" exit
   sgs export runs/a | sgs verify -")]
 pub struct ExportArgs {
@@ -644,9 +644,9 @@ pub struct PlayArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Prints its address when it is ready. POST /v1/completions accepts prompts as text or tokens. Extensions: vLLM's
-stop_token_ids, return_token_ids and ignore_eos; SGLang's update_weights_from_disk, pause_generation and
-continue_generation. Log-probs are those of the sampled tokens at temperature 1.
+Prints its address when it is ready. POST /v1/completions accepts prompts as text or tokens.
+Extensions: vLLM's stop_token_ids, return_token_ids and ignore_eos; SGLang's update_weights_from_disk,
+pause_generation and continue_generation. Log-probs are those of the sampled tokens at temperature 1.
   sgs serve-model --listen 127.0.0.1:8000
   sgs run sampling-only --set sampling.endpoint.url=http://127.0.0.1:8000/v1 --set 'sampling.endpoint.roles=[\"solver\"]'")]
 pub struct ServeModelArgs {
@@ -684,7 +684,7 @@ The intervals are 95% bootstrap intervals over problems.
 A served model must have the tokenizer of --model.")]
 #[command(mut_arg("endpoint", |endpoint| endpoint.conflicts_with("run")))]
 pub struct EvalArgs {
-    /// Problem set. Metamath: quick, all, train or held-out; Lean: d3k or core; or a file with one JSON object per line:
+    /// Problem set. Metamath: quick, all, train, held-out, deep or deep-held-out; Lean: d3k or core; or a file with one JSON object per line:
     /// id, statement (in display or canonical form) and context [default: the run's; otherwise all, for Lean d3k].
     #[arg(long, value_name = "SET", hide_possible_values = true, value_parser = problem_set())]
     pub problems: Option<String>,
@@ -724,7 +724,7 @@ pub struct EvalArgs {
 Examples:
   sgs prove \"|- ( ph -> ph )\"
   sgs prove --run runs/sgs-metamath-quick \"|- ph  &  |- ( ph -> ps )  =>  |- ps\"
-  sgs prove '( ph -> A. x ph )  ($d x ph)'    x does not occur in ph; use single quotes, because of the $
+  sgs prove '( ph -> A. x ph )  ($d x ph)'    single quotes, because of the $; x is not in ph
   sgs prove --run runs/sgs-metamath-quick < statements.txt
 Exit codes: 0 every statement was proved; 1 a statement was not; 2 a statement is not valid.")]
 pub struct ProveArgs {

@@ -6,9 +6,18 @@ use std::fmt::Write as _;
 
 /// Returns the definition of the command line.
 pub fn command() -> clap::Command {
-    let command = Cli::command();
+    let command = negative_numbers_are_values(Cli::command());
     let template = template(&command);
     command.help_template(template)
+}
+
+/// Lets `--seed -1` be an error about the value instead of about an unknown argument.
+fn negative_numbers_are_values(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|arg| match arg.get_action().takes_values() && !arg.is_positional() {
+        true => arg.allow_negative_numbers(true),
+        false => arg,
+    });
+    command.mut_subcommands(negative_numbers_are_values)
 }
 
 /// Returns the layout of `sgs --help`. clap lists all subcommands under one heading.

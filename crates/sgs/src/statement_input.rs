@@ -144,7 +144,7 @@ impl<'a> StatementInput<'a> {
             StatementReader::Metamath(system) => {
                 let problem = system
                     .problem_from_text(id, text, context)
-                    .map_err(|e| Usage(format!("not a valid statement: {e}; {}", hint(text))))?;
+                    .map_err(|e| Usage(format!("not a valid statement: {}; {}", e.detail, hint(text))))?;
                 Ok(bare(problem))
             }
             StatementReader::Lean(_) => {

@@ -61,7 +61,9 @@ pub fn collect_reviews(
     let view = RunView::open(&options.run)?;
     if folder::config_of(&view)?.problems.system != SystemName::Lean {
         let run = options.run.display();
-        return Err(Usage(format!("{run} is no run of Lean: a served model knows no other prompts")).into());
+        return Err(
+            Usage(format!("{run} is not a run of Lean: a served model knows no other prompts")).into()
+        );
     }
     let pairs = pairs(&view, teacher_options.seed)?;
     let wanted = options.held_out + options.count;

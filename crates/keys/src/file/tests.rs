@@ -82,4 +82,9 @@ fn errors_name_file_line_and_key() {
     {
         assert_eq!(file.error(path, "x").to_string(), told);
     }
+    let quoted = "[set]\na = 1\n\"part.b.c\" = 2\n[set.part.b]\nd = 3\n";
+    let file = KeyFile::parse(quoted.to_owned(), "a.toml".to_owned()).unwrap();
+    for (path, line) in [("set.part.b.c", 3), ("set.part.b.d", 5), ("set.a", 2), ("set.a.b", 2)] {
+        assert_eq!(file.error(path, "x").to_string(), format!("a.toml:{line}: x"), "{path}");
+    }
 }

@@ -77,10 +77,10 @@ impl FaultCounts {
     pub(crate) fn report(&self, of: &str, board: &BoardStatus) -> String {
         let broken = self.broken().map(|(kind, FaultShare { all, lost })| {
             let share = 100.0 * lost as f64 / all.max(1) as f64;
-            format!("{lost} of the {all} {}s ({share:.1} %)", kind.as_str())
+            format!("{lost} of the {all} {}s ({share:.1}%)", kind.as_str())
         });
         let mut text = format!(
-            "of {of}, {} failed by faults of the infrastructure; with more than 1 % of a kind a run stops. They \
+            "of {of}, {} failed by faults of the infrastructure; with more than 1% of a kind a run stops. They \
              are no verdicts and no rewards, and `sgs resume` tries them again.\n",
             broken.collect::<Vec<_>>().join(" and "),
         );
@@ -109,7 +109,7 @@ pub(crate) fn refuse_broken_round(outcome: &RoundOutcome) -> Result<()> {
     if share.is_too_large() {
         let first = infra().next().map_or("", |r| r.reason.as_str());
         bail!(
-            "{} of {} rollouts of round {} could not be judged (more than 1 %); the first: {first}",
+            "{} of {} rollouts of round {} could not be judged (more than 1%); the first: {first}",
             share.lost,
             share.all,
             outcome.round,
@@ -119,7 +119,7 @@ pub(crate) fn refuse_broken_round(outcome: &RoundOutcome) -> Result<()> {
         outcome.conjectures.iter().filter(|c| matches!(c.status, ConjectureStatus::Lost { .. })).count();
     let share = FaultShare { all: outcome.conjectures.len(), lost };
     if share.is_too_large() {
-        bail!("{lost} of {} conjectures of round {} were lost (more than 1 %)", share.all, outcome.round);
+        bail!("{lost} of {} conjectures of round {} were lost (more than 1%)", share.all, outcome.round);
     }
     Ok(())
 }
@@ -187,7 +187,7 @@ mod tests {
         let mut faults = submitted(&[(TaskKind::Rollout, 20)]);
         (0..3).for_each(|index| faults.note(&lost(TaskKind::Judgement, index)));
         let text = faults.report("round 3", &board.status(Time(2)));
-        assert!(text.contains("of round 3, 3 of the 20 judgements (15.0 %)"), "{text}");
+        assert!(text.contains("of round 3, 3 of the 20 judgements (15.0%)"), "{text}");
         assert!(text.contains("3 times: given up after 3 failures: Lean ended by signal 9"), "{text}");
         assert!(text.contains("verify-node9-200: 10 failed, 0 done; last: Lean ended by signal 9"), "{text}");
         assert!(!text.contains("node7"), "{text}");

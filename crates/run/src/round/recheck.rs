@@ -83,7 +83,7 @@ impl RecheckPolicy {
             let own = system.verify(problem, proof);
             ensure!(
                 own.verdict == Verdict::Proved,
-                "{worker} reports a valid proof of {}, but the verdict of this process is `{}` ({})",
+                "{worker} reports that the proof of {} is valid; checked again here, the verdict is `{}` ({})",
                 entry.event.key(),
                 own.verdict.as_str(),
                 own.reason

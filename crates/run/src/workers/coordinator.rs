@@ -226,7 +226,7 @@ impl RemoteWorkers {
                 })
             })
             .collect();
-        let sheet = serde_json::to_vec(&sheet(policy)).context("the run's sheet")?;
+        let sheet = serde_json::to_vec(&sheet(policy)).context("the run's manifest")?;
         self.shelf.put(manifest::NAME, sheet);
         self.shelf.retain(|name| name == manifest::NAME || names.iter().any(|n| n == name));
         Ok(policy_id)

@@ -195,7 +195,7 @@ impl RunManifest {
             version: String,
         }
         let own = env!("CARGO_PKG_VERSION");
-        let head: Head = serde_json::from_slice(bytes).context("the run's sheet")?;
+        let head: Head = serde_json::from_slice(bytes).context("the run's manifest")?;
         if head.version != own {
             bail!("the coordinator is sgs {}, this worker is sgs {own}: use the same program", head.version);
         }

@@ -47,13 +47,13 @@ impl WeightSource {
     /// Returns an error if the coordinator rejects the request, stays unreachable, or does not reach that version.
     pub fn sheet(&self, policy_version: u32) -> Result<RunManifest> {
         let mut found = None;
-        self.until(&format!("the run's sheet with policy {policy_version}"), || {
+        self.until("the coordinator", || {
             let Some(bytes) = self.client.read_document(manifest::NAME)? else { return Ok(None) };
             let sheet = RunManifest::read(&bytes);
             let there = sheet.as_ref().map_or(true, |sheet| sheet.policy.policy_version >= policy_version);
             Ok(there.then(|| found = Some(sheet)))
         })?;
-        found.context("the coordinator has no sheet")?
+        found.context("the coordinator has no manifest of the run")?
     }
 
     /// Repeats a request until it gets a reply.
@@ -64,7 +64,7 @@ impl WeightSource {
         loop {
             let why = match ask() {
                 Ok(Some(answer)) => return Ok(answer),
-                Ok(None) => "the coordinator has it not".to_owned(),
+                Ok(None) => "it is not there yet".to_owned(),
                 Err(CallError::Unavailable(why)) => why,
                 Err(error) => return Err(error).with_context(|| what.to_owned()),
             };
@@ -97,7 +97,7 @@ impl WeightSource {
                 })?;
                 ensure!(
                     !part.bytes.is_empty() && part.total == file.bytes,
-                    "{name} is not what the sheet says"
+                    "{name} is not what the manifest says"
                 );
                 out.write_all(&part.bytes).with_context(|| format!("cannot write {}", path.display()))?;
                 at += part.bytes.len() as u64;

@@ -32,7 +32,7 @@ pub fn run(args: &DataClassifyArgs) -> Result<Outcome> {
             "difficulties": DIFFICULTIES, "areas": AREAS, "counts": found.counts,
         }))?,
         false => output::line(format!(
-            "{} of {} problems classified by {} ({:.1} %)\n\n{}\n\n{}",
+            "{} of {} problems classified by {} ({:.1}%)\n\n{}\n\n{}",
             found.classified,
             found.problems,
             found.model.as_deref().unwrap_or("a served model"),

@@ -116,7 +116,7 @@ fn metamath_text(file: &Path, stats: &MetamathStats) -> String {
 }
 
 fn lean_text(file: &Path, found: &ImportSummary, stats: &Stats) -> String {
-    let share = |n: usize| format!("{n} ({:.1} %)", 100.0 * n as f64 / stats.problems.max(1) as f64);
+    let share = |n: usize| format!("{n} ({:.1}%)", 100.0 * n as f64 / stats.problems.max(1) as f64);
     let format = serde_json::to_value(found.format).ok();
     let format = format.as_ref().and_then(|f| f.as_str()).unwrap_or_default().to_owned();
     let mut out = format!("{} ({format})\n", file.display());
@@ -150,7 +150,7 @@ fn lean_text(file: &Path, found: &ImportSummary, stats: &Stats) -> String {
     ];
     out.push('\n');
     out.push_str(&output::table(
-        &["of a statement", "min", "5 %", "25 %", "50 %", "75 %", "95 %", "max", "mean"],
+        &["of a statement", "min", "5%", "25%", "50%", "75%", "95%", "max", "mean"],
         &rows,
     ));
     out

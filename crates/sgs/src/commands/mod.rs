@@ -40,7 +40,6 @@ mod worker;
 use crate::args::{Cli, Command, DataCommand, LeanCommand, LmCommand};
 use crate::exit::Outcome;
 use anyhow::Result;
-use sgs_run::config::METHODS;
 
 /// Runs a command.
 pub fn dispatch(cli: Cli) -> Result<Outcome> {
@@ -81,14 +80,10 @@ pub fn dispatch(cli: Cli) -> Result<Outcome> {
         Command::Completions { shell } => {
             // Generated in memory: the generator panics if standard output is closed.
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut crate::command(), "sgs", &mut script);
+            let mut root = with_settings(crate::command());
+            clap_complete::generate(shell, &mut root, "sgs", &mut script);
             if shell == clap_complete::Shell::Fish {
-                // The generator leaves out the values of positional arguments.
-                let methods = METHODS.map(|(name, _)| name).join(" ");
-                for command in ["run", "serve"] {
-                    let condition = format!("__fish_sgs_using_subcommand {command}");
-                    script.extend(format!("complete -c sgs -n \"{condition}\" -a \"{methods}\"\n").bytes());
-                }
+                script.extend(fish_positionals(&root).bytes());
             }
             crate::output::text(&String::from_utf8_lossy(&script))?;
             Ok(Outcome::Done)
@@ -108,4 +103,31 @@ fn start_logging(verbose: u8) {
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()));
     // Fails if an earlier command of this process has set it: that subscriber stays.
     let _ = subscriber.try_init();
+}
+
+/// Adds the keys of a run as values of `--set`. Parse errors would list all of them.
+fn with_settings(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|arg| match arg.get_id() == "set" {
+        true => arg.value_parser(crate::arg_values::setting()),
+        false => arg,
+    });
+    command.mut_subcommands(with_settings)
+}
+
+/// Returns completions for the values of positional arguments, which the generator for fish leaves out.
+fn fish_positionals(root: &clap::Command) -> String {
+    let mut script = String::new();
+    for command in root.get_subcommands() {
+        let values: Vec<String> = command
+            .get_positionals()
+            .flat_map(|arg| arg.get_possible_values())
+            .map(|value| value.get_name().to_owned())
+            .collect();
+        if !values.is_empty() {
+            let (name, values) = (command.get_name(), values.join(" "));
+            let condition = format!("__fish_sgs_using_subcommand {name}");
+            script.push_str(&format!("complete -c sgs -n \"{condition}\" -f -a \"{values}\"\n"));
+        }
+    }
+    script
 }

@@ -315,8 +315,13 @@ fn run_on_device<D: Parallel + Decode>(
 /// Returns an error if a requirement is missing, before anything is written.
 fn check_requirements(config: &RunConfig, workers: Option<&FleetConfig>, asked: &Layers) -> Result<()> {
     let mut lacks = missing::lacks(config);
-    if let Some(lack) = lacks.iter().find(|lack| ["problems", "held-out"].contains(&lack.what)) {
-        return Err(Usage(lack.found.clone()).into());
+    for lack in &lacks {
+        match (lack.what, &lack.remedy) {
+            ("problems" | "held-out", _) => return Err(Usage(lack.found.clone()).into()),
+            ("model", None) => return Err(Usage(format!("model.base: {}", lack.found)).into()),
+            ("Guide", None) => return Err(Usage(format!("model.guide: {}", lack.found)).into()),
+            _ => {}
+        }
     }
     lacks.extend(workers.and_then(missing::slurm_lack));
     if !lacks.is_empty() {

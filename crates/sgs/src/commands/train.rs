@@ -27,6 +27,10 @@ use std::sync::Arc;
 
 /// Replays the updates and prints their report.
 pub fn run(args: &TrainArgs) -> Result<Outcome> {
+    if args.from.join("config.toml").is_file() {
+        let run = args.from.display();
+        return Err(Usage(format!("{run} is a run, not a round: pass {run}/rounds/NNNN")).into());
+    }
     let round = PublishedRound::at(&args.from)?;
     let folder =
         args.from.parent().and_then(Path::parent).with_context(|| {

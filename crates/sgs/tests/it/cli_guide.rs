@@ -137,5 +137,5 @@ fn reviews_require_a_lean_run() {
     let metamath = path(dir.path(), "metamath");
     let small = ["--set", "rounds=1", "--set", "algorithm.batch.size=2", "--set", "evaluation.held_out=none"];
     sgs(&[&["run", "sgs", "--out", &metamath][..], &small].concat()).expect(0);
-    assert!(ask(&metamath).expect(2).err.contains("is no run of Lean"));
+    assert!(ask(&metamath).expect(2).err.contains("is not a run of Lean"));
 }

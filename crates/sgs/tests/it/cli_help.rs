@@ -148,6 +148,7 @@ fn usage_errors_exit_with_code_2_and_say_what_to_do() {
         (&["prove", "theorem a (p : Prop) (h : p) : p"], "add `--system lean`"),
         (&["run", "--rounds", "0"], "expected an integer from 1 to 1000000"),
         (&["run", "--seed", "x"], "expected an integer from 0"),
+        (&["run", "--seed", "-1"], "expected an integer from 0"),
         (&["run", "--minutes", "nan"], "expected a number from 0"),
         (&["run", "--device", "tpu"], "possible values: cpu, cuda"),
         (&["run", "--set", "learning_rate=1"], "did you mean `algorithm.solver.learning_rate`?"),
@@ -187,6 +188,7 @@ fn a_missing_file_is_a_usage_error() {
         &["eval", "--problems", "/no/such/file"],
         &["run", "/no/such/file.toml"],
         &["run", "--set", "problems.set=/no/such/file"],
+        &["run", "--set", "model.base=/no/such/file"],
         &["sweep", "/no/such/file"],
         &["status", "/no/such/file"],
         &["resume", "/no/such/file"],
@@ -230,6 +232,22 @@ fn completions(script: &str, words: &[&str]) -> Vec<String> {
 }
 
 #[test]
+fn errors_in_a_sweep_name_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    for (lines, line, message) in [
+        ("[set]\n\"algorithm.solver.learning_rte\" = 1", 2, "did you mean `algorithm.solver.learning_rate`?"),
+        ("[set.algorithm.solver]\nlearning_rate = 7", 2, "expected a number above 0, below 1"),
+        ("[vary]\nseed = [1]\nrounds = [0]", 3, "expected an integer from 1"),
+        ("[set]\nsize = \"metamath\"", 2, "`size` selects presets"),
+        ("[vary]\nmethod = [\"sgs\"]", 2, "`method` selects presets"),
+    ] {
+        let sweep = file(folder.path(), "s.toml", lines);
+        let error = sgs(&["sweep", &sweep, "--dry-run"]).expect(2).err;
+        assert!(error.contains(&format!("s.toml:{line}: ")) && error.contains(message), "{lines}: {error}");
+    }
+}
+
+#[test]
 fn shells_complete_methods_sizes_and_keys() {
     for shell in ["bash", "zsh", "fish"] {
         let script = sgs(&["completions", shell]).expect(0).out;
@@ -239,6 +257,12 @@ fn shells_complete_methods_sizes_and_keys() {
             assert!(script.contains(part), "{shell}: {part}");
         }
     }
+    let fish = sgs(&["completions", "fish"]).expect(0).out;
+    for part in ["using_subcommand serve\" -f -a \"sgs ", "using_subcommand schema\" -f -a \"run sweep"] {
+        assert!(fish.contains(part), "{part}");
+    }
+    let without = sgs(&["run", "--set"]).expect(2).err;
+    assert!(without.contains("KEY=VALUE") && !without.contains("model.device="), "{without}");
     let folder = tempfile::tempdir().unwrap();
     let script = file(folder.path(), "sgs.bash", &sgs(&["completions", "bash"]).expect(0).out);
     for (words, expected) in [

@@ -127,6 +127,8 @@ fn a_run_with_missing_software_does_not_start() {
         assert!(done.err.contains(part), "{part}: {}", done.err);
     }
     assert!(!Path::new(&out).exists(), "a run folder was created");
+    let wrong = sgs(&["run", "--set", "model.base=none", "--out", &out]).expect(2);
+    assert!(wrong.err.contains("model.base: none is not a model folder"), "{}", wrong.err);
     // Other missing models and files are reported, too.
     let missing = ["model.guide=guide/model", "evaluation.held_out=none.jsonl"];
     let sets = missing.iter().flat_map(|set| ["--set", set]);

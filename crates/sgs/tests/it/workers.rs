@@ -257,7 +257,7 @@ fn a_worker_names_the_reason_it_cannot_work() {
     let unreachable = ["worker", "verify", "--connect", "https://127.0.0.1:9", "--patience", "1"];
     let done = sgs(&unreachable).expect(1);
     assert!(
-        done.err.contains("waited 1 s for the run's sheet") && done.err.contains("127.0.0.1:9"),
+        done.err.contains("waited 1 s for the coordinator") && done.err.contains("127.0.0.1:9"),
         "{}",
         done.err
     );

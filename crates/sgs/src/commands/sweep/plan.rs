@@ -73,13 +73,23 @@ impl SweepPlan {
                 return Err(file.error("", format!("{what} is empty, so there is nothing to run")).into());
             }
         }
+        for label in ["method", "size"] {
+            let is_varied = plan.vary.contains_key(label);
+            if is_varied || plan.set.contains_key(label) {
+                let place = format!("{}.{label}", if is_varied { "vary" } else { "set" });
+                let what =
+                    format!("`{label}` selects presets: use `methods` and `size` at the top of the file");
+                return Err(file.error(&place, what).into());
+            }
+        }
         let (keys, list) = (RunConfig::keys(""), "sgs run --explain");
         file.check_section("set", &keys, list)?;
         for (key, values) in &plan.vary {
-            let unknown = || file.error("vary", unknown_key(key, &keys, list));
+            let place = format!("vary.{key}");
+            let unknown = || file.error(&place, unknown_key(key, &keys, list));
             let declared = keys.iter().find(|declared| declared.key == *key).ok_or_else(unknown)?;
             for value in values {
-                declared.fit(value.clone()).map_err(|error| file.error("vary", error))?;
+                declared.fit(value.clone()).map_err(|error| file.error(&place, error))?;
             }
         }
         Ok(plan)
