@@ -11,6 +11,12 @@ sgs_keys::table! {
         /// The program that implements the formal system, and its arguments. Relative paths start at the folder in which
         /// sgs is started.
         pub command: Vec<String> = Vec::new(), in "a list of the program and its arguments; required",
+        /// Whether the processes run in a sandbox, which must be complete: no network, no writes, no signals to other
+        /// processes, and only the system's programs and libraries, the folder in which sgs is started, and `read` can be
+        /// read.
+        pub sandbox: bool = false,
+        /// Other files and folders that the processes may read in the sandbox.
+        pub read: Vec<String> = Vec::new(), in "a list of paths, such as the folder of a Python environment",
         /// Number of processes, each of which answers one request at a time.
         pub processes: usize = 2, in 1..=256,
         /// Maximum number of proofs in a request to verify.

@@ -5,12 +5,13 @@ use crate::config::held_out::{self, HeldOut};
 use crate::config::lean;
 use crate::config::run_config::unknown;
 use crate::config::{RunConfig, SystemName};
-use crate::error::{Context, Result, bail};
+use crate::error::{Context, Result, RunError, bail};
 use serde::Deserialize;
-use sgs_external::External;
+use sgs_external::{External, ExternalSettings};
 use sgs_formal::FormalSystem;
 use sgs_lean::data::{self, Target};
 use sgs_lean::{Lean, LeanSettings};
+use sgs_lean::sandbox::Sandbox;
 use sgs_metamath::deep::{self, DeepProblem};
 use sgs_metamath::splits::{SplitRule, split};
 use sgs_metamath::system::Metamath;
@@ -110,7 +111,7 @@ pub fn metamath(set: &str) -> Result<Opened> {
 /// # Errors
 /// Returns an error if its process cannot be started or does not describe itself.
 pub fn external(config: &RunConfig) -> Result<External> {
-    let settings = config.external.clone().unwrap_or_default();
+    let mut settings = config.external.clone().unwrap_or_default();
     let command = settings.command.join(" ");
     External::start(settings).with_context(|| format!("cannot start the external system `{command}`"))
 }
@@ -183,9 +184,30 @@ pub fn check_set(system: SystemName, set: &str) -> Result<(), Usage> {
 /// Returns an error if the file cannot be read, or if a record is invalid. The error names the first such record.
 pub fn lean_targets(set: &str) -> Result<Vec<Target>> {
     match set {
+    if settings.sandbox {
+        settings.command = sandboxed(&settings)?;
+    }
         "d3k" => Ok(data::d3k()?),
         "core" => Ok(data::core()?),
         "composed" => Ok(data::composed()?),
+/// Returns the command of an external system, executed in the sandbox of Lean's processes.
+fn sandboxed(settings: &ExternalSettings) -> Result<Vec<String>> {
+    let mut read = Sandbox::system_files();
+    read.push(std::env::current_dir().context("cannot determine the current folder")?);
+    for path in &settings.read {
+        read.push(fs::canonicalize(path).with_context(|| format!("external.read: {path}"))?);
+    }
+    let sandbox = Sandbox { read, children: true, require: true, ..Sandbox::default() };
+    let mut command = Vec::new();
+    for part in lean::launcher()? {
+        command.push(
+            part.into_string().map_err(|part| RunError::Failed(format!("the path {part:?} is not UTF-8")))?,
+        );
+    }
+    command.push(serde_json::to_string(&sandbox).context("the sandbox")?);
+    Ok([command, settings.command.clone()].concat())
+}
+
         "composed-held-out" => Ok(data::composed_held_out()?),
         set if METAMATH_SETS.contains(&set) => {
             bail!(
