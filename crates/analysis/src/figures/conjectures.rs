@@ -72,8 +72,8 @@ pub(super) fn guide(d: &PlottedRun<'_>) -> Option<Figure> {
         title: "The Guide".into(),
         caption: format!(
             "{}: mean scores of the reviews; rank correlation of R_guide with the solve rate and with novelty of the \
-             conjectures of a round (running means; 0: uncorrelated); and shares of the reward by class of conjecture, \
-             compared with the shares if R_guide were constant.",
+             conjectures of a round (running means; 0: uncorrelated); and shares of the reward by class of conjecture \
+             (trivial: proved in one inference), compared with the shares if R_guide were constant.",
             d.label
         ),
         panels,

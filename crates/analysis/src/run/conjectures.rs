@@ -68,7 +68,7 @@ impl ConjectureClass {
     /// Returns the name in legends and tables.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Trivial => "trivial (one inference)",
+            Self::Trivial => "trivial",
             Self::Known => "known",
             Self::New => "new",
         }
