@@ -23,7 +23,7 @@
 //! let set = ["rounds=1", "algorithm.rollouts_per_problem=2", "sampling.batch=8"];
 //! let layers = Layers { set: set.map(str::to_owned).to_vec(), ..Layers::default() };
 //! let config = resolve(&layers, std::iter::empty())?.config;
-//! let opened = system::metamath("quick")?;
+//! let opened = system::metamath("shipped", "quick")?;
 //! let runner = Runner {
 //!     run: Arc::new(folder::begin(&config, &path)?),
 //!     base: policies::base_folder(&config, &path.join("base"))?,

@@ -471,7 +471,7 @@ pub struct ExportArgs {
     /// Folder of the run.
     #[arg(value_hint = INPUT_DIR)]
     pub dir: PathBuf,
-    /// Write a Metamath database: the bundled slice of set.mm, followed by the theorems, each verified again.
+    /// Write a Metamath database: that of the run, followed by the theorems, each verified again.
     #[arg(long, value_name = "FILE", conflicts_with = "jsonl")]
     pub mm: Option<PathBuf>,
     /// Write one JSON object per line; - for standard output [default: -].
@@ -495,7 +495,7 @@ pub enum Exported {
 
 #[derive(Debug, Args)]
 pub struct DataBuildArgs {
-    /// Take the slice from this set.mm (Debian package metamath-databases) instead of the bundled one.
+    /// Take the slice, at most 9,000 axioms and theorems, from this Metamath database instead of the bundled one.
     #[arg(long, value_name = "FILE", value_hint = INPUT_FILE)]
     pub source: Option<PathBuf>,
     /// Output folder.

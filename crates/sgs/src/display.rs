@@ -3,8 +3,8 @@
 use anyhow::{Context, Result};
 use sgs_analysis::run::{StatementDisplay, StatementIdentity};
 use sgs_formal::{Condition, FormalSystem};
-use sgs_metamath::system::Metamath;
-use sgs_run::config::SystemName;
+use sgs_run::config::system::metamath_database;
+use sgs_run::config::{ProblemsConfig, SystemName};
 use sgs_rundir::RunView;
 use sgs_selfplay::{Problem, ProblemId};
 use std::path::Path;
@@ -22,22 +22,21 @@ impl TextDisplay {
     /// Formats texts as the system of a run does. Lean is not started: its texts are readable unchanged.
     ///
     /// # Errors
-    /// Returns an error if the folder is not a run, or if the bundled database is damaged.
+    /// Returns an error if the folder is not a run, or if its database cannot be read.
     pub fn of_run(run: &Path) -> Result<Self> {
         let config = RunView::open(run)?.config()?;
-        let named = config.get("problems").and_then(|p| p.get("system")).cloned();
-        let system = named.map(toml::Value::try_into).transpose().context("problems.system of the run")?;
-        // Older programs knew no other system.
-        Self::of(system.unwrap_or(SystemName::Metamath))
+        let problems = config.get("problems").cloned();
+        let problems = problems.map(toml::Value::try_into).transpose().context("[problems] of the run")?;
+        Self::of(&problems.unwrap_or_default())
     }
 
-    /// Formats texts as `system` does, without starting Lean.
+    /// Formats texts as the formal system of `problems` does, without starting Lean.
     ///
     /// # Errors
-    /// Returns an error if the bundled database is damaged.
-    pub fn of(system: SystemName) -> Result<Self> {
-        Ok(Self(match system {
-            SystemName::Metamath => Some(Arc::new(Metamath::shipped()?)),
+    /// Returns an error if the database cannot be read.
+    pub fn of(problems: &ProblemsConfig) -> Result<Self> {
+        Ok(Self(match problems.system {
+            SystemName::Metamath => Some(Arc::new(metamath_database(&problems.database)?)),
             SystemName::Lean | SystemName::External => None,
         }))
     }

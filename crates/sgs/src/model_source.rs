@@ -15,7 +15,7 @@ use sgs_lm_sampler::{Decode, SamplerOptions};
 use sgs_run::config::base_model;
 use sgs_run::config::endpoint::EndpointConfig;
 use sgs_run::config::folder;
-use sgs_run::config::{BaseSource, RunConfig, SystemName};
+use sgs_run::config::{BaseSource, RunConfig, SHIPPED, SystemName};
 use sgs_run::train::policies;
 use sgs_run::with_device;
 use sgs_run::workers::sampling::{self, TextSampler};
@@ -95,6 +95,11 @@ impl ModelSource {
             }
             None => LeanSettings::default(),
         }
+    }
+
+    /// Returns the Metamath database of the run, or the shipped one.
+    pub fn database(&self) -> &str {
+        self.run.as_ref().map_or(SHIPPED, |run| run.config.problems.database.as_str())
     }
 
     /// Returns the run's problem set.

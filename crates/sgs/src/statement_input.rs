@@ -12,7 +12,7 @@ use sgs_lean::text::canonical_statement;
 use sgs_lean::{Lean, LeanSettings};
 use sgs_metamath::system::Metamath;
 use sgs_metamath::theory::RuleId;
-use sgs_run::config::system::{check_toolchain, external, external_targets};
+use sgs_run::config::system::{check_toolchain, external, external_targets, metamath_database};
 use sgs_run::config::{RunConfig, SystemName};
 use sgs_selfplay::{Problem, ProblemId};
 use std::collections::HashSet;
@@ -36,10 +36,12 @@ impl<'a> StatementInput<'a> {
     /// Creates a parser for the formal system of `players`; `context` limits the theorems that proofs may use.
     ///
     /// # Errors
-    /// Returns an error if the bundled database is damaged or the Lean settings are not valid.
+    /// Returns an error if the database cannot be read or the Lean settings are not valid.
     pub fn new(players: &ModelSource, context: &'a str, args: &LeanArgs) -> Result<Self> {
         let reader = match players.system() {
-            SystemName::Metamath => StatementReader::Metamath(Arc::new(Metamath::shipped()?)),
+            SystemName::Metamath => {
+                StatementReader::Metamath(Arc::new(metamath_database(players.database())?))
+            }
             SystemName::Lean => StatementReader::Lean(Box::new(lean::settings_over(players.lean(), args)?)),
             SystemName::External => {
                 let config =
@@ -105,9 +107,7 @@ impl<'a> StatementInput<'a> {
                     let theory = system.theory();
                     let labels = (0..theory.rules().len()).map(|i| theory.label(RuleId(i as u32)));
                     let near = did_you_mean(id, labels);
-                    Usage(format!(
-                        "--problem: `{id}` is not an axiom or theorem of the bundled database{near}"
-                    ))
+                    Usage(format!("--problem: `{id}` is not an axiom or theorem of the database{near}"))
                 })?))
             }
             StatementReader::Lean(_) => {

@@ -8,6 +8,7 @@ use sgs_formal::{Condition, FormalSystem, Prompt};
 use sgs_metamath::database::Database;
 use sgs_metamath::deep;
 use sgs_metamath::normal_text::normal_text;
+use sgs_metamath::slice::SliceError;
 use sgs_metamath::splits::{Split, SplitRule, split};
 use sgs_metamath::statement::{Statement, StatementLimits};
 use sgs_metamath::system::Metamath;
@@ -27,7 +28,7 @@ use std::path::{Path, PathBuf};
 /// What to build, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BuildOptions {
-    /// The set.mm to cut the slice from; `None` for the slice that ships.
+    /// The database to take the slice from; `None` for the slice that ships.
     pub source: Option<PathBuf>,
     /// The folder to write to.
     pub out: PathBuf,
@@ -51,7 +52,7 @@ pub fn build(options: &BuildOptions) -> Result<String> {
     let (text, origin) = slice_text(options.source.as_deref())?;
     write_file(&options.out.join("set-slice.mm"), &text)?;
     let system = Metamath::new(Theory::new(Database::parse(slice::SLICE_NAME, text)?)?);
-    let mut split = split(system.theory(), SplitRule::default());
+    let mut split = split(system.theory(), SplitRule::of(system.theory()));
     if options.max_steps.is_some() {
         forbid_deep_problems(&mut split, system.theory());
     }
@@ -72,7 +73,7 @@ pub fn build(options: &BuildOptions) -> Result<String> {
     for name in ["targets.jsonl", "tokenizer.json", "tokenizer_config.json", "set-slice.mm"] {
         files.insert(name.to_owned(), checksum(&options.out.join(name))?);
     }
-    let card = card(options, &split, &counts, &files, &origin);
+    let card = card(options, SplitRule::of(system.theory()), &split, &counts, &files, &origin);
     write_file(&options.out.join("README.md"), card.as_bytes())?;
     Ok(card)
 }
@@ -80,11 +81,14 @@ pub fn build(options: &BuildOptions) -> Result<String> {
 /// The slice's text and where it comes from.
 fn slice_text(source: Option<&Path>) -> Result<(Vec<u8>, String)> {
     let Some(path) = source else {
-        return Ok((slice::shipped_text()?, "the slice that ships with sgs".to_owned()));
+        return Ok((slice::shipped_text()?, "the slice of set.mm (CC0) that ships with sgs".to_owned()));
     };
-    let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = Database::read(path)?.text();
     let hash = checksum_of(&text);
-    let cut = slice::cut(&path.display().to_string(), &text, slice::SLICE_ASSERTIONS)?;
+    let cut = match slice::cut(&path.display().to_string(), &text, slice::SLICE_ASSERTIONS) {
+        Err(SliceError::TooShort { .. }) => text,
+        cut => cut?,
+    };
     let cut_hash = checksum_of(&cut);
     if hash == slice::ORIGIN_SHA256 && cut_hash != slice::SLICE_SHA256 {
         bail!(
@@ -235,13 +239,13 @@ impl Corpora<'_> {
 }
 
 /// Adds the problems of the sets with deep proofs to the statements that no corpus contains.
-#[allow(clippy::expect_used, reason = "the problems are part of the program")]
 fn forbid_deep_problems(split: &mut Split, theory: &Theory) {
+    // Another database may lack symbols of the problems.
     let print = |problem: deep::DeepProblem| {
-        let statement = Statement::parse(theory, &problem.statement, StatementLimits::default());
-        normal_text(theory, &statement.expect("invariant: the shipped problems are statements"))
+        let statement = Statement::parse(theory, &problem.statement, StatementLimits::default()).ok()?;
+        Some(normal_text(theory, &statement))
     };
-    split.forbidden.extend(deep::problems().into_iter().map(print));
+    split.forbidden.extend(deep::problems().into_iter().filter_map(print));
 }
 
 fn write_targets(system: &Metamath, split: &Split, out: &Path) -> Result<()> {
@@ -251,7 +255,7 @@ fn write_targets(system: &Metamath, split: &Split, out: &Path) -> Result<()> {
         let problem = system.problem(label).with_context(|| format!("{label} has no normal form"))?;
         let line = json!({
             "id": problem.id, "statement": problem.statement, "context": problem.context,
-            "quick": i < SplitRule::default().quick,
+            "quick": i < SplitRule::of(system.theory()).quick,
         });
         text.push_str(&line.to_string());
         text.push('\n');
@@ -262,16 +266,16 @@ fn write_targets(system: &Metamath, split: &Split, out: &Path) -> Result<()> {
 
 fn card(
     options: &BuildOptions,
+    rule: SplitRule,
     split: &Split,
     counts: &Counts,
     files: &BTreeMap<String, String>,
     origin: &str,
 ) -> String {
-    let rule = SplitRule::default();
     let limit = options.max_steps.map_or_else(String::new, |steps| format!(" --max-steps {steps}"));
     let mut out = format!(
         "# Metamath corpora of sgs\n\n\
-         Source: {origin}. set.mm is in the public domain (CC0).\n\n\
+         Source: {origin}.\n\n\
          Made by `sgs data build --seed {} --composed {} --reviews {}{limit}`.\n\n\
          ## Targets\n\n\
          {} theorems drawn with seed {} from {} candidates among the provable assertions {} to {}: {} to {} \

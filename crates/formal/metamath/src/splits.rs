@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 use sgs_base::random::SeededRng;
 
-/// Rules for choosing targets. The defaults define the project's own set.
+/// Rules for choosing targets. The defaults define the set of the bundled slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SplitRule {
     /// Seed of the draw.
@@ -45,6 +45,18 @@ impl Default for SplitRule {
             max_steps: 24,
             max_symbols: 100,
         }
+    }
+}
+
+impl SplitRule {
+    /// Returns the rule for a database: that of the bundled slice, with all numbers scaled down for a smaller database. A
+    /// larger one has the same targets as its first 9,000 axioms and theorems.
+    pub fn of(theory: &Theory) -> Self {
+        let (own, rules) = (Self::default(), theory.rules().len());
+        let part = |number: usize| number * rules.min(own.to) / own.to;
+        let [targets, quick, held_out, from, to] =
+            [own.targets, own.quick, own.held_out, own.from, own.to].map(part);
+        Self { targets, quick, held_out, from, to, ..own }
     }
 }
 

@@ -24,6 +24,7 @@ use sgs_base::random::SeededRng;
 use sgs_formal::{Condition, FormalSystem, Malformed, Prompt};
 use sgs_selfplay::{Features, Judgement, Lemma, ParsedConjecture, Problem, ProblemId, Review, Verdict};
 use std::ops::{Range, RangeInclusive};
+use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -53,6 +54,14 @@ impl Metamath {
     /// Creates the system for the slice of set.mm that ships with the program.
     pub fn shipped() -> Result<Self, SystemError> {
         Ok(Self::new(Theory::new(slice::shipped()?)?))
+    }
+
+    /// Creates the system for a database file and the files that it includes.
+    ///
+    /// # Errors
+    /// Returns an error if the database cannot be read, is malformed, or has an unsupported grammar.
+    pub fn read(path: &Path) -> Result<Self, SystemError> {
+        Ok(Self::new(Theory::read(path)?))
     }
 
     /// Creates the system for a theory.
@@ -131,10 +140,11 @@ impl Metamath {
     }
 
     /// Returns the composer of theorems, which is created on first use. It draws rules as the theorems of the database
-    /// use them, except those of the shipped target sets.
+    /// use them, except the targets.
     pub fn composer(&self) -> &Composer {
-        self.composer
-            .get_or_init(|| Composer::new(&self.theory, &split(&self.theory, SplitRule::default()).lessons))
+        self.composer.get_or_init(|| {
+            Composer::new(&self.theory, &split(&self.theory, SplitRule::of(&self.theory)).lessons)
+        })
     }
 
     /// Renames the variables of a statement to match those of another. Returns `None` if one of the texts is malformed.

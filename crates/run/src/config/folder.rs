@@ -297,7 +297,7 @@ pub fn same_checker(run: &Path, identity: &str) -> Result<()> {
 fn frozen(config: &RunConfig, made: Option<&Path>) -> Result<FrozenConfig> {
     let mut data = BTreeMap::new();
     if config.problems.system == SystemName::Metamath {
-        data.insert("slice".to_owned(), sgs_metamath::slice::SLICE_SHA256.to_owned());
+        data.insert("slice".to_owned(), system::database_hash(&config.problems.database)?);
     }
     data.insert(
         "base-model".to_owned(),

@@ -15,5 +15,5 @@ mod problems;
 mod run_config;
 pub mod system;
 
-pub use problems::{ProblemsConfig, SystemName};
+pub use problems::{ProblemsConfig, SHIPPED, SystemName};
 pub use run_config::*;

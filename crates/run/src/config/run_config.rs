@@ -1,7 +1,7 @@
 //! The effective configuration of a run, from these layers in this order: size, method, file, environment, `--set`.
 
 use super::endpoint::EndpointConfig;
-use super::problems::{ProblemsConfig, SystemName};
+use super::problems::{ProblemsConfig, SHIPPED, SystemName, check_database, is_drawn};
 use crate::Usage;
 use crate::config::held_out::EvaluationConfig;
 use crate::error::{Context, Result, ensure};
@@ -620,7 +620,30 @@ fn check(config: &RunConfig) -> Result<()> {
         return Err(Usage(only.to_owned()).into());
     }
     config.sampling.endpoint.check(&config.algorithm)?;
+    check_own_database(config)?;
     check_external(config)
+}
+
+/// Checks that the formal system and the problem sets fit a Metamath database of the user's.
+fn check_own_database(config: &RunConfig) -> Result<()> {
+    let ProblemsConfig { system, database, set } = &config.problems;
+    if database != SHIPPED && *system != SystemName::Metamath {
+        return Err(Usage("problems.database requires problems.system=metamath".to_owned()).into());
+    }
+    let is_ours = !matches!(config.model.base_source(), BaseSource::Folder(_));
+    for set in std::iter::once(set.as_str()).chain(config.evaluation.source()) {
+        check_database(database, set)?;
+        if database != SHIPPED && is_ours && is_drawn(set) {
+            return Err(Usage(format!(
+                "the model `{}` was trained on theorems of set.mm, which may be in the set `{set}` of {database}: give \
+                 a model trained for this database as model.base (docs/guides.md), or a file of problems instead of \
+                 the set",
+                config.model.base
+            ))
+            .into());
+        }
+    }
+    Ok(())
 }
 
 /// Checks that a run with an external system names the system and a model.

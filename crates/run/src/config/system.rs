@@ -3,18 +3,26 @@
 use crate::Usage;
 use crate::config::held_out::{self, HeldOut};
 use crate::config::lean;
+use crate::config::problems::{SHIPPED, check_database};
 use crate::config::run_config::unknown;
 use crate::config::{RunConfig, SystemName};
 use crate::error::{Context, Result, RunError, bail};
 use serde::Deserialize;
+use sgs_base::digest::checksum_of;
 use sgs_external::{External, ExternalSettings};
 use sgs_formal::FormalSystem;
 use sgs_lean::data::{self, Target};
-use sgs_lean::{Lean, LeanSettings};
 use sgs_lean::sandbox::Sandbox;
+use sgs_lean::{Lean, LeanSettings};
+use sgs_lm::tokenizer::Tokenizer;
+use sgs_metamath::audit::DatabaseAudit;
+use sgs_metamath::database::Database;
 use sgs_metamath::deep::{self, DeepProblem};
+use sgs_metamath::slice::SLICE_SHA256;
 use sgs_metamath::splits::{SplitRule, split};
 use sgs_metamath::system::Metamath;
+use sgs_metamath::theory::RuleId;
+use sgs_metamath::tokens::{UNKNOWN, label_token};
 use sgs_selfplay::{Problem, ProblemId};
 use std::collections::HashSet;
 use std::fs;
@@ -33,19 +41,23 @@ pub struct Opened {
 }
 
 /// Starts the formal system of a run and reads its problems. `scratch` is a folder of the run in which checkers may
-/// write.
+/// write, and `base` is the folder of the base model.
 ///
 /// # Errors
-/// Returns an error if a set is unknown or invalid, if Lean is not installed or has a different version from the one
-/// that the set is pinned to, or if the checker fails its canary checks.
-pub fn open(config: &RunConfig, scratch: &Path) -> Result<Opened> {
+/// Returns an error if a set is unknown or invalid, if the model lacks a symbol of a target, if Lean is not installed or
+/// has a different version from the one that the set is pinned to, or if the checker fails its canary checks.
+pub fn open(config: &RunConfig, scratch: &Path, base: &Path) -> Result<Opened> {
     let (set, others) = (&config.problems.set, config.evaluation.source());
     match config.problems.system {
         SystemName::Metamath => {
-            let system = Metamath::shipped()?;
+            let system = metamath_database(&config.problems.database)?;
             let targets = metamath_targets(&system, set)?;
             let others = others.map(|set| metamath_targets(&system, set).context("evaluation.held_out"));
-            Ok(with_held_out(config, Arc::new(system), targets, others.transpose()?, Vec::new()))
+            let notes = match config.problems.database.as_str() {
+                SHIPPED => Vec::new(),
+                name => own_database_notes(name, &system, &targets, base)?,
+            };
+            Ok(with_held_out(config, Arc::new(system), targets, others.transpose()?, notes))
         }
         SystemName::Lean => {
             let mut settings = config.lean.clone().unwrap_or_default();
@@ -96,12 +108,72 @@ pub fn says(system: SystemName) -> fn(&str) -> String {
     }
 }
 
-/// Opens the embedded Metamath system with a set of problems.
+/// Opens a Metamath database (`problems.database`).
 ///
 /// # Errors
-/// Returns an error if the set is unknown or its file is invalid.
-pub fn metamath(set: &str) -> Result<Opened> {
-    let system = Metamath::shipped()?;
+/// Returns an error if the file cannot be read, is malformed, or has an unsupported grammar.
+pub fn metamath_database(name: &str) -> Result<Metamath> {
+    if name == SHIPPED {
+        return Ok(Metamath::shipped()?);
+    }
+    Metamath::read(Path::new(name)).context("problems.database")
+}
+
+/// Returns the SHA-256 of a Metamath database and the files that it includes.
+///
+/// # Errors
+/// Returns an error if the file cannot be read or is malformed.
+pub(crate) fn database_hash(name: &str) -> Result<String> {
+    if name == SHIPPED {
+        return Ok(SLICE_SHA256.to_owned());
+    }
+    Ok(checksum_of(&Database::read(Path::new(name)).context("problems.database")?.text()))
+}
+
+/// Checks that the base model knows the symbols of the targets of a user's database. Returns notes about theorems that
+/// it cannot cite, and about theorems without a valid proof.
+fn own_database_notes(
+    name: &str,
+    system: &Metamath,
+    targets: &[Problem],
+    base: &Path,
+) -> Result<Vec<String>> {
+    let (tokenizer, theory) = (Tokenizer::load(base)?, system.theory());
+    let unknown = tokenizer.id_of(UNKNOWN);
+    // A tokenizer that splits words has no token for unknown ones.
+    let lacks = |word: &str| unknown.is_some() && tokenizer.id_of(word).is_none();
+    for target in targets {
+        if let Some(symbol) = target.statement.split_ascii_whitespace().find(|word| lacks(word)) {
+            bail!(
+                "the base model has no token for `{symbol}`, a symbol of `{}` in {name}: train a model on this \
+                 database, and give its folder as model.base (docs/guides.md)",
+                target.id
+            );
+        }
+    }
+    let labels = (0..theory.rules().len()).map(|rule| theory.label(RuleId(rule as u32)));
+    let without = labels.filter(|label| lacks(&label_token(label))).count();
+    let facts = DatabaseAudit::of(theory.database());
+    let mut notes = Vec::new();
+    if without > 0 {
+        let all = theory.rules().len();
+        notes.push(format!(
+            "the base model has no token for {without} of the {all} theorems of {name}, and cannot cite them"
+        ));
+    }
+    if !facts.unproved.is_empty() {
+        notes.push(format!("warning: {name}: {facts}; proofs that cite them are accepted"));
+    }
+    Ok(notes)
+}
+
+/// Opens the embedded Metamath system on a database, with a set of problems.
+///
+/// # Errors
+/// Returns an error if the database or the set is invalid.
+pub fn metamath(database: &str, set: &str) -> Result<Opened> {
+    check_database(database, set)?;
+    let system = metamath_database(database)?;
     let targets = metamath_targets(&system, set)?;
     Ok(Opened { system: Arc::new(system), targets, held_out: Vec::new(), notes: Vec::new() })
 }
@@ -113,7 +185,28 @@ pub fn metamath(set: &str) -> Result<Opened> {
 pub fn external(config: &RunConfig) -> Result<External> {
     let mut settings = config.external.clone().unwrap_or_default();
     let command = settings.command.join(" ");
+    if settings.sandbox {
+        settings.command = sandboxed(&settings)?;
+    }
     External::start(settings).with_context(|| format!("cannot start the external system `{command}`"))
+}
+
+/// Returns the command of an external system, executed in the sandbox of Lean's processes.
+fn sandboxed(settings: &ExternalSettings) -> Result<Vec<String>> {
+    let mut read = Sandbox::system_files();
+    read.push(std::env::current_dir().context("cannot determine the current folder")?);
+    for path in &settings.read {
+        read.push(fs::canonicalize(path).with_context(|| format!("external.read: {path}"))?);
+    }
+    let sandbox = Sandbox { read, children: true, require: true, ..Sandbox::default() };
+    let mut command = Vec::new();
+    for part in lean::launcher()? {
+        command.push(
+            part.into_string().map_err(|part| RunError::Failed(format!("the path {part:?} is not UTF-8")))?,
+        );
+    }
+    command.push(serde_json::to_string(&sandbox).context("the sandbox")?);
+    Ok([command, settings.command.clone()].concat())
 }
 
 /// Starts Lean with the targets of a set and runs the canary checks before any verdict is used. `set` names the problem
@@ -184,30 +277,9 @@ pub fn check_set(system: SystemName, set: &str) -> Result<(), Usage> {
 /// Returns an error if the file cannot be read, or if a record is invalid. The error names the first such record.
 pub fn lean_targets(set: &str) -> Result<Vec<Target>> {
     match set {
-    if settings.sandbox {
-        settings.command = sandboxed(&settings)?;
-    }
         "d3k" => Ok(data::d3k()?),
         "core" => Ok(data::core()?),
         "composed" => Ok(data::composed()?),
-/// Returns the command of an external system, executed in the sandbox of Lean's processes.
-fn sandboxed(settings: &ExternalSettings) -> Result<Vec<String>> {
-    let mut read = Sandbox::system_files();
-    read.push(std::env::current_dir().context("cannot determine the current folder")?);
-    for path in &settings.read {
-        read.push(fs::canonicalize(path).with_context(|| format!("external.read: {path}"))?);
-    }
-    let sandbox = Sandbox { read, children: true, require: true, ..Sandbox::default() };
-    let mut command = Vec::new();
-    for part in lean::launcher()? {
-        command.push(
-            part.into_string().map_err(|part| RunError::Failed(format!("the path {part:?} is not UTF-8")))?,
-        );
-    }
-    command.push(serde_json::to_string(&sandbox).context("the sandbox")?);
-    Ok([command, settings.command.clone()].concat())
-}
-
         "composed-held-out" => Ok(data::composed_held_out()?),
         set if METAMATH_SETS.contains(&set) => {
             bail!(
@@ -237,9 +309,17 @@ fn sandboxed(settings: &ExternalSettings) -> Result<Vec<String>> {
 /// # Errors
 /// Returns an error if the file cannot be read or is invalid.
 pub fn metamath_targets(system: &Metamath, set: &str) -> Result<Vec<Problem>> {
-    let rule = SplitRule::default();
+    let rule = SplitRule::of(system.theory());
     let labels = |from: usize, to: usize| -> Result<Vec<Problem>> {
         let split = split(system.theory(), rule);
+        if split.targets.len() < rule.targets || from == to {
+            let rules = system.theory().rules().len();
+            bail!(
+                "the database is too small for the set `{set}`: {} of its {rules} axioms and theorems can be targets; \
+                 give a file of problems",
+                split.candidates
+            );
+        }
         let chosen = split.targets.iter().take(to).skip(from);
         let labels = chosen.map(|&t| system.theory().label(t));
         labels

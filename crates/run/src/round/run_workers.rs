@@ -1,5 +1,6 @@
 //! The workers of a run: threads of this process, endpoints, and remote workers.
 
+use crate::config::SHIPPED;
 use crate::error::{Context, Result, RunError, bail};
 use crate::round::recheck::RecheckPolicy;
 use crate::round::sampling_context::is_quick;
@@ -68,10 +69,14 @@ impl RunWorkers {
         let remote = match &runner.fleet {
             Some(config) => {
                 let mut remote = RemoteWorkers::open(config, run)?;
-                if runner.system.name() == "external" && remote.by(&VERIFY) != By::Embedded {
+                // Other workers do not have the external system or the user's database.
+                let is_local =
+                    runner.system.name() == "external" || runner.config.problems.database != SHIPPED;
+                if is_local && remote.by(&VERIFY) != By::Embedded {
                     bail!(
-                        "the run itself verifies the proofs of an external system: let other workers only generate \
-                         (`--workers local:generate=2`, or [verify] by = \"embedded\")"
+                        "the run itself verifies the proofs of an external system or of a database other than the \
+                         shipped one: let other workers only generate (`--workers local:generate=2`, or [verify] \
+                         by = \"embedded\")"
                     );
                 }
                 if runner.config.model.device == "cuda" {

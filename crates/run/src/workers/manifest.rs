@@ -1,11 +1,12 @@
 //! The run manifest: what a worker must know about the run, as a JSON document served by the coordinator.
 
-use crate::config::{RunConfig, SystemName};
+use crate::config::{RunConfig, SHIPPED, SystemName};
 use crate::error::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use sgs_base::digest::checksum_of;
 use sgs_fleet::{Digest, FileName};
 use sgs_lean::LeanSettings;
+use sgs_metamath::slice::SLICE_SHA256;
 use sgs_rundir::directories::{CHECKSUMS, checksum, listed_checksums};
 use sgs_selfplay::Role;
 use std::collections::BTreeMap;
@@ -27,7 +28,7 @@ pub struct RunManifest {
     /// Context of the run's first target. A worker checks its own checker with it.
     #[serde(default)]
     pub header: String,
-    /// SHA-256 of the mathematics shipped with the coordinator.
+    /// SHA-256 of the database shipped with the coordinator; empty if the run uses another database.
     pub slice: String,
     /// `cpu` or `cuda`.
     pub device: String,
@@ -175,7 +176,7 @@ impl RunManifest {
             system: config.problems.system,
             lean: config.lean.clone(),
             header: header.to_owned(),
-            slice: sgs_metamath::slice::SLICE_SHA256.to_owned(),
+            slice: if config.problems.database == SHIPPED { SLICE_SHA256.to_owned() } else { String::new() },
             device: config.model.device.clone(),
             batch: config.sampling.batch,
             memory_mib: config.sampling.memory_mib,
@@ -200,8 +201,8 @@ impl RunManifest {
             bail!("the coordinator is sgs {}, this worker is sgs {own}: use the same program", head.version);
         }
         let sheet: Self = serde_json::from_slice(bytes)
-            .context("the run's sheet is not as this build of sgs writes it: use the same program")?;
-        if sheet.slice != sgs_metamath::slice::SLICE_SHA256 {
+            .context("the run's manifest is not as this build of sgs writes it: use the same program")?;
+        if !sheet.slice.is_empty() && sheet.slice != SLICE_SHA256 {
             bail!("the coordinator ships with another slice of set.mm: use the same program");
         }
         Ok(sheet)

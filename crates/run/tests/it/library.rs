@@ -50,7 +50,7 @@ pub(crate) fn metamath(folder: &Path, method: &str, settings: &[&str]) -> Runner
     let (method, size) = (Some(method.into()), Some("metamath-quick".into()));
     let layers = Layers { method, size, set, ..Layers::default() };
     let config = config::resolve(&layers, std::iter::empty()).unwrap().config;
-    let opened = sgs_run::config::system::metamath("quick").unwrap();
+    let opened = sgs_run::config::system::metamath("shipped", "quick").unwrap();
     Runner {
         run: Arc::new(folder::begin(&config, folder).unwrap()),
         base: policies::base_folder(&config, &folder.join("base")).unwrap(),

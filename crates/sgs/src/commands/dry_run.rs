@@ -17,7 +17,7 @@ use sgs_run::config::device::DeviceKind;
 use sgs_run::config::forecast::{ASSUMED, EIGHT_H200, Forecast, RoundWork, forecast};
 use sgs_run::config::guide_format;
 use sgs_run::config::machine;
-use sgs_run::config::system::{external_targets, lean_targets};
+use sgs_run::config::system::{external_targets, lean_targets, metamath};
 use sgs_run::config::{BaseSource, Resolved, RunConfig, SystemName};
 use sgs_run::with_device;
 use std::path::{Path, PathBuf};
@@ -131,7 +131,7 @@ fn round_work(config: &RunConfig) -> Result<RoundWork> {
     let set = &config.problems.set;
     let sizes: Vec<usize> = match config.problems.system {
         SystemName::Lean => lean_targets(set)?.iter().map(|t| size(&t.problem)).collect(),
-        SystemName::Metamath => sgs_run::config::system::metamath(set)?.targets.iter().map(size).collect(),
+        SystemName::Metamath => metamath(&config.problems.database, set)?.targets.iter().map(size).collect(),
         SystemName::External => external_targets(set)?.iter().map(size).collect(),
     };
     let all: usize = sizes.iter().sum();

@@ -13,6 +13,7 @@ use sgs_metamath::export::{ExportError, Exporter};
 use sgs_metamath::system::Metamath;
 use sgs_run::config::SystemName;
 use sgs_run::config::folder;
+use sgs_run::config::system::metamath_database;
 use sgs_rundir::rows::ProblemKind;
 use sgs_rundir::{RunView, files};
 use std::path::Path;
@@ -20,7 +21,8 @@ use std::path::Path;
 /// Exports the theorems of a run.
 pub fn run(args: &ExportArgs) -> Result<Outcome> {
     let view = RunView::open(&args.dir)?;
-    let name = folder::config_of(&view)?.problems.system;
+    let problems = folder::config_of(&view)?.problems;
+    let name = problems.system;
     let lines = args.jsonl.as_deref().unwrap_or(Path::new("-"));
     let wanted = |theorem: &ProvedTheorem| match args.only {
         None | Some(Exported::Unsolved) => true,
@@ -46,18 +48,18 @@ pub fn run(args: &ExportArgs) -> Result<Outcome> {
         )
         .into()),
         (Some(file), SystemName::Metamath) => {
-            let system = Metamath::shipped()?;
+            let system = metamath_database(&problems.database)?;
             as_database(&system, &select(&|proof| system.proof_steps(proof))?, file)
         }
         (None, _) => {
-            let shown = TextDisplay::of(name)?;
+            let shown = TextDisplay::of(&problems)?;
             let theorems = select(&|proof| shown.steps(proof))?;
             as_lines(&theorems, name, &shown, lines)
         }
     }
 }
 
-/// Writes a Metamath database: the bundled slice, followed by the theorems. Verifies each theorem again.
+/// Writes a Metamath database: the run's, followed by the theorems. Verifies each theorem again.
 fn as_database(system: &Metamath, theorems: &[ProvedTheorem], file: &Path) -> Result<Outcome> {
     let mut exporter = Exporter::create(system.theory(), file)?;
     let mut left_out = 0;

@@ -5,7 +5,7 @@ use sgs_lean::Backing;
 use sgs_lean::setup::{LeanPaths, Readiness, examine};
 use sgs_run::config::base_model::is_model;
 use sgs_run::config::system::check_set;
-use sgs_run::config::{BaseSource, RunConfig, SystemName};
+use sgs_run::config::{BaseSource, RunConfig, SHIPPED, SystemName};
 use sgs_run::workers::config::{By, FleetConfig};
 use std::path::{Path, PathBuf};
 
@@ -97,7 +97,7 @@ fn no_model(what: &'static str, name: &str) -> MissingRequirement {
     }
 }
 
-/// The files with problems.
+/// The files with problems, and the database.
 fn set_lacks(config: &RunConfig) -> Vec<MissingRequirement> {
     let sets = [
         ("problems", "problems.set", Some(config.problems.set.as_str())),
@@ -107,5 +107,11 @@ fn set_lacks(config: &RunConfig) -> Vec<MissingRequirement> {
         let wrong = check_set(config.problems.system, set?).err()?;
         Some(MissingRequirement { what, found: format!("{key}: {wrong}"), remedy: None })
     };
-    sets.into_iter().filter_map(lack).collect()
+    let database = config.problems.database.as_str();
+    let no_file = (database != SHIPPED && !Path::new(database).is_file()).then(|| MissingRequirement {
+        what: "problems",
+        found: format!("problems.database: {database} is not a file"),
+        remedy: None,
+    });
+    no_file.into_iter().chain(sets.into_iter().filter_map(lack)).collect()
 }

@@ -269,11 +269,11 @@ fn run_on_device<D: Parallel + Decode>(
     let scratch = path.join("lean-scratch");
     // A process that was killed has left its folder. This process holds the run's lock.
     let _ = std::fs::remove_dir_all(&scratch);
-    let Opened { system, targets, held_out, notes } = system::open(&config, &scratch)?;
+    let base = base_folder(&config, &path.join("base"))?;
+    let Opened { system, targets, held_out, notes } = system::open(&config, &scratch, &base)?;
     let shared = |problems: Vec<Problem>| problems.into_iter().map(Arc::new).collect();
     let (targets, held_out): (Vec<Arc<Problem>>, _) = (shared(targets), shared(held_out));
     folder::same_checker(&path, &system.identity())?;
-    let base = base_folder(&config, &path.join("base"))?;
     let FinishedRounds { rates, seconds, generations } = FinishedRounds::read(&run)?;
     let pace = Pace::new(&config, folder::seconds_worked(run.view())?, seconds, generations);
     let base_evaluation = match run.view().evaluations()?.first() {

@@ -172,6 +172,9 @@ fn verify(args: &WorkerVerifyArgs) -> Result<Outcome> {
     let mut connection = Connection::open(VERIFY, &args.connect)?;
     let sheet = connection.sheet()?;
     let system: Arc<dyn FormalSystem> = match sheet.system {
+        SystemName::Metamath if sheet.slice.is_empty() => {
+            bail!("the run has its own database (problems.database): it verifies its proofs itself")
+        }
         SystemName::Metamath => {
             connection.config.ahead = FAST_LEASES_AHEAD;
             Arc::new(Metamath::shipped()?)

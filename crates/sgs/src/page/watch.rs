@@ -114,23 +114,21 @@ impl JournalFollower {
 impl Replica {
     fn new(view: &RunView) -> Result<Self> {
         let config = config_of(view)?;
-        let set = &config.problems.set;
+        let problems = &config.problems;
+        let set = &problems.set;
         // Nothing is verified here, so Lean is not started; its texts are shown unchanged.
-        let (shown, mut targets) = match config.problems.system {
+        let (shown, mut targets) = match problems.system {
             SystemName::Metamath => {
-                let Opened { system, targets, .. } = system::metamath(set)?;
+                let Opened { system, targets, .. } = system::metamath(&problems.database, set)?;
                 (TextDisplay::by(&system), targets)
             }
             SystemName::Lean => {
                 let targets = system::lean_targets(set)?;
-                (
-                    TextDisplay::of(SystemName::Lean)?,
-                    targets.into_iter().map(|t| t.problem).collect::<Vec<_>>(),
-                )
+                (TextDisplay::of(problems)?, targets.into_iter().map(|t| t.problem).collect::<Vec<_>>())
             }
-            name @ SystemName::External => (TextDisplay::of(name)?, system::external_targets(set)?),
+            SystemName::External => (TextDisplay::of(problems)?, system::external_targets(set)?),
         };
-        held_out::leave_out(&config.evaluation, &mut targets, &system::says(config.problems.system));
+        held_out::leave_out(&config.evaluation, &mut targets, &system::says(problems.system));
         let targets: Vec<Arc<Problem>> = targets.into_iter().map(Arc::new).collect();
         let (feed, teller) = (Feed::new(shown), EventTranslator::new(&targets));
         Ok(Self { config, targets, state: RunState::default(), feed, teller, round: None, last: 0 })

@@ -1,6 +1,6 @@
 //! `sgs pretrain` and `sgs sft`: learning, exact resumption and refused configurations.
 
-use crate::program::{ProgramOutput, command, file, finish, path, sgs};
+use crate::program::{ProgramOutput, command, file, finish, path, project, sgs, small_recipe};
 use rustix::process::{Pid, Signal, kill_process};
 use sgs_metamath::system::Metamath;
 use sgs_metamath::tokens;
@@ -52,6 +52,62 @@ fn weights(out: &str) -> Vec<u8> {
 
 fn pretrain(config: &str, out: &str) -> ProgramOutput {
     sgs(&["pretrain", config, "--out", out])
+}
+
+#[test]
+fn a_run_uses_the_users_database() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| path(dir.path(), name);
+    let mini = std::fs::read_to_string(project("crates/formal/metamath/tests/data/mini.mm")).unwrap();
+    // The database includes a file, and a theorem has no proof.
+    file(dir.path(), "mini.mm", &mini);
+    let database =
+        file(dir.path(), "mine.mm", "$[ mini.mm $]\nmine $p |- ( ph -> ( ps -> ( ch -> ph ) ) ) $= ? $.\n");
+    let data = at("data");
+    sgs(&["data", "build", "--source", &database, "--out", &data, "--composed", "20", "--reviews", "1"])
+        .expect(0);
+    let recipe = file(dir.path(), "base.toml", &small_recipe().replace("metamath-data", &data));
+    pretrain(&recipe, &at("base")).expect(0);
+
+    let (base, run) = (at("base/model"), at("run"));
+    let start = |more: &[&str]| {
+        let database = format!("problems.database={database}");
+        let settings = ["rounds=1", "minutes=0", "algorithm.guide.min_readable=0", &database];
+        let mut args = vec!["run", "--out", &run];
+        args.extend(settings.iter().chain(more).flat_map(|setting| ["--set", setting]));
+        sgs(&args)
+    };
+    let not_ours = start(&[]).expect(2).err;
+    assert!(not_ours.contains("`shipped` was trained on theorems of set.mm"), "{not_ours}");
+    let model = format!("model.base={base}");
+    for (settings, said) in [
+        ([model.as_str(), "problems.set=deep"], "composed from the shipped database"),
+        ([model.as_str(), "problems.system=lean"], "requires problems.system=metamath"),
+        ([model.as_str(), "problems.database=none.mm"], "none.mm is not a file"),
+    ] {
+        let error = start(&settings).expect(2).err;
+        assert!(error.contains(said) && !Path::new(&run).exists(), "{error}");
+    }
+    let done = start(&[&model, "problems.set=train", "evaluation.samples=2"]).expect(0);
+    assert!(done.err.contains("1 of 585 theorems have no valid proof: `mine`"), "{}", done.err);
+    assert!(done.err.contains("held out: 13 problems of `held-out`"), "{}", done.err);
+    let config = std::fs::read_to_string(at("run/config.toml")).unwrap();
+    assert!(!config.contains(sgs_metamath::slice::SLICE_SHA256), "{config}");
+    // Commands on the run use its database: `mine` is none of the shipped slice's theorems.
+    sgs(&["conjecture", "--run", &run, "--problem", "mine", "-n", "1"]);
+    let proofs = sgs(&["prove", "--run", &run, "--problem", "mine", "-n", "1", "--json"]);
+    assert!(proofs.code < 2, "{}", proofs.err);
+    let solved =
+        sgs(&["eval", "--run", &run, "--problems", "held-out", "-k", "1", "--json"]).expect(0).json();
+    assert_eq!(solved["problems"], 13);
+    sgs(&["export", &run, "--mm", &at("proved.mm")]).expect(0);
+    assert!(std::fs::read_to_string(at("proved.mm")).unwrap().contains("mine $p"));
+    // Other processes do not have the database.
+    let remote = sgs(&["resume", &run, "--rounds", "2", "--workers", "local:2"]).expect(1).err;
+    assert!(remote.contains("a database other than the shipped one"), "{remote}");
+    file(dir.path(), "mini.mm", &mini.replace("idd $p", "idd2 $p"));
+    let changed = sgs(&["resume", &run, "--rounds", "2"]).expect(1).err;
+    assert!(changed.contains("slice"), "{changed}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Environment variables shorten the runs. Every command must be listed in [`COMMANDS`].
 #![cfg(unix)]
 
-use crate::program::project;
+use crate::program::{file, project, small_recipe};
 use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -105,6 +105,15 @@ const COMMANDS: &[(&str, Check)] = &[
     ("sgs data import", Parse),
     ("sgs data build", Parse),
     ("sgs run --set algorithm.guide.kind=rubric --out runs/rubric", SUCCEEDS),
+    ("sgs data build --source mine.mm", Append("--composed 20 --reviews 1")),
+    (
+        "sgs pretrain presets/pretrain-metamath.toml --out own-base",
+        Replace("presets/pretrain-metamath", "small"),
+    ),
+    (
+        "sgs run --set problems.database=mine.mm --set model.base=own-base/model --out runs/own-database",
+        Append("--set algorithm.guide.min_readable=0"),
+    ),
     ("sgs run sgs-learned-guide --out runs/learned-guide", SUCCEEDS),
     ("sgs review --problem syl \"( ps -> ps )\"", SUCCEEDS),
     ("cargo nextest run -p sgs-selfplay", Skip),
@@ -310,8 +319,12 @@ fn commands_of_the_other_pages_parse() {
 #[ignore = "some minutes: every command of README.md; .ci/run runs it"]
 fn the_path_of_a_newcomer_works_by_copy_and_paste() {
     let folder = tempfile::tempdir().unwrap();
-    for name in ["examples", "presets"] {
-        symlink(project(name).canonicalize().unwrap(), folder.path().join(name)).unwrap();
+    for (there, name) in [
+        ("examples", "examples"),
+        ("presets", "presets"),
+        ("crates/formal/metamath/tests/data/mini.mm", "mine.mm"),
+    ] {
+        symlink(project(there).canonicalize().unwrap(), folder.path().join(name)).unwrap();
     }
     for page in PAGES {
         for command in commands_of(&std::fs::read_to_string(project(page)).unwrap()) {
@@ -356,6 +369,7 @@ fn every_test_that_the_documents_name_exists() {
     documents.push(project("README.md"));
     let mut count = 0;
     for document in documents.iter().filter(|path| path.extension().is_some_and(|end| end == "md")) {
+    file(folder.path(), "small.toml", &small_recipe());
         let text = std::fs::read_to_string(document).unwrap();
         let filters = text.split("test(").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
         for part in filters.flat_map(|filter| filter.trim_matches('/').split('|')) {

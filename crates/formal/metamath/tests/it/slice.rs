@@ -19,6 +19,7 @@ fn system() -> &'static Metamath {
 #[test]
 fn the_database_proof_of_every_target_is_valid() {
     let system = system();
+    assert_eq!(SplitRule::of(system.theory()), SplitRule::default());
     let split = split(system.theory(), SplitRule::default());
     assert_eq!(split.targets.len(), 1_000);
     for &target in &split.targets {

@@ -34,7 +34,7 @@ const LEVEL: f64 = 0.95;
 fn open(args: &EvalArgs, players: &ModelSource) -> Result<Opened> {
     let set = args.problems.as_deref().or(players.problems());
     match players.system() {
-        SystemName::Metamath => Ok(system::metamath(set.unwrap_or("all"))?),
+        SystemName::Metamath => Ok(system::metamath(players.database(), set.unwrap_or("all"))?),
         SystemName::Lean => {
             let set = set.unwrap_or("d3k");
             let settings = crate::lean::settings_over(players.lean(), &args.play.lean)?;

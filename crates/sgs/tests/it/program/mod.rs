@@ -97,3 +97,16 @@ pub fn path(dir: &Path, name: &str) -> String {
 pub fn project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
+
+/// Returns the recipe of the bundled base model for a much smaller model.
+pub fn small_recipe() -> String {
+    let recipe = std::fs::read_to_string(project("presets/pretrain-metamath.toml")).unwrap();
+    [
+        ("layers = 6", "layers = 1"),
+        ("hidden_size = 192", "hidden_size = 48"),
+        ("intermediate_size = 512", "intermediate_size = 64"),
+        ("passes = 11.0", "passes = 1.0"),
+    ]
+    .iter()
+    .fold(recipe, |recipe, (own, small)| recipe.replacen(own, small, 1))
+}
