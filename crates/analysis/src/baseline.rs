@@ -5,7 +5,7 @@ use sgs_selfplay::Method;
 use toml::{Table, Value};
 
 /// The curves that the program contains. `scripts/base-curves.sh` measures them; docs/analysis.md describes the file.
-const MEASURED: &str = include_str!("../../../data/metamath/base-curves.csv");
+const MEASURED: &str = include_str!("../base-curves.csv");
 
 /// The measured curve of a base model: one curve for each seed.
 #[derive(Clone, Debug, PartialEq)]

@@ -28,7 +28,7 @@ pub const RECIPES: [Recipe; 3] = [
         composed: 333_000,
         reviews: 8,
         max_steps: Some(4),
-        stages: &[include_str!("../../../../presets/base/deep.toml")],
+        stages: &[include_str!("../../presets/base/deep.toml")],
     },
     Recipe {
         name: "13m",
@@ -36,8 +36,8 @@ pub const RECIPES: [Recipe; 3] = [
         reviews: 16,
         max_steps: None,
         stages: &[
-            include_str!("../../../../presets/base/13m-1.toml"),
-            include_str!("../../../../presets/base/13m-2.toml"),
+            include_str!("../../presets/base/13m-1.toml"),
+            include_str!("../../presets/base/13m-2.toml"),
         ],
     },
     Recipe {
@@ -46,8 +46,8 @@ pub const RECIPES: [Recipe; 3] = [
         reviews: 16,
         max_steps: None,
         stages: &[
-            include_str!("../../../../presets/base/30m-1.toml"),
-            include_str!("../../../../presets/base/30m-2.toml"),
+            include_str!("../../presets/base/30m-1.toml"),
+            include_str!("../../presets/base/30m-2.toml"),
         ],
     },
 ];

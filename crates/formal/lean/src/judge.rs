@@ -4,19 +4,19 @@ use std::path::Path;
 
 /// The files of the Lake package `sgs-judge`, as names and texts.
 pub const JUDGE_FILES: [(&str, &str); 9] = [
-    ("lakefile.toml", include_str!("../../../../lean/lakefile.toml")),
-    ("SgsJudge.lean", include_str!("../../../../lean/SgsJudge.lean")),
-    ("SgsJudge/Term.lean", include_str!("../../../../lean/SgsJudge/Term.lean")),
-    ("SgsJudge/Kinds.lean", include_str!("../../../../lean/SgsJudge/Kinds.lean")),
-    ("SgsJudge/Syntax.lean", include_str!("../../../../lean/SgsJudge/Syntax.lean")),
-    ("SgsJudge/Elaborate.lean", include_str!("../../../../lean/SgsJudge/Elaborate.lean")),
-    ("SgsJudge/Replay.lean", include_str!("../../../../lean/SgsJudge/Replay.lean")),
-    ("SgsJudge/Serve.lean", include_str!("../../../../lean/SgsJudge/Serve.lean")),
-    ("Main.lean", include_str!("../../../../lean/Main.lean")),
+    ("lakefile.toml", include_str!("../lean/lakefile.toml")),
+    ("SgsJudge.lean", include_str!("../lean/SgsJudge.lean")),
+    ("SgsJudge/Term.lean", include_str!("../lean/SgsJudge/Term.lean")),
+    ("SgsJudge/Kinds.lean", include_str!("../lean/SgsJudge/Kinds.lean")),
+    ("SgsJudge/Syntax.lean", include_str!("../lean/SgsJudge/Syntax.lean")),
+    ("SgsJudge/Elaborate.lean", include_str!("../lean/SgsJudge/Elaborate.lean")),
+    ("SgsJudge/Replay.lean", include_str!("../lean/SgsJudge/Replay.lean")),
+    ("SgsJudge/Serve.lean", include_str!("../lean/SgsJudge/Serve.lean")),
+    ("Main.lean", include_str!("../lean/Main.lean")),
 ];
 
 /// Makes the WebAssembly build interpret the judge.
-const INDEX: &str = include_str!("../../../../lean/wasm/Index.lean");
+const INDEX: &str = include_str!("../lean/wasm/Index.lean");
 
 /// Returns the modules joined into one file for `lean --run`. The program serves the request in the file `request`, and
 /// later requests in the same file if `keep_alive`.

@@ -53,3 +53,11 @@ pub use settings::{
 };
 pub use system::{CheckerIdentity, Lean, LeanConfig, StartError};
 pub use version::{Version, VersionError, ask_version};
+
+/// The files of the base model for Lean, in Hugging Face layout: name and content.
+pub const BASE_MODEL: [(&str, &[u8]); 4] = [
+    ("config.json", include_bytes!("../data/base/config.json")),
+    ("model.safetensors", include_bytes!("../data/base/model.safetensors")),
+    ("tokenizer.json", include_bytes!("../data/base/tokenizer.json")),
+    ("tokenizer_config.json", include_bytes!("../data/base/tokenizer_config.json")),
+];

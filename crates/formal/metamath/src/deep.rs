@@ -27,7 +27,7 @@ pub struct DeepProblem {
     pub held_out: bool,
 }
 
-static PROBLEMS: &[u8] = include_bytes!("../../../../data/metamath/deep.jsonl.zst");
+static PROBLEMS: &[u8] = include_bytes!("../data/deep.jsonl.zst");
 
 /// Returns the problems of both sets.
 ///

@@ -57,3 +57,11 @@ pub mod theory;
 pub mod tokens;
 pub mod unify;
 pub mod verify;
+
+/// The files of the base model for Metamath, in Hugging Face layout: name and content.
+pub const BASE_MODEL: [(&str, &[u8]); 4] = [
+    ("config.json", include_bytes!("../data/base/config.json")),
+    ("model.safetensors", include_bytes!("../data/base/model.safetensors")),
+    ("tokenizer.json", include_bytes!("../data/base/tokenizer.json")),
+    ("tokenizer_config.json", include_bytes!("../data/base/tokenizer_config.json")),
+];

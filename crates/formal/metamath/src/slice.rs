@@ -18,7 +18,7 @@ pub const SLICE_SHA256: &str = "bda2be50171010f42d4789d27601633ea5d14d1a4f4e1664
 /// Name of the slice in messages.
 pub const SLICE_NAME: &str = "set.mm (slice)";
 
-static SLICE: &[u8] = include_bytes!("../../../../data/metamath/set-slice.mm.zst");
+static SLICE: &[u8] = include_bytes!("../data/set-slice.mm.zst");
 
 /// Why the slice cannot be cut or read.
 #[derive(Debug, thiserror::Error)]

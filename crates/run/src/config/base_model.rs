@@ -19,28 +19,14 @@ pub fn is_model(folder: &Path) -> bool {
 /// The files of a model: name and content.
 pub type Files = [(&'static str, &'static [u8]); 4];
 
-const METAMATH: Files = [
-    ("config.json", include_bytes!("../../../../data/metamath/base/config.json")),
-    ("model.safetensors", include_bytes!("../../../../data/metamath/base/model.safetensors")),
-    ("tokenizer.json", include_bytes!("../../../../data/metamath/base/tokenizer.json")),
-    ("tokenizer_config.json", include_bytes!("../../../../data/metamath/base/tokenizer_config.json")),
-];
-
-const LEAN: Files = [
-    ("config.json", include_bytes!("../../../../data/lean/base/config.json")),
-    ("model.safetensors", include_bytes!("../../../../data/lean/base/model.safetensors")),
-    ("tokenizer.json", include_bytes!("../../../../data/lean/base/tokenizer.json")),
-    ("tokenizer_config.json", include_bytes!("../../../../data/lean/base/tokenizer_config.json")),
-];
-
 /// Returns the files of the base model of a formal system.
 ///
 /// # Errors
 /// Returns an error for an external system.
 pub fn files(system: SystemName) -> Result<Files> {
     match system {
-        SystemName::Metamath => Ok(METAMATH),
-        SystemName::Lean => Ok(LEAN),
+        SystemName::Metamath => Ok(sgs_metamath::BASE_MODEL),
+        SystemName::Lean => Ok(sgs_lean::BASE_MODEL),
         SystemName::External => {
             bail!("no base model ships for an external system: set model.base to a folder")
         }
@@ -61,7 +47,7 @@ pub fn hash(system: SystemName) -> Result<String> {
 /// Returns an error if a file exists but cannot be read.
 pub fn hash_in(folder: &Path) -> Result<Option<String>> {
     let mut found = Vec::new();
-    for (name, _) in METAMATH {
+    for (name, _) in sgs_metamath::BASE_MODEL {
         let path = folder.join(name);
         match fs::read(&path) {
             Ok(bytes) => found.push((name, bytes)),

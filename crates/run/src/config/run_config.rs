@@ -202,33 +202,33 @@ impl TrainingConfig {
 
 /// The names of the sizes and their presets (TOML).
 pub const SIZES: [(&str, &str); 7] = [
-    ("metamath-quick", include_str!("../../../../presets/size/metamath-quick.toml")),
-    ("metamath", include_str!("../../../../presets/size/metamath.toml")),
-    ("metamath-deep", include_str!("../../../../presets/size/metamath-deep.toml")),
-    ("metamath-13m", include_str!("../../../../presets/size/metamath-13m.toml")),
-    ("metamath-30m", include_str!("../../../../presets/size/metamath-30m.toml")),
-    ("lean-d3k", include_str!("../../../../presets/size/lean-d3k.toml")),
-    ("lean-core", include_str!("../../../../presets/size/lean-core.toml")),
+    ("metamath-quick", include_str!("../../presets/size/metamath-quick.toml")),
+    ("metamath", include_str!("../../presets/size/metamath.toml")),
+    ("metamath-deep", include_str!("../../presets/size/metamath-deep.toml")),
+    ("metamath-13m", include_str!("../../presets/size/metamath-13m.toml")),
+    ("metamath-30m", include_str!("../../presets/size/metamath-30m.toml")),
+    ("lean-d3k", include_str!("../../presets/size/lean-d3k.toml")),
+    ("lean-core", include_str!("../../presets/size/lean-core.toml")),
 ];
 
 /// The names of the methods and their presets (TOML).
 pub const METHODS: [(&str, &str); 16] = [
-    ("sgs", include_str!("../../../../presets/method/sgs.toml")),
-    ("reinforce-half", include_str!("../../../../presets/method/reinforce-half.toml")),
-    ("reinforce", include_str!("../../../../presets/method/reinforce.toml")),
-    ("expert-iteration", include_str!("../../../../presets/method/expert-iteration.toml")),
-    ("cispo", include_str!("../../../../presets/method/cispo.toml")),
-    ("sgs-no-guide", include_str!("../../../../presets/method/sgs-no-guide.toml")),
-    ("sgs-learned-guide", include_str!("../../../../presets/method/sgs-learned-guide.toml")),
-    ("sgs-frozen-conjecturer", include_str!("../../../../presets/method/sgs-frozen-conjecturer.toml")),
-    ("sgs-no-conditioning", include_str!("../../../../presets/method/sgs-no-conditioning.toml")),
-    ("sgs-cispo", include_str!("../../../../presets/method/sgs-cispo.toml")),
-    ("sgs-proofs", include_str!("../../../../presets/method/sgs-proofs.toml")),
-    ("sgs-attempts", include_str!("../../../../presets/method/sgs-attempts.toml")),
-    ("composer", include_str!("../../../../presets/method/composer.toml")),
-    ("oracle", include_str!("../../../../presets/method/oracle.toml")),
-    ("stp", include_str!("../../../../presets/method/stp.toml")),
-    ("sampling-only", include_str!("../../../../presets/method/sampling-only.toml")),
+    ("sgs", include_str!("../../presets/method/sgs.toml")),
+    ("reinforce-half", include_str!("../../presets/method/reinforce-half.toml")),
+    ("reinforce", include_str!("../../presets/method/reinforce.toml")),
+    ("expert-iteration", include_str!("../../presets/method/expert-iteration.toml")),
+    ("cispo", include_str!("../../presets/method/cispo.toml")),
+    ("sgs-no-guide", include_str!("../../presets/method/sgs-no-guide.toml")),
+    ("sgs-learned-guide", include_str!("../../presets/method/sgs-learned-guide.toml")),
+    ("sgs-frozen-conjecturer", include_str!("../../presets/method/sgs-frozen-conjecturer.toml")),
+    ("sgs-no-conditioning", include_str!("../../presets/method/sgs-no-conditioning.toml")),
+    ("sgs-cispo", include_str!("../../presets/method/sgs-cispo.toml")),
+    ("sgs-proofs", include_str!("../../presets/method/sgs-proofs.toml")),
+    ("sgs-attempts", include_str!("../../presets/method/sgs-attempts.toml")),
+    ("composer", include_str!("../../presets/method/composer.toml")),
+    ("oracle", include_str!("../../presets/method/oracle.toml")),
+    ("stp", include_str!("../../presets/method/stp.toml")),
+    ("sampling-only", include_str!("../../presets/method/sampling-only.toml")),
 ];
 
 /// The user's choices from which a configuration is resolved.

@@ -380,3 +380,67 @@ fn every_test_that_the_documents_name_exists() {
     }
     assert!(count > 50, "only {count} tests are named");
 }
+
+/// A crate's package holds its own folder only. Other files that it embeds are links in that folder.
+#[test]
+fn every_embedded_file_is_in_the_folder_of_its_crate() {
+    let mut files = Vec::new();
+    sources(&project("crates"), &mut files);
+    let mut count = 0;
+    for file in files.iter().filter(|file| file.components().any(|part| part.as_os_str() == "src")) {
+        let package = file.ancestors().find(|folder| folder.join("Cargo.toml").is_file()).unwrap();
+        let depth = file.parent().unwrap().strip_prefix(package).unwrap().components().count();
+        let text = std::fs::read_to_string(file).unwrap();
+        let text = text.split("#[cfg(test)]").next().unwrap();
+        let calls = ["include_str!(", "include_bytes!("].map(|call| text.split(call).skip(1));
+        for rest in calls.into_iter().flatten().filter(|_| !file.ends_with("tests.rs")) {
+            let path = rest.trim_start().trim_start_matches('"').split('"').next().unwrap();
+            let ups = path.split('/').take_while(|part| *part == "..").count();
+            assert!(ups <= depth && file.with_file_name(path).is_file(), "{}: {path}", file.display());
+            count += 1;
+        }
+    }
+    assert!(count > 60, "only {count} files are embedded");
+}
+
+/// Returns the anchors of a page's headings, as GitHub makes them.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for heading in page.split("```").step_by(2).flat_map(str::lines).filter(|line| line.starts_with('#')) {
+        let heading = heading.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+        let anchor: String = heading.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect();
+        let numbered = (1..).map(|n| format!("{anchor}-{n}"));
+        found.extend(std::iter::once(anchor.clone()).chain(numbered).find(|name| !found.contains(name)));
+    }
+    found
+}
+
+#[test]
+fn every_link_of_the_documents_leads_somewhere() {
+    let mut pages =
+        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "examples/README.md"].map(project).to_vec();
+    pages.extend(
+        ["data/metamath/README.md", "data/metamath/base/README.md", "data/lean/base/README.md"].map(project),
+    );
+    pages.extend(std::fs::read_dir(project("docs")).unwrap().map(|entry| entry.unwrap().path()));
+    let mut count = 0;
+    for page in pages.iter().filter(|page| page.extension().is_some_and(|end| end == "md")) {
+        let text = std::fs::read_to_string(page).unwrap();
+        let prose: String =
+            text.split("```").step_by(2).flat_map(|part| part.split('`').step_by(2)).collect();
+        for link in prose.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
+            if link.contains("://") {
+                continue;
+            }
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { page.clone() } else { page.with_file_name(file) };
+            assert!(target.exists(), "{}: {link}", page.display());
+            if !anchor.is_empty() {
+                let there = anchors(&std::fs::read_to_string(target).unwrap());
+                assert!(there.contains(anchor), "{}: {link} is none of {there:#?}", page.display());
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 80, "only {count} links");
+}

@@ -6,7 +6,7 @@ use sgs_selfplay::Verdict;
 
 /// Returns the paper's 3,323 targets, in its order.
 pub fn d3k() -> Result<Vec<Target>, DataSetError> {
-    let bytes: &[u8] = include_bytes!("../../../../../data/lean/D_3k.json.zst");
+    let bytes: &[u8] = include_bytes!("../../data/D_3k.json.zst");
     let text = zstd::stream::decode_all(bytes)
         .and_then(|bytes| {
             String::from_utf8(bytes).map_err(|e| std::io::Error::new(std::io::ErrorKind::InvalidData, e))
@@ -17,7 +17,7 @@ pub fn d3k() -> Result<Vec<Target>, DataSetError> {
 
 /// Returns the theorems of our small set for core Lean of any version, each with a correct proof.
 pub fn core() -> Result<Vec<Target>, DataSetError> {
-    let text = include_str!("../../../../../data/lean/core.jsonl");
+    let text = include_str!("../../data/core.jsonl");
     let mut targets = read_text("core.jsonl", text, "")?.targets;
     targets.retain(|target| target.expect == Some(Verdict::Proved));
     Ok(targets)
@@ -25,12 +25,12 @@ pub fn core() -> Result<Vec<Target>, DataSetError> {
 
 /// Returns the targets of the size `lean-core`: composed theorems that the shipped model rarely proves, each with a proof.
 pub fn composed() -> Result<Vec<Target>, DataSetError> {
-    Ok(read_text("composed.jsonl", include_str!("../../../../../data/lean/composed.jsonl"), "")?.targets)
+    Ok(read_text("composed.jsonl", include_str!("../../data/composed.jsonl"), "")?.targets)
 }
 
 /// Returns similar problems that no model is trained on.
 pub fn composed_held_out() -> Result<Vec<Target>, DataSetError> {
-    let text = include_str!("../../../../../data/lean/composed-held-out.jsonl");
+    let text = include_str!("../../data/composed-held-out.jsonl");
     Ok(read_text("composed-held-out.jsonl", text, "")?.targets)
 }
 

