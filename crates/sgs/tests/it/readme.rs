@@ -5,10 +5,12 @@
 
 use crate::program::{file, project, small_recipe};
 use std::collections::BTreeSet;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
 /// How a command is tested.
 enum Check {
@@ -18,13 +20,15 @@ enum Check {
     Append(&'static str),
     /// Executed with the first text replaced by the second.
     Replace(&'static str, &'static str),
+    /// Started, and left running for the commands that follow.
+    Start,
     /// Only parsed, with `--help`, because it needs hours, special hardware or other machines.
     Parse,
     /// Not checked: another program, or the command that builds and runs this test.
     Skip,
 }
 
-use Check::{Append, Parse, Replace, Run, Skip};
+use Check::{Append, Parse, Replace, Run, Skip, Start};
 
 const SUCCEEDS: Check = Run(&[0], "");
 /// A few samples of a small model may find no proof.
@@ -101,10 +105,6 @@ const COMMANDS: &[(&str, Check)] = &[
     ),
     ("sgs eval --problems mine.jsonl -k 4", SUCCEEDS),
     ("sgs run --set problems.set=mine.jsonl --out runs/mine", SUCCEEDS),
-    ("sgs run --set model.base=runs/sgs-metamath-quick/base --out runs/own-model", SUCCEEDS),
-    ("sgs data import", Parse),
-    ("sgs data build", Parse),
-    ("sgs run --set algorithm.guide.kind=rubric --out runs/rubric", SUCCEEDS),
     ("sgs data build --source mine.mm", Append("--composed 20 --reviews 1")),
     (
         "sgs pretrain presets/pretrain-metamath.toml --out own-base",
@@ -114,20 +114,24 @@ const COMMANDS: &[(&str, Check)] = &[
         "sgs run --set problems.database=mine.mm --set model.base=own-base/model --out runs/own-database",
         Append("--set algorithm.guide.min_readable=0"),
     ),
+    ("sgs run --set model.base=runs/sgs-metamath-quick/base --out runs/own-model", SUCCEEDS),
+    ("sgs data import", Parse),
+    ("sgs data build", Parse),
+    ("sgs run --set algorithm.guide.kind=rubric --out runs/rubric", SUCCEEDS),
     ("sgs run sgs-learned-guide --out runs/learned-guide", SUCCEEDS),
     ("sgs review --problem syl \"( ps -> ps )\"", SUCCEEDS),
     ("cargo nextest run -p sgs-selfplay", Skip),
-    ("sgs serve-model --run runs/sgs-metamath-quick --listen 127.0.0.1:8000", Parse),
-    ("sgs eval --endpoint http://127.0.0.1:8000/v1 --problems held-out -k 8", Parse),
+    ("sgs serve-model --run runs/sgs-metamath-quick --listen 127.0.0.1:8000", Start),
+    ("sgs eval --endpoint http://127.0.0.1:8000/v1 --problems held-out -k 8", Append("--limit 4")),
     (
         "sgs run --set sampling.endpoint.url=http://127.0.0.1:8000/v1 --set 'sampling.endpoint.roles=[\"guide\"]'",
-        Append("--dry-run"),
+        SUCCEEDS,
     ),
     ("cargo doc -p sgs-run --open", Skip),
     ("cargo run --release -p sgs-run --example echo -- runs/echo", Skip),
-    ("sgs serve --out runs/shared --listen 0.0.0.0:7717", Parse),
-    ("sgs worker generate --connect https://HOST:7717 --token-file runs/shared/fleet.token", Parse),
-    ("sgs worker verify --connect https://HOST:7717 --token-file runs/shared/fleet.token", Parse),
+    ("sgs serve --out runs/shared --listen 0.0.0.0:7717", Start),
+    ("sgs worker generate --connect https://HOST:7717 --token-file runs/shared/fleet.token", Start),
+    ("sgs worker verify --connect https://HOST:7717 --token-file runs/shared/fleet.token", SUCCEEDS),
     // examples/README.md
     ("sgs run examples/run.toml --out runs/example", SUCCEEDS),
     ("sgs sweep examples/deep.toml --dry-run", SUCCEEDS),
@@ -178,9 +182,47 @@ fn shell(folder: &Path, line: &str) -> Command {
     shell
 }
 
+/// Returns a command with free ports of this machine as the addresses.
+fn on_this_machine(line: &str) -> String {
+    static PORTS: LazyLock<[String; 2]> = LazyLock::new(|| {
+        let free = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        free.map(|port| port.local_addr().unwrap().port().to_string())
+    });
+    line.replace("HOST", "127.0.0.1").replace("8000", &PORTS[0]).replace("7717", &PORTS[1])
+}
+
+/// A process that the test ends.
+struct Started(Child);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a command, and waits until it listens, if it does.
+fn start(folder: &Path, command: &str) -> Started {
+    let line = on_this_machine(command);
+    let mut started = Started(shell(folder, &format!("exec {line}")).stdin(Stdio::null()).spawn().unwrap());
+    let Some((_, port)) = line.split_once("--listen ").and_then(|(_, address)| address.split_once(':'))
+    else {
+        return started;
+    };
+    let deadline = Instant::now() + crate::small_run::PATIENCE;
+    while TcpStream::connect(format!("127.0.0.1:{port}")).is_err() {
+        assert!(
+            started.0.try_wait().unwrap().is_none() && Instant::now() < deadline,
+            "{line} does not listen"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    started
+}
+
 fn check_command(folder: &Path, command: &str, check: &Check) {
     let (line, codes, input) = match check {
-        Skip => return,
+        Skip | Start => return,
         Run(codes, input) => (command.to_owned(), *codes, *input),
         Append(more) => (format!("{command} {more}"), &[0][..], ""),
         Replace(what, other) => {
@@ -190,6 +232,7 @@ fn check_command(folder: &Path, command: &str, check: &Check) {
         Parse => (format!("{command} --help"), &[0][..], ""),
     };
     let started = Instant::now();
+    let line = on_this_machine(&line);
     let mut child = shell(folder, &line)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -326,12 +369,21 @@ fn the_path_of_a_newcomer_works_by_copy_and_paste() {
     ] {
         symlink(project(there).canonicalize().unwrap(), folder.path().join(name)).unwrap();
     }
+    file(folder.path(), "small.toml", &small_recipe());
+    let mut started = Vec::new();
     for page in PAGES {
         for command in commands_of(&std::fs::read_to_string(project(page)).unwrap()) {
             let check = COMMANDS.iter().find(|(known, _)| *known == command);
             let (_, check) = check.unwrap_or_else(|| panic!("COMMANDS lacks `{command}`"));
+            if let Start = check {
+                started.push((command.clone(), start(folder.path(), &command)));
+            }
             check_command(folder.path(), &command, check);
         }
+    }
+    // The run and its worker end by themselves, the server does not.
+    for (command, mut child) in started.into_iter().filter(|(command, _)| !command.contains("serve-model")) {
+        assert!(child.0.wait().unwrap().success(), "{command}");
     }
     check_programs(folder.path());
     for output in ["proved.mm", "accepted.mm", "proofs.jsonl", "runs/sweep/report/index.html"] {
@@ -369,7 +421,6 @@ fn every_test_that_the_documents_name_exists() {
     documents.push(project("README.md"));
     let mut count = 0;
     for document in documents.iter().filter(|path| path.extension().is_some_and(|end| end == "md")) {
-    file(folder.path(), "small.toml", &small_recipe());
         let text = std::fs::read_to_string(document).unwrap();
         let filters = text.split("test(").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
         for part in filters.flat_map(|filter| filter.trim_matches('/').split('|')) {
