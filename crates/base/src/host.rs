@@ -23,6 +23,12 @@ pub fn peak_memory() -> Option<u64> {
     bytes_in(&std::fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
 }
 
+/// Returns the number of bytes that this process has sent to disks so far, if the system reports it.
+pub fn written_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/io").ok()?;
+    text.lines().find_map(|line| line.strip_prefix("write_bytes:"))?.trim().parse().ok()
+}
+
 /// Returns a number of bytes from a line `KEY NUMBER kB` of `/proc`.
 pub fn bytes_in(text: &str, key: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(key))?.trim();

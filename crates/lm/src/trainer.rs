@@ -200,6 +200,11 @@ impl<D: Device> Trainer<D> {
         })
     }
 
+    /// The device.
+    pub fn device(&self) -> &Arc<D> {
+        &self.device
+    }
+
     /// The memory plan.
     pub fn plan(&self) -> &MemoryPlan {
         &self.workspace.plan
@@ -600,7 +605,7 @@ impl<D: Device> Trainer<D> {
             for piece in pieces {
                 self.device.adam_step(update, layout, piece, params, gradients.sum(), adam)?;
             }
-            gradients.gather(bucket, params, &mut peers)?;
+            gradients.gather(bucket, self.device.bytes_per_parameter().0, params, &mut peers)?;
         }
         peers.map_or(Ok(()), |peers| peers.wait_all())
     }

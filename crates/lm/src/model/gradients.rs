@@ -167,6 +167,7 @@ impl<D: Device> Gradients<D> {
         let at = self.shard.within(share.clone()).next().map_or(0, |piece| piece.at);
         let slot = self.slots[bucket];
         let len = self.sharding.buckets[bucket].len();
+        peers.group().combine(size_of::<f32>() * len);
         peers.reduce(Reduction {
             slot,
             bucket: BufferSliceMut { buf: &mut self.buffers[slot], range: 0..len },
@@ -185,10 +186,17 @@ impl<D: Device> Gradients<D> {
         Ok(())
     }
 
-    /// Gathers the updated parameters of a bucket on every rank.
-    pub(crate) fn gather(&self, bucket: usize, params: &mut D::Buf, peers: &mut Peers<'_, D>) -> Result<()> {
+    /// Gathers the updated parameters of a bucket, of `width` bytes each, on every rank.
+    pub(crate) fn gather(
+        &self,
+        bucket: usize,
+        width: usize,
+        params: &mut D::Buf,
+        peers: &mut Peers<'_, D>,
+    ) -> Result<()> {
         let Some(peers) = peers else { return Ok(()) };
         let range = self.sharding.buckets[bucket].clone();
+        peers.group().combine(width * range.len());
         peers.gather(BufferSliceMut { buf: params, range }, self.sharding.even(bucket))
     }
 

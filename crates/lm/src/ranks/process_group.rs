@@ -292,6 +292,8 @@ pub struct ProcessGroup {
     /// Accepts data connections of other ranks.
     pub(super) listener: TcpListener,
     turn: u64,
+    /// Bytes of gradients and weights that the ranks have combined.
+    combined: u64,
     finished: bool,
     left: bool,
 }
@@ -490,7 +492,17 @@ impl ProcessGroup {
         let (of_heartbeat, exit_after) = (Arc::clone(&shared), config.exit_after_loss);
         let heartbeat = thread::Builder::new().name("rank-heartbeat".to_owned());
         heartbeat.spawn(move || send_heartbeats(&of_heartbeat, exit_after)).map_err(fail)?;
-        Ok(Self { config, shared, inbox, identity, listener, turn: 0, finished: false, left: false })
+        Ok(Self {
+            config,
+            shared,
+            inbox,
+            identity,
+            listener,
+            turn: 0,
+            combined: 0,
+            finished: false,
+            left: false,
+        })
     }
 
     /// This process's rank.
@@ -555,6 +567,16 @@ impl ProcessGroup {
         }
         let rows = self.config.rows(self.turn, values.len(), table.iter().map(Vec::as_slice));
         rows.ok_or_else(|| self.lost(format!("the ranks are out of step at exchange {}", self.turn)))
+    }
+
+    /// Records that gradients or weights of this many bytes are summed or gathered.
+    pub(crate) fn combine(&mut self, bytes: usize) {
+        self.combined += bytes as u64;
+    }
+
+    /// Bytes of gradients and weights that this rank has sent so far: all but its own share of each buffer.
+    pub fn sent_bytes(&self) -> u64 {
+        self.combined / self.config.ranks as u64 * (self.config.ranks as u64 - 1)
     }
 
     /// Sums the numbers over all ranks, in place.

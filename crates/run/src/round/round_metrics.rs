@@ -51,6 +51,11 @@ fn add_measured(metrics: &mut MetricValues, outcome: &RoundOutcome, kept: &Updat
     if let Some(bytes) = sgs_base::host::peak_memory() {
         metrics.set(names::MEMORY_PEAK, bytes as f64);
     }
+    for (rank, usage) in kept.update.ranks.iter().enumerate() {
+        for (name, value) in names::OF_RANKS.iter().zip(usage) {
+            value.iter().for_each(|value| metrics.set(format!("{name}/{rank}"), *value));
+        }
+    }
     let (mut tokens, mut seconds) = (0, 0.0);
     if let Some(r) = &kept.update.solver {
         (tokens, seconds) = (tokens + r.tokens, seconds + r.seconds);

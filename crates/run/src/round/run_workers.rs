@@ -112,6 +112,8 @@ impl RunWorkers {
                 // The weights of this process are always those of the current round.
                 generate::work(session, &policies, |_| Ok(()), &settings, &drain, &counters)
             })?;
+            let counters = Arc::clone(&workers.counters);
+            trainer.watch(Box::new(move || GenerateCounters::of(&counters).busy));
             trainer.share_board(&workers.fleet, GENERATE, tasks::own_mark(), tokenizer.eos())?;
         }
         if workers.is_embedded(&VERIFY) {
@@ -229,7 +231,7 @@ impl RunWorkers {
 
     /// Counters of this process's samplers since the start.
     pub(crate) fn counters(&self) -> GenerateCounters {
-        *self.counters.lock().unwrap_or_else(PoisonError::into_inner)
+        GenerateCounters::of(&self.counters)
     }
 
     /// Prepares workers for a round: makes its weights available to servers and remote workers, and starts the latter

@@ -5,6 +5,7 @@ use crate::config::RunConfig;
 use crate::error::{Context, Result, bail};
 use crate::train::policies::{PolicySet, TrainablePolicies};
 use crate::train::ranks::distributed_trainer::DistributedTrainer;
+use crate::train::ranks::usage::RankUsage;
 use serde::{Deserialize, Serialize};
 use sgs_lm::Device;
 use sgs_lm::loss::TrainExample;
@@ -26,6 +27,9 @@ pub struct UpdateReport {
     pub solver: Option<RoleReport>,
     /// The Conjecturer's update.
     pub conjecturer: Option<RoleReport>,
+    /// The usage of each rank since the previous update.
+    #[serde(default)]
+    pub ranks: Vec<RankUsage>,
 }
 
 /// Measurements of one policy's update.
@@ -81,7 +85,7 @@ pub fn update<D: Device>(
         report.conjecturer = job.run(&outcome.conjecturer_examples, &find, trained, team)?;
     }
     policies.policy_version = outcome.round + 1;
-    team.end_update(policies.policy_version)?;
+    report.ranks = team.end_update(policies.policy_version)?;
     Ok(report)
 }
 
@@ -255,7 +259,7 @@ mod tests {
         let (cpu, gpu) = (config("cpu"), config("cuda"));
         let report = |solver: f64, conjecturer: f64| {
             let role = |log_prob_gap| Some(RoleReport { log_prob_gap, ..RoleReport::default() });
-            UpdateReport { solver: role(solver), conjecturer: role(conjecturer) }
+            UpdateReport { solver: role(solver), conjecturer: role(conjecturer), ranks: Vec::new() }
         };
         assert_eq!(gap_warning(&cpu, &UpdateReport::default()).unwrap(), None, "nothing was trained");
         assert_eq!(gap_warning(&cpu, &report(0.05, 1e-6)).unwrap(), None);

@@ -52,6 +52,15 @@ pub struct GenerateCounters {
     pub decoded: u64,
     /// Time in the samplers of Solver, Conjecturer and Guide, in seconds.
     pub seconds: [f64; 3],
+    /// Time in which a step of any sampler was in flight, in seconds.
+    pub busy: f64,
+}
+
+impl GenerateCounters {
+    /// Returns the counters that the worker updates.
+    pub fn of(worker: &Mutex<Self>) -> Self {
+        *worker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Settings of a generation worker.
@@ -162,6 +171,9 @@ struct SamplerBench<D: Decode> {
     /// Largest number of completions of a task so far, an estimate for the next; `None` before the first task.
     a_task: Option<usize>,
     finished: Vec<SampledCompletion>,
+    /// Since when a step has been in flight, and the total time before that.
+    in_flight_since: Option<Instant>,
+    busy: Duration,
 }
 
 /// A task whose completions are in flight.
@@ -197,6 +209,8 @@ impl<D: Device + Decode> SamplerBench<D> {
             next: 0,
             a_task: None,
             finished: Vec::new(),
+            in_flight_since: None,
+            busy: Duration::ZERO,
         })
     }
 
@@ -260,6 +274,7 @@ impl<D: Device + Decode> SamplerBench<D> {
     /// Cancels everything in flight, because the run has moved on to other weights.
     fn leave(&mut self, mut give_back: impl FnMut(LeaseId)) {
         self.samplers.iter_mut().for_each(|(_, sampler)| sampler.cancel_all());
+        self.rest();
         self.requests.clear();
         self.tasks.drain().for_each(|(lease, _)| give_back(lease));
     }
@@ -282,12 +297,16 @@ impl<D: Device + Decode> SamplerBench<D> {
         counters: &Mutex<GenerateCounters>,
     ) -> Result<()> {
         if self.in_flight() == 0 {
+            self.rest();
             return Ok(());
         }
         let weights = weights.read().unwrap_or_else(PoisonError::into_inner);
+        let mut in_flight = 0;
+        self.in_flight_since.get_or_insert_with(Instant::now);
         for (role, sampler) in &mut self.samplers {
             if !sampler.is_idle() {
                 sampler.start(model(&*weights, *role)?)?;
+                in_flight += 1;
             }
         }
         let mut done = Vec::with_capacity(self.samplers.len());
@@ -300,8 +319,12 @@ impl<D: Device + Decode> SamplerBench<D> {
             // In the order of the roles: rollouts of a conjecture depend on the others.
             done.extend(self.samplers.iter().position(|(_, sampler)| !sampler.is_idle()));
         }
+        let is_last = done.len() == in_flight;
         for i in done {
             self.samplers[i].1.finish(&mut self.finished)?;
+        }
+        if is_last {
+            self.rest();
         }
         // The weights changed during the completion. Fail the task, so that it is sampled again.
         let exchanged = self.policy_version != weights.policy_version();
@@ -324,8 +347,15 @@ impl<D: Device + Decode> SamplerBench<D> {
         Ok(())
     }
 
+    /// Records that no step is in flight.
+    fn rest(&mut self) {
+        self.busy += self.in_flight_since.take().map_or(Duration::ZERO, |since| since.elapsed());
+    }
+
     fn counters(&self) -> GenerateCounters {
-        let mut sum = GenerateCounters::default();
+        let now = self.in_flight_since.map_or(Duration::ZERO, |since| since.elapsed());
+        let mut sum =
+            GenerateCounters { busy: (self.busy + now).as_secs_f64(), ..GenerateCounters::default() };
         for (role, sampler) in &self.samplers {
             let c = sampler.counters();
             sum.prefilled += c.prefilled_tokens;

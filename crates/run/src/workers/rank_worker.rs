@@ -21,6 +21,7 @@ use crate::train::ranks::board_access::BoardAccess;
 use crate::train::ranks::command::RankCommand;
 use crate::train::ranks::distributed_trainer::DistributedTrainer;
 use crate::train::ranks::rank_group;
+use crate::train::ranks::usage::BusyTime;
 use crate::with_device;
 use crate::workers::generate::{self, GenerateCounters, GenerateSettings, RoleModels};
 use crate::workers::tasks::GENERATE;
@@ -180,7 +181,8 @@ impl TrainingSetup {
                 RankCommand::Load { .. } => bail!("rank 0 gave the first order again"),
                 RankCommand::Work(access) => {
                     locked(policies).mark.clone_from(&access.mark);
-                    sampler.start(&self.config, &access, Arc::clone(policies), group)?;
+                    let busy = sampler.start(&self.config, &access, Arc::clone(policies), group)?;
+                    team.watch(busy);
                 }
                 RankCommand::Train { role, pass, examples } => {
                     let set = &mut update.get_or_insert_with(|| locked(policies)).set;
@@ -192,7 +194,9 @@ impl TrainingSetup {
                 RankCommand::Sample { policy_version } => {
                     let mut policies = update.take().unwrap_or_else(|| locked(policies));
                     policies.set.policy_version = policy_version;
+                    drop(policies);
                     tracing::info!("sampling with policy {policy_version}");
+                    team.exchange_usage()?;
                 }
                 RankCommand::Save { folder } => {
                     ensure!(update.is_none(), "rank 0 wants weights written in the middle of an update");
@@ -215,14 +219,15 @@ struct RankSampler {
 }
 
 impl RankSampler {
-    /// Starts to sample tasks of rank 0's board. If that fails, rank 0 learns about it.
+    /// Starts to sample tasks of rank 0's board and returns the sampler's busy time. If sampling fails, rank 0 learns
+    /// about it.
     fn start<D: Parallel + Decode + 'static>(
         &mut self,
         config: &RunConfig,
         access: &BoardAccess,
         policies: Arc<Shared<D>>,
         group: &ProcessGroup,
-    ) -> Result<()>
+    ) -> Result<BusyTime>
     where
         PolicySet<D>: Send + Sync,
     {
@@ -233,10 +238,12 @@ impl RankSampler {
         let session = WorkerSession::start(client, WorkerConfig::new(name, GENERATE), self.drain.clone())?;
         let settings = GenerateSettings::of_run(config, &access.stop, false);
         let (drain, channel) = (self.drain.clone(), group.command_channel());
-        let body = move || sample(&session, &policies, &settings, &drain, &channel);
+        let counters = Arc::new(Mutex::new(GenerateCounters::default()));
+        let own = Arc::clone(&counters);
+        let body = move || sample(&session, &policies, &settings, &drain, &channel, &own);
         let thread = std::thread::Builder::new().name(GENERATE.to_string()).stack_size(16 << 20);
         self.thread = Some(thread.spawn(body).context("cannot start the sampler's thread")?);
-        Ok(())
+        Ok(Box::new(move || GenerateCounters::of(&counters).busy))
     }
 
     /// Stops the sampler and waits for it.
@@ -254,6 +261,7 @@ fn sample<D: Parallel + Decode>(
     settings: &GenerateSettings,
     drain: &StopFlag,
     channel: &CommandChannel,
+    counters: &Mutex<GenerateCounters>,
 ) {
     // Rank 0 may submit tasks of new weights while this rank still receives the command that ends the update.
     let follow = |policy_version| {
@@ -263,8 +271,7 @@ fn sample<D: Parallel + Decode>(
         }
         Ok(())
     };
-    let counters = Mutex::new(GenerateCounters::default());
-    let done = generate::work(session, policies, follow, settings, drain, &counters);
+    let done = generate::work(session, policies, follow, settings, drain, counters);
     tracing::info!("{} tasks were sampled for rank 0", session.summary().accepted);
     if let Err(error) = done {
         channel.fail(&format!("{error:#}"));

@@ -111,7 +111,7 @@ fn the_check_of_the_guide_is_a_stage() {
 
 /// Numbers of the rounds that no clock and no machine enters.
 pub(crate) fn numbers(folder: &Path) -> Vec<BTreeMap<String, f64>> {
-    let measured = ["time_", "memory", "_per_s"];
+    let measured = ["time_", "memory", "_per_s", "rank_"];
     let rounds = RunView::open(folder).unwrap().rounds().unwrap();
     let of = |round: &PublishedRound| {
         let mut scalars = round.metrics().unwrap().scalars;

@@ -34,7 +34,6 @@ names! {
     SAMPLED_TOKENS_PER_S = "sampled_tokens_per_s": "Tokens sampled by all roles, divided by time_sampling_s.";
     TRAINED_TOKENS_PER_S = "trained_tokens_per_s": "Tokens of both updates, prompts included, divided by the time of both updates.";
     MEMORY_PEAK = "memory_peak_bytes": "Largest resident memory of the process so far, bytes.";
-    DEVICE_MEMORY_PEAK = "device_memory_peak_bytes": "Largest memory used on one accelerator so far, bytes.";
     RECORDS_REPEATED = "records_repeated": "Results that arrived again after they were journalled; the first one is kept.";
     SOLVER_LOSS = "solver_loss": "Mean loss over the steps of the Solver's update.";
     SOLVER_GRADIENT_NORM = "solver_gradient_norm": "Mean norm of the gradient before clipping over the steps of the Solver's update.";
@@ -53,6 +52,16 @@ names! {
     CONJECTURER_LOG_PROB_GAP = "conjecturer_log_prob_gap": "Like solver_log_prob_gap, for the Conjecturer.";
     CONJECTURER_LOG_PROB_GAP_MAX = "conjecturer_log_prob_gap_max": "Largest such difference, nats.";
 }
+
+/// Metrics of each rank, whose number follows a `/`. Rank 0 is the coordinator; idle time refers to the rank's device.
+pub const OF_RANKS: [&str; 6] = [
+    "rank_sampling_idle",
+    "rank_update_idle",
+    "rank_memory_peak_bytes",
+    "rank_device_memory_peak_bytes",
+    "rank_written_bytes",
+    "rank_sent_bytes",
+];
 
 /// Prefixes of the names of an evaluation's metrics. A round's metrics do not have them.
 pub const EVALUATION_GROUPS: [&str; 2] = [HELD_OUT, BASE_TARGETS];

@@ -3,12 +3,11 @@
 use std::borrow::Cow;
 
 /// Prefixes of names and their replacements.
-const GROUPS: [(&str, &str); 26] = [
+const GROUPS: [(&str, &str); 25] = [
     ("time_", "time/"),
     ("sampled_tokens_", "time/sampled_tokens_"),
     ("trained_tokens_", "time/trained_tokens_"),
     ("memory_", "memory/"),
-    ("device_memory_", "memory/device_"),
     ("cumulative_", "targets/cumulative_"),
     ("targets_", "targets/"),
     ("target_", "targets/"),

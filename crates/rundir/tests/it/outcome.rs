@@ -200,7 +200,9 @@ fn every_column_and_every_metric_is_documented() {
             assert!(section.contains(&row), "{name}.parquet: the row{row} is missing in docs/formats.md");
         }
     }
-    for (name, _) in RoundMetrics::DESCRIPTIONS.iter().chain(names::MEASURED) {
+    let of_ranks = names::OF_RANKS.iter().map(|name| format!("{name}/<rank>"));
+    let others = RoundMetrics::DESCRIPTIONS.iter().chain(names::MEASURED).map(|(name, _)| (*name).to_owned());
+    for name in others.chain(of_ranks) {
         assert!(text.contains(&format!("`{name}`")), "docs/formats.md lacks the metric {name}");
     }
 }

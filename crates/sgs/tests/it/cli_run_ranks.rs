@@ -119,6 +119,13 @@ fn two_ranks_train_a_run_like_one_and_reproducibly() {
     assert!(log.contains("rank 1 of 2") && !log.contains("error"), "{log}");
     // Rank 1 has sampled, before and after the first update.
     assert!(sampled_tasks(&log) > 0 && log.contains("with policy 1"), "{log}");
+    let metrics = RunView::open(Path::new(&two)).unwrap().rounds().unwrap()[0].metrics().unwrap().scalars;
+    for rank in 0..2 {
+        let of = |name: &str| metrics[&format!("{name}/{rank}")];
+        assert!((0.0..1.0).contains(&of("rank_sampling_idle")), "{metrics:?}");
+        assert!((0.0..0.9).contains(&of("rank_update_idle")), "{metrics:?}");
+        assert!(of("rank_sent_bytes") > 0.0 && of("rank_memory_peak_bytes") > 0.0, "{metrics:?}");
+    }
 }
 
 /// Returns the number of tasks that a rank has sampled, from its log.

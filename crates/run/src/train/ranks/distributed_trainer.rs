@@ -2,6 +2,7 @@
 
 use super::board_access::BoardAccess;
 use super::command::RankCommand;
+use super::usage::{BusyTime, RankUsage, UsageClock};
 use crate::config::RunConfig;
 use crate::error::{Result, RunError};
 use crate::train::pass;
@@ -18,6 +19,7 @@ use std::fmt;
 pub struct DistributedTrainer<D: Device> {
     trainer: Trainer<D>,
     orders: Option<CommandChannel>,
+    usage: UsageClock,
     /// Serves the board to the other ranks. Dropped after the trainer, with which this rank leaves the group: the others
     /// stop sampling before the board is gone.
     board: Option<Service>,
@@ -26,13 +28,13 @@ pub struct DistributedTrainer<D: Device> {
 impl<D: Device> DistributedTrainer<D> {
     /// A trainer whose other ranks need no commands.
     pub fn new(trainer: Trainer<D>) -> Self {
-        Self { trainer, orders: None, board: None }
+        Self { trainer, orders: None, usage: UsageClock::new(None), board: None }
     }
 
     /// The trainer of rank 0, or of the only process.
     pub fn lead(mut trainer: Trainer<D>) -> Self {
         let orders = trainer.group().map(|group| group.command_channel());
-        Self { trainer, orders, board: None }
+        Self { orders, ..Self::new(trainer) }
     }
 
     /// The trainer.
@@ -43,6 +45,11 @@ impl<D: Device> DistributedTrainer<D> {
     /// The channel for commands to other ranks.
     pub fn orders(&self) -> Option<&CommandChannel> {
         self.orders.as_ref()
+    }
+
+    /// Measures the use of this rank's device from now on, by the trainer and this sampler.
+    pub fn watch(&mut self, sampler: BusyTime) {
+        self.usage = UsageClock::new(Some(sampler));
     }
 
     /// Lets the other ranks, if there are any, execute the board's tasks of a kind. Rank 0 accepts results with `mark`.
@@ -60,13 +67,29 @@ impl<D: Device> DistributedTrainer<D> {
 
     /// Tells the other ranks that an update is complete: they sample with its weights. Must be called after the last
     /// command of the update and before the next one that is acknowledged, whose answers a command in between would
-    /// discard.
+    /// discard. Returns the usage of all ranks.
     ///
     /// # Errors
     /// Returns an error if a rank is lost.
-    pub fn end_update(&self, policy_version: u32) -> Result<()> {
-        let Some(orders) = &self.orders else { return Ok(()) };
-        Ok(orders.send(&RankCommand::Sample { policy_version }.encode()?)?)
+    pub fn end_update(&mut self, policy_version: u32) -> Result<Vec<RankUsage>> {
+        if let Some(orders) = &self.orders {
+            orders.send(&RankCommand::Sample { policy_version }.encode()?)?;
+        }
+        self.exchange_usage()
+    }
+
+    /// Returns the usage of all ranks, which call this together at the end of an update.
+    ///
+    /// # Errors
+    /// Returns an error if a rank is lost.
+    pub fn exchange_usage(&mut self) -> Result<Vec<RankUsage>> {
+        let sent = self.trainer.group().map(|group| group.sent_bytes());
+        let own = self.usage.take(self.trainer.device().peak_bytes(), sent);
+        let Some(group) = self.trainer.group() else { return Ok(vec![own]) };
+        let rows = group.exchange(&own.map(|value| value.unwrap_or(f64::NAN)))?;
+        let usage =
+            |row: Vec<f64>| std::array::from_fn(|i| row.get(i).copied().filter(|value| !value.is_nan()));
+        Ok(rows.into_iter().map(usage).collect())
     }
 
     /// Trains a policy on examples once, on all ranks.
@@ -84,7 +107,8 @@ impl<D: Device> DistributedTrainer<D> {
         if let Some(orders) = &self.orders {
             orders.send(&RankCommand::Train { role, pass, examples: Cow::Borrowed(examples) }.encode()?)?;
         }
-        pass::train_once(config, role, pass, policy, examples, &mut self.trainer)
+        let Self { trainer, usage, .. } = self;
+        usage.train(|| pass::train_once(config, role, pass, policy, examples, trainer))
     }
 
     /// Reports the end of this rank's work to the others and returns it. If a rank was lost, that loss replaces the

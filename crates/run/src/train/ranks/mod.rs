@@ -8,3 +8,4 @@ pub mod board_access;
 pub mod command;
 pub mod distributed_trainer;
 pub mod rank_group;
+pub mod usage;

@@ -30,7 +30,7 @@ pub fn snapshot(run: &Path) -> BTreeMap<String, String> {
             assert!(out.insert(key.clone(), format!("{:?}", row.tokens)).is_none(), "{key} occurs twice");
         }
         for (name, value) in round.metrics().expect("metrics").scalars {
-            let measured = ["time_", "memory", "_per_s", "records_repeated"];
+            let measured = ["time_", "memory", "_per_s", "records_repeated", "rank_"];
             if !measured.iter().any(|m| name.contains(m)) {
                 out.insert(format!("{number} metric {name}"), format!("{value:?}"));
             }
