@@ -3,6 +3,9 @@
 //! The proof contains the instruction: `exact scripted_crash` and so on. Any other proof gets the answer of a proof without
 //! errors. As in the community REPL, a header that imports `Missing` loads without an error and provides nothing. With
 //! the argument `check` or `replay` the program acts as the judge.
+//!
+//! Under another name, it is part of an installation that passes canaries: it rejects their falsehood, and answers
+//! `--version`.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a program whose output is its protocol")]
 
@@ -10,17 +13,22 @@ use std::fmt::Write as _;
 use std::io::{self, BufRead, Write};
 use std::time::Duration;
 
-fn main() -> io::Result<()> {
+/// Acts as the program that the command line asks for.
+pub fn main() -> io::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let stays = args.first().is_some_and(|arg| arg == "stays");
     match args.last().map(String::as_str) {
-        Some("check") => judge(false, stays),
-        Some("replay") => judge(true, stays),
-        _ => repl(),
+        Some("--version") => println!("Lean (version 4.15.0, scripted, commit 0, Release)"),
+        Some("check") => judge(false, stays)?,
+        Some("replay") => judge(true, stays)?,
+        _ => repl()?,
     }
+    Ok(())
 }
 
 fn repl() -> io::Result<()> {
+    let name = std::env::args().next().unwrap_or_default();
+    let falsehood = if name.ends_with("scripted_repl") { "scripted_wrong" } else { "(1 : Nat) = 2" };
     let mut env = 0_u64;
     let mut request = String::new();
     let mut ballast: Vec<Vec<u8>> = Vec::new();
@@ -38,15 +46,15 @@ fn repl() -> io::Result<()> {
         request.clear();
         let text = value["cmd"].as_str().unwrap_or_default().to_owned();
         let header = header.get_or_insert_with(|| text.clone());
-        let reply = answer(&text, env, header);
+        let reply = answer(&text, env, header, falsehood);
         env += 1;
         act(&text, &reply, &mut ballast)?;
     }
     Ok(())
 }
 
-/// Returns the REPL's answer to a text without errors, with one message for each command that asks something.
-fn answer(text: &str, env: u64, header: &str) -> String {
+/// Returns the REPL's answer, with one message for each command that asks something. Lines with `falsehood` are wrong.
+fn answer(text: &str, env: u64, header: &str, falsehood: &str) -> String {
     let mut messages = Vec::new();
     let mut say = |severity: &str, line: usize, data: String| {
         messages.push(serde_json::json!({"severity": severity, "pos": {"line": line + 1, "column": 0},
@@ -72,7 +80,7 @@ fn answer(text: &str, env: u64, header: &str) -> String {
         {
             say("info", index, says.trim_end_matches('"').to_owned());
         }
-        if line.contains("scripted_wrong") {
+        if line.contains("scripted_wrong") || line.contains(falsehood) {
             say("error", index, "unsolved goals\n⊢ False".into());
         }
     }

@@ -37,6 +37,7 @@ mod libraries;
 mod model_server;
 mod program;
 mod readme;
+mod rehearsal;
 #[path = "../../../endpoint/tests/it/server/mod.rs"]
 mod server;
 mod shared_run;

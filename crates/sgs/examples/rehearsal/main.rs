@@ -1,0 +1,364 @@
+//! Rehearses the paper's run: two rounds of `sgs run --size lean-d3k` with random weights of the same shape, a separate
+//! Guide and scripted checkers. One process of each kind is killed, and the run is resumed.
+//!
+//! Usage: `rehearsal FOLDER [--ranks N] [--shape tiny]`. `--help` lists all options. The figures are appended to
+//! `FOLDER/rehearsal.jsonl` as soon as they are known. Needs `sgs` of the same build:
+//! `cargo build --release -p sgs --bins --example rehearsal`.
+//!
+//! The times of checks follow published ones (Kimina Lean Server: 3.34 s on average, 1.7% of timeouts), and a timeout is a
+//! minute. Loading Mathlib takes no time and no memory.
+#![allow(clippy::print_stdout, missing_docs)]
+
+mod lean;
+mod model;
+mod processes;
+#[path = "../../../formal/lean/examples/scripted_repl.rs"]
+mod scripted_repl;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Parser, ValueEnum};
+use processes::{Coordinator, GpuSampler, is_alive, kill, network_bytes};
+use serde_json::{Value, json};
+use sgs_lm::ModelConfig;
+use sgs_rundir::RunView;
+use sgs_rundir::metrics::MetricValues;
+use sgs_rundir::metrics::names::{self, OF_RANKS};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+#[derive(Parser)]
+#[command(about = "Rehearses the paper's run with random weights and scripted checkers")]
+struct Args {
+    /// Folder for models, checkers, run and report; models of an earlier rehearsal are used again
+    folder: PathBuf,
+    /// Number of ranks, one GPU each
+    #[arg(long, default_value_t = 2)]
+    ranks: usize,
+    /// Shape of the models: `seven` on GPUs, `tiny` on CPUs
+    #[arg(long, value_enum, default_value = "seven")]
+    shape: Shape,
+    /// Number of layers, for GPUs or disks that are too small for all of them
+    #[arg(long)]
+    layers: Option<usize>,
+    /// Targets per round [default: all 3,323 of D_3k; tiny: 8]
+    #[arg(long)]
+    targets: Option<u32>,
+    /// Mean length of completions that end, in tokens [default: 800; tiny: 40]
+    #[arg(long)]
+    tokens: Option<f64>,
+    /// Share of the completions that reach the token limit
+    #[arg(long, default_value_t = 0.02)]
+    endless: f64,
+    /// Mean time of a check, in seconds [default: 2.3, without timeouts; tiny: 0.1]
+    #[arg(long)]
+    check_seconds: Option<f64>,
+    /// The program [default: `sgs` of the same build]
+    #[arg(long)]
+    sgs: Option<PathBuf>,
+    /// Further keys of the run, KEY=VALUE
+    #[arg(long)]
+    set: Vec<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Shape {
+    Seven,
+    Tiny,
+}
+
+/// Number of results after which a process is killed.
+const RESULTS: u64 = 8;
+
+fn main() -> Result<()> {
+    let name = std::env::args().next().unwrap_or_default();
+    if lean::PROGRAMS.iter().any(|program| Path::new(&name).ends_with(program)) {
+        return Ok(scripted_repl::main()?);
+    }
+    let args = Args::parse();
+    let mut rehearsal = Rehearsal::prepare(&args)?;
+    let outcome = rehearsal.perform();
+    if let Err(error) = &outcome {
+        rehearsal.report("failed", json!({"error": format!("{error:#}")}))?;
+    }
+    outcome
+}
+
+struct Rehearsal {
+    sgs: PathBuf,
+    folder: PathBuf,
+    run: PathBuf,
+    ranks: usize,
+    model: ModelConfig,
+    keys: Vec<String>,
+    started: Instant,
+    file: File,
+    gpus: GpuSampler,
+    network: u64,
+    /// What `--dry-run` says.
+    plan: Value,
+}
+
+impl Rehearsal {
+    /// Writes the models and the checker's installation.
+    fn prepare(args: &Args) -> Result<Self> {
+        let is_tiny = args.shape == Shape::Tiny;
+        let model = match args.shape {
+            Shape::Seven => model::seven_b(args.layers.unwrap_or(30)),
+            Shape::Tiny => model::tiny(args.layers.unwrap_or(2)),
+        };
+        fs::create_dir_all(&args.folder)?;
+        let folder = args.folder.canonicalize()?;
+        let own = std::env::current_exe()?;
+        let examples = own.parent().context("the folder of this program")?;
+        let sgs = args.sgs.clone().unwrap_or_else(|| examples.with_file_name("sgs"));
+        ensure!(sgs.is_file(), "{} does not exist: name the program with --sgs", sgs.display());
+        let run = folder.join("run");
+        ensure!(!run.exists(), "{} exists: remove it, or choose another folder", run.display());
+        let file = File::options().create(true).append(true).open(folder.join("rehearsal.jsonl"))?;
+        let checks = args.check_seconds.unwrap_or(if is_tiny { 0.1 } else { 2.3 });
+        let mean = args.tokens.unwrap_or(if is_tiny { 40.0 } else { 800.0 });
+        let begun = Instant::now();
+        let problems: Vec<_> = sgs_lean::data::d3k()?.into_iter().map(|target| target.problem).collect();
+        let size = model.vocab_size;
+        let tokens = model::Vocabulary::new(size, &problems, lean::answers(size / 6, checks));
+        let lengths = model::Lengths { mean, endless: args.endless };
+        let models = [(1, "base"), (2, "guide")].map(|(seed, name)| {
+            let to = folder.join(format!("{name}-{size}-{}-{mean}-{}-{checks}", model.layers, args.endless));
+            let written =
+                if to.exists() { Ok(()) } else { model::write(&to, &model, &tokens, &lengths, seed) };
+            written.map(|()| to)
+        });
+        let [base, guide] = models;
+        let lean = folder.join("lean");
+        lean::install(&lean, &own)?;
+        let keys = keys(args, [&base?, &guide?, &lean]);
+        let (gpus, network) = (GpuSampler::start(), network_bytes());
+        let (ranks, started, plan) = (args.ranks, begun, Value::Null);
+        let mut rehearsal = Self { sgs, folder, run, ranks, model, keys, started, file, gpus, network, plan };
+        let parameters = rehearsal.model.parameters();
+        rehearsal
+            .report("prepared", json!({"ranks": ranks, "parameters": parameters, "keys": rehearsal.keys}))?;
+        Ok(rehearsal)
+    }
+
+    /// Appends a line to the report.
+    fn report(&mut self, what: &str, figures: Value) -> Result<()> {
+        let line = json!({"at_s": self.started.elapsed().as_secs_f64(), "what": what, "figures": figures});
+        println!("{line}");
+        writeln!(self.file, "{line}")?;
+        Ok(self.file.sync_data()?)
+    }
+
+    fn begin(&self, more: &[&str]) -> Vec<String> {
+        let size = ["run", "--size", "lean-d3k"].into_iter().chain(more.iter().copied());
+        let sets = self.keys.iter().flat_map(|key| ["--set", key.as_str()]);
+        size.chain(sets).map(str::to_owned).collect()
+    }
+
+    fn start(&self, arguments: &[String]) -> Result<Coordinator> {
+        Coordinator::start(&self.sgs, arguments, &self.folder.join("run.log"))
+    }
+
+    /// Starts the run, kills processes of it, and resumes it until it ends.
+    fn perform(&mut self) -> Result<()> {
+        let output = Command::new(&self.sgs).args(self.begin(&["--dry-run", "--json"])).output()?;
+        ensure!(output.status.success(), "--dry-run failed: {}", String::from_utf8_lossy(&output.stderr));
+        self.plan = serde_json::from_slice(&output.stdout)?;
+        ensure!(self.plan["lacks"] == json!([]), "this machine lacks {}", self.plan["lacks"]);
+        self.report("plan", json!({"forecast": self.plan["forecast"], "memory": self.plan["memory"]}))?;
+
+        let out = self.run.display().to_string();
+        let mut run = self.start(&self.begin(&["--out", &out]))?;
+        let begun = Instant::now();
+        self.results(&mut run, 0, 1)?;
+        self.report("first result", json!({"after_s": begun.elapsed().as_secs_f64()}))?;
+        self.kill_checker(&mut run)?;
+        if self.ranks > 1 {
+            run = self.kill_rank(run)?;
+        }
+        run.wait_for("round 0 is published", |_| self.published(0))?;
+        self.report_round(0)?;
+        self.results(&mut run, 1, RESULTS)?;
+        let mut run = self.kill_coordinator(run)?;
+        let (status, _) = run.end()?;
+        ensure!(status.success(), "the resumed run failed ({status}): {}", self.log().display());
+        self.report_round(1)?;
+        self.report("done", json!({}))
+    }
+
+    /// A killed checker costs time, and nothing else.
+    fn kill_checker(&mut self, run: &mut Coordinator) -> Result<()> {
+        let checkers = run.wait_for("a checker has started", |run| {
+            let checkers = run.checkers();
+            Ok((!checkers.is_empty()).then_some(checkers))
+        })?;
+        kill(checkers[0])?;
+        let wanted = self.count(0)? + RESULTS;
+        let killed = Instant::now();
+        self.results(run, 0, wanted)?;
+        let figures = json!({"results": RESULTS, "after_s": killed.elapsed().as_secs_f64()});
+        self.report("checker killed", figures)
+    }
+
+    /// A killed rank ends the run, which is then resumed.
+    fn kill_rank(&mut self, mut run: Coordinator) -> Result<Coordinator> {
+        let ranks = run.ranks();
+        ensure!(ranks.len() + 1 == self.ranks, "{} other ranks are running", ranks.len());
+        kill(ranks[0])?;
+        let (status, ended_s) = run.end()?;
+        ensure!(status.code() == Some(1), "after the loss of a rank, the run ended with {status}");
+        self.resume("rank killed", 0, &ranks, ended_s)
+    }
+
+    /// If the coordinator is killed, the ranks exit.
+    fn kill_coordinator(&mut self, mut run: Coordinator) -> Result<Coordinator> {
+        let ranks = run.ranks();
+        kill(run.pid())?;
+        run.end()?;
+        let killed = Instant::now();
+        while ranks.iter().any(|pid| is_alive(*pid)) {
+            ensure!(
+                killed.elapsed().as_secs() < 120,
+                "ranks are alive two minutes after the coordinator's end"
+            );
+            std::thread::sleep(processes::LOOK);
+        }
+        self.resume("coordinator killed", 1, &ranks, killed.elapsed().as_secs_f64())
+    }
+
+    /// Resumes the run after its processes have ended. No durable result may be lost.
+    fn resume(&mut self, what: &str, round: u32, ranks: &[u32], ended_s: f64) -> Result<Coordinator> {
+        ensure!(!ranks.iter().any(|pid| is_alive(*pid)), "ranks of the ended run are alive");
+        let (kept, logged) = (self.count(round)?, fs::metadata(self.log())?.len() as usize);
+        let begun = Instant::now();
+        let mut run = self.start(&["resume".to_owned(), self.run.display().to_string()])?;
+        let message = format!("round {round}: ");
+        let replayed = run.wait_for("results are replayed", |_| {
+            let log = fs::read(self.log())?;
+            let log = String::from_utf8_lossy(&log[logged..]).into_owned();
+            let found = log.split(&message).find_map(|rest| rest.split_once(" results were in the journal"));
+            Ok(found.and_then(|(count, _)| count.parse::<u64>().ok()))
+        })?;
+        ensure!(replayed >= kept, "{kept} results were durable, but {replayed} were replayed");
+        run.wait_for("a new result", |_| {
+            Ok((self.count(round)? > kept || self.published(round)?.is_some()).then_some(()))
+        })?;
+        let resumed_s = begun.elapsed().as_secs_f64();
+        self.report(what, json!({"ended_s": ended_s, "results_kept": replayed, "next_result_s": resumed_s}))?;
+        Ok(run)
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.join("run.log")
+    }
+
+    /// Waits until this many results of a round are durable.
+    fn results(&self, run: &mut Coordinator, round: u32, wanted: u64) -> Result<()> {
+        let is_there = |_: &Coordinator| {
+            Ok((self.count(round)? >= wanted || self.published(round)?.is_some()).then_some(()))
+        };
+        run.wait_for(&format!("{wanted} results of round {round}"), is_there)
+    }
+
+    /// Number of durable results of an unpublished round.
+    fn count(&self, round: u32) -> Result<u64> {
+        if !self.run.join("config.toml").exists() {
+            return Ok(0);
+        }
+        Ok(RunView::open(&self.run)?.journal()?.counts(round)?.values().sum())
+    }
+
+    /// Returns the metrics of a round once it is published.
+    fn published(&self, round: u32) -> Result<Option<MetricValues>> {
+        if !self.run.join("config.toml").exists() {
+            return Ok(None);
+        }
+        let rounds = RunView::open(&self.run)?.rounds()?;
+        Ok(rounds.iter().find(|known| known.round() == round).map(|known| known.metrics()).transpose()?)
+    }
+
+    /// Reports a round: its stages, the use of each rank, and forecasts next to measurements.
+    fn report_round(&mut self, round: u32) -> Result<()> {
+        let metrics = self.published(round)?.context("the round's metrics are missing")?;
+        let of = |name: &str| metrics.scalars.get(name).copied().unwrap_or(0.0);
+        let (sampling, whole) = (of(names::TIME_SAMPLING), of(names::TIME_ROUND));
+        let update = of(names::TIME_UPDATE_SOLVER) + of(names::TIME_UPDATE_CONJECTURER);
+        ensure!(of("infra_share") == 0.0, "{} of the rollouts of round {round} were lost", of("infra_share"));
+        let stages = json!({
+            "sampling_s": sampling, "update_s": update, "until_next_round_s": whole - sampling - update,
+            "publish_wait_s": of(names::TIME_PUBLISH_WAIT), "snapshot_s": of(names::TIME_SNAPSHOT),
+            "publish_previous_s": of(names::TIME_PUBLISH),
+        });
+        let rank = |rank: usize| -> Value {
+            let value = |name: &str| metrics.scalars.get(&format!("{name}/{rank}")).copied();
+            OF_RANKS.iter().map(|name| ((*name).to_owned(), json!(value(name)))).collect()
+        };
+        let ranks: Vec<Value> = (0..self.ranks).map(rank).collect();
+        let network = network_bytes();
+        let received = network - std::mem::replace(&mut self.network, network);
+        let samples = self.gpus.take();
+        let gpus: Vec<Value> =
+            (0..self.ranks).filter_map(|gpu| processes::summary(&samples, gpu, whole)).collect();
+        let f = &self.plan["forecast"];
+        let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
+        let peak =
+            ranks.iter().map(|rank| number(&rank["rank_device_memory_peak_bytes"])).fold(f64::NAN, f64::max);
+        let planned: f64 =
+            ["weights", "optimiser", "sampling"].iter().map(|part| number(&f["gpu"][part])).sum();
+        let operations =
+            8.0 * (self.model.parameters() - self.model.vocab_size * self.model.hidden_size) as f64;
+        let each = self.ranks as f64;
+        let pair = |forecast: f64, measured: f64| json!({"forecast": forecast, "measured": measured});
+        let compared = json!({
+            "sampled_tokens_per_s_and_rank": pair(number(&f["decoded_per_s"]), of(names::SAMPLED_TOKENS_PER_S) / each),
+            "training_flop_per_s_and_rank":
+                pair(number(&f["training_flop"]) / number(&f["training_s"]) / each, operations * of(names::TRAINED_TOKENS_PER_S) / each),
+            "gpu_bytes": pair(planned, peak),
+        });
+        self.report("round", json!({
+            "round": round, "generations": of("generations_of_round"), "conjectures": of("conjectures_accepted"),
+            "solver_examples": of("solver_examples"), "solver_tokens_mean": of("solver_tokens_mean"),
+            "solver_share_cut": of("solver_share_cut"), "stages": stages, "ranks": ranks, "gpus": gpus,
+            "network_bytes": received, "compared": compared,
+        }))
+    }
+}
+
+/// The keys that make a rehearsal of `lean-d3k`.
+fn keys(args: &Args, [base, guide, lean]: [&PathBuf; 3]) -> Vec<String> {
+    let mut keys = vec![
+        "rounds=2".to_owned(),
+        format!("training.ranks={}", args.ranks),
+        format!("model.base={}", base.display()),
+        format!("model.guide={}", guide.display()),
+        format!("lean.root={}", lean.display()),
+        // As many as a node of eight GPUs with 128 cores has for each.
+        format!("lean.slots={}", 16 * args.ranks),
+        "lean.limits.proof_ms=60000".to_owned(),
+        "checkpoints.last=1".to_owned(),
+    ];
+    if args.shape == Shape::Tiny {
+        let small = [
+            "model.device=cpu",
+            "model.context=4096",
+            "sampling.solver_tokens=256",
+            "sampling.conjecturer_tokens=256",
+            "sampling.guide_tokens=256",
+            "sampling.batch=16",
+            "sampling.memory_mib=64",
+            "training.micro_batch_tokens=4096",
+            "algorithm.rollouts_per_problem=4",
+            "algorithm.optimizer.batch_size=8",
+            "lean.slots=4",
+            "lean.limits.proof_ms=1500",
+        ];
+        keys.extend(small.map(str::to_owned));
+    }
+    let targets = args.targets.or((args.shape == Shape::Tiny).then_some(8));
+    keys.extend(targets.map(|targets| format!("algorithm.batch.size={targets}")));
+    keys.extend(args.set.iter().cloned());
+    keys
+}
