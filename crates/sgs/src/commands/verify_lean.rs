@@ -13,6 +13,7 @@ use sgs_selfplay::Verdict;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// One line of output.
 #[derive(Serialize)]
@@ -67,12 +68,13 @@ pub fn run(args: &VerifyArgs) -> Result<Outcome> {
             },
         )?;
     }
+    let started = Instant::now();
     verify_in_order(&checker, &import.targets, |target, verified| {
         let line = line(&checker, target, verified);
         counts.add(target, &line);
         write(&mut out, &line)
     })?;
-    eprintln!("{}", counts.summary());
+    eprintln!("{}", counts.summary(started.elapsed()));
     Ok(if counts.is_clean() { Outcome::Done } else { Outcome::Failed })
 }
 
@@ -152,13 +154,19 @@ impl VerdictCounts {
         self.bad == 0 && self.infra == 0 && self.unexpected == 0
     }
 
-    fn summary(&self) -> String {
+    fn summary(&self, elapsed: Duration) -> String {
         let all: u64 = self.verdicts.values().sum();
         let mut text: Vec<String> =
             self.verdicts.iter().map(|(verdict, n)| format!("{n} {verdict}")).collect();
         if self.unexpected > 0 {
             text.push(format!("{} unexpected", self.unexpected));
         }
-        format!("{all} proofs: {}; {} invalid lines", text.join(", "), self.bad)
+        let seconds = elapsed.as_secs_f64();
+        let rate = all as f64 / seconds.max(1e-9);
+        format!(
+            "{all} proofs in {seconds:.1} s, {rate:.1} per second: {}; {} invalid lines",
+            text.join(", "),
+            self.bad
+        )
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::lean_fixtures;
 use crate::program::{command, file, finish, path, project, sgs};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -306,6 +306,23 @@ fn eval_and_prove_work_with_lean() {
     let count = |name: &str| json["outcomes"][name].as_u64().unwrap_or(0);
     assert!(count("proved") > 0 && count("refused") > 0, "{json}");
     assert!(json["pass@8"].as_f64().unwrap() > 0.0, "{json}");
+
+    // The layout of miniF2F.
+    let problem = |split: &str, name: &str, says: &str| {
+        json!({
+            "name": name, "split": split, "informal_prefix": "/-- In words. -/\n", "goal": "⊢ …",
+            "formal_statement": format!("theorem {name} {says} := by\n"),
+            "header": "import Mathlib\nimport Aesop\n\nset_option maxHeartbeats 400000\n\nopen Nat Real\n\n",
+        })
+    };
+    let lines = [
+        problem("test", "sum_of_two", "(x y : ℕ) (h₀ : x + y = 7) (h₁ : x = 3) :\n  y = 4"),
+        problem("valid", "remainder", ":\n  (25 + 9) % 4 = 2"),
+    ];
+    let set = file(dir.path(), "minif2f.jsonl", &lines.map(|line| format!("{line}\n")).concat());
+    let eval = ["eval", "--problems", &set, "-k", "64", "--batch", "16", "--model", &model];
+    let json = sgs(&[&eval[..], &common, &["--json"]].concat()).expect(0).json();
+    assert_eq!((&json["problems"], &json["pass@64"]), (&json!(2), &json!(1.0)), "{json}");
 
     let prove = ["prove", "theorem a (a b : Nat) (h : a < b) : a + 1 ≤ b", "--model", &model];
     let done = sgs(&[&prove[..], &common].concat()).expect(0);
