@@ -5,7 +5,7 @@ use sgs_metamath::database::Database;
 use sgs_metamath::judge::{Judge, database_proof};
 use sgs_metamath::kernel::{Kernel, verify_theorem};
 use sgs_metamath::theory::{RuleId, Theory};
-use sgs_metamath::unify::{CompiledRules, Goal, ProofLimits};
+use sgs_metamath::unify::{Goal, ProofLimits};
 use sgs_selfplay::Verdict;
 
 /// Parses a database and checks its proofs. Returns the number of rules if it is valid.
@@ -16,11 +16,11 @@ fn check(text: &[u8]) -> Option<usize> {
     let verified: Vec<_> = database.assertions().map(|(id, _, _)| id).map(verify).collect();
     let ids: Vec<_> = database.assertions().map(|(id, _, _)| id).collect();
     let theory = Theory::new(database).ok()?;
-    let (compiled, mut judge) = (CompiledRules::new(&theory), Judge::new());
+    let mut judge = Judge::new();
     for rule in (0..theory.rules().len() as u32).map(RuleId) {
         let Ok(Some(steps)) = database_proof(&theory, rule, 60) else { continue };
         let Ok(goal) = Goal::of_rule(&theory, rule) else { continue };
-        let decision = judge.decide(&theory, &compiled, &goal, &steps, ProofLimits::default());
+        let decision = judge.decide(&theory, &goal, &steps, ProofLimits::default());
         let at = ids.binary_search(&theory.rule(rule).statement).unwrap();
         let refused =
             decision.verdict == Verdict::Infra || verified[at] && decision.verdict == Verdict::Refused;
