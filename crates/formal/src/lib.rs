@@ -45,7 +45,7 @@ pub mod scratch;
 
 use serde::{Deserialize, Serialize};
 use sgs_selfplay::config::{ConjectureForm, ConjecturerConfig};
-use sgs_selfplay::{Features, Judgement, Lemma, ParsedConjecture, Problem, Review};
+use sgs_selfplay::{FailedProof, Features, Judgement, Lemma, ParsedConjecture, Problem, Review};
 use std::ops::RangeInclusive;
 
 /// A prompt before tokenisation.
@@ -177,6 +177,12 @@ pub trait FormalSystem: Send + Sync {
 
     /// Returns the Solver's prompt for a problem whose proof may cite a lemma. The default ignores the lemma.
     fn solver_prompt_citing(&self, problem: &Problem, _lemma: &Lemma) -> Prompt {
+        self.solver_prompt(problem)
+    }
+
+    /// Returns the Solver's prompt for a further turn of an attempt: it shows a refused proof and the checker's error. The
+    /// completion is a proof of the problem, as for [`FormalSystem::solver_prompt`], which is the default.
+    fn repair_prompt(&self, problem: &Problem, _failed: &FailedProof) -> Prompt {
         self.solver_prompt(problem)
     }
 

@@ -112,11 +112,11 @@ table_row! {
         pub statement: Arc<str>,
         /// The premises that a proof may use, in the formal system's terms.
         pub context: Arc<str>,
-        /// Rollouts requested.
+        /// k, the requested attempts.
         pub rollouts: u32,
-        /// Rollouts with a verdict other than `infra`.
+        /// Attempts with a verdict other than `infra`.
         pub judged: u32,
-        /// Rollouts with the verdict `proved`.
+        /// Attempts with the verdict `proved`.
         pub proved: u32,
         /// `proved / judged`, 0 to 1; absent if nothing was judged.
         pub solve_rate: Option<f64>,
@@ -200,7 +200,7 @@ table_row! {
     pub struct RolloutRow {
         /// The problem.
         pub problem: ProblemId,
-        /// Number of the rollout among those of this problem and round, from 0.
+        /// Number of the rollout among those of this problem and round, from 0: `t * k + i` for turn t of attempt i.
         pub index: u32,
         /// The decoded completion; empty if it was lost, and so are the three lists.
         pub text: String,

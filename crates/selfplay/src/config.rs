@@ -105,6 +105,9 @@ sgs_keys::table! {
         pub lemma_rollouts: u32 = 0, in 0..=1024,
         /// Number of rounds after its proof in which a conjecture may be cited.
         pub lemma_rounds: u32 = 4, in 1..=1_000_000,
+        /// Further turns of an attempt whose proof is refused. The prompt of a turn shows that proof and the checker's
+        /// error. Each turn is a generation; the last one decides the attempt. Beyond the paper.
+        pub repair_turns: u32 = 0, in 0..=4,
         /// Weight of the entropy bonus (nats per token) in the loss; beyond the paper.
         pub entropy_bonus: f64 = 0.0, in at_least(0.0).at_most(10.0),
         /// Weight of the KL divergence from the base model (nats per token) in the loss; beyond the paper.

@@ -70,7 +70,8 @@ pub use round::{Progress, Round, RoundError};
 pub use scoring::RoundNotComplete;
 pub use state::RunState;
 pub use task::{
-    BadTaskKey, Command, Event, Lemma, OwnedCondition, ParsedConjecture, ParsedProof, TaskKey, TaskKind,
+    BadTaskKey, Command, Event, FailedProof, Lemma, OwnedCondition, ParsedConjecture, ParsedProof, TaskKey,
+    TaskKind,
 };
 pub use training::Example;
 pub use weights::{RoleBackend, Weights};

@@ -151,6 +151,8 @@ round_metrics! {
     lemma_rollouts: Count = "Rollouts of targets that were allowed to cite a conjecture as a lemma.";
     lemma_rollouts_proved: Count = "Those with a valid proof.";
     targets_newly_solved_by_lemma: Count = "Targets proved for the first time, with a lemma available in every proof of the round.";
+    repair_rollouts: Value = "Rollouts that repair a refused proof; absent if there are none.";
+    repair_rollouts_proved: Value = "Those with a valid proof.";
     proofs_penalised: Count = "Proved rollouts with a forbidden tactic in the proof.";
     proofs_distinct: Count = "Distinct proofs among the proved rollouts, counted per problem.";
     rollouts_overlong: Count = "Judged rollouts with a negative length penalty.";
@@ -330,9 +332,9 @@ impl RoundMetrics {
     }
 
     fn count_rollouts(&mut self, outcome: &RoundOutcome) {
-        let per_problem = outcome.rollouts_per_problem.max(1) as usize;
         let mut shortest: Vec<f64> = Vec::new();
-        for (rollouts, problem) in outcome.rollouts.chunks(per_problem).zip(&outcome.problems) {
+        let by_problem = outcome.rollouts.chunk_by(|a, b| a.key.problem == b.key.problem);
+        for (rollouts, problem) in by_problem.zip(&outcome.problems) {
             let mut proofs = HashSet::new();
             for rollout in rollouts {
                 *self.verdict_count(problem.kind, rollout.verdict) += 1;
@@ -351,6 +353,10 @@ impl RoundMetrics {
             }
         }
         self.conjecture_proof_steps = mean(shortest);
+        let repairs = || outcome.rollouts.iter().filter(|r| r.key.index >= outcome.rollouts_per_problem);
+        let proved = repairs().filter(|rollout| rollout.verdict == Verdict::Proved).count();
+        self.repair_rollouts = Some(repairs().count() as f64).filter(|count| *count > 0.0);
+        self.repair_rollouts_proved = self.repair_rollouts.map(|_| proved as f64);
         let malformed = self.target_rollouts_malformed + self.conjecture_rollouts_malformed;
         let infra = self.target_rollouts_infra + self.conjecture_rollouts_infra;
         self.proof_share_malformed = ratio(malformed, outcome.generations);

@@ -1,7 +1,20 @@
 //! The Solver's objectives (paper, Appendix G): which problems are trained on, and with which weights.
+//!
+//! # Attempts of several turns
+//!
+//! With `solver.repair_turns`, an attempt whose proof is refused continues with another rollout, whose prompt shows the
+//! proof and the checker's error. Each rollout is a turn of its attempt. The rules:
+//!
+//! - An attempt counts once in the solve rate, with the verdict of its last turn ([`attempt_verdict`]). If that turn is
+//!   lost, so is the attempt: it is not a failed one.
+//! - A target is solved if an attempt is. The cumulative solve rate therefore counts proofs of every turn.
+//! - Every turn that is sampled is a generation.
+//! - Every turn is a rollout with its own prompt, verdict and reward, and has the weight that the objective gives such a
+//!   rollout ([`rollout_weights`]). A turn that was repaired is an unproved rollout: the proof that followed earns it
+//!   nothing. Under CISPO, all turns of a problem are one group.
 
 use crate::config::{Objective, PenaltyConfig, Selection, SolverConfig};
-use crate::data::SampleFacts;
+use crate::data::{Judgement, SampleFacts, Verdict};
 use crate::penalty::{length_penalty, short_proof_weight};
 
 /// Returns whether a target is trained on, given its solve rate in this round. The rate counts verdicts before any penalty.
@@ -21,6 +34,18 @@ pub fn selects_conjecture(selection: Selection, rate: f64) -> bool {
         Selection::Mixed => rate > 0.0 && rate < 1.0,
         Selection::All | Selection::Unsolved | Selection::FewProofs | Selection::Auto => rate > 0.0,
     }
+}
+
+/// Returns whether an attempt continues after its turn number `turn`, from 0: the checker refused the proof and said why.
+pub fn is_repaired(judgement: &Judgement, turn: u32, solver: &SolverConfig) -> bool {
+    let refused = matches!(judgement.verdict, Verdict::Refused | Verdict::Malformed);
+    refused && !judgement.reason.is_empty() && turn < solver.repair_turns
+}
+
+/// Returns the verdict of an attempt from those of its requested turns, in order: that of the last turn. `None` if that turn
+/// has no verdict yet.
+pub fn attempt_verdict(turns: impl Iterator<Item = Option<Verdict>>) -> Option<Verdict> {
+    turns.last().flatten()
 }
 
 /// The facts that the reward of a judged rollout depends on.

@@ -17,7 +17,7 @@ pub struct RoundOutcome {
     pub round: u32,
     /// Number of complete passes over the data set before this round.
     pub epoch: u64,
-    /// k, the number of rollouts per problem.
+    /// k, the number of attempts per problem.
     pub rollouts_per_problem: u32,
     /// Number of targets in the data set.
     pub targets_total: u64,
@@ -27,7 +27,8 @@ pub struct RoundOutcome {
     pub problems: Vec<ProblemOutcome>,
     /// Every requested conjecture, in slot order.
     pub conjectures: Vec<ConjectureOutcome>,
-    /// All rollouts, grouped by problem in the order of `problems`, then by index.
+    /// All rollouts, grouped by problem in the order of `problems`, then by index. Turn t of attempt i has the index
+    /// `t * rollouts_per_problem + i`.
     pub rollouts: Vec<RolloutOutcome>,
     /// All sampled reviews, by conjecture, then by attempt.
     pub reviews: Vec<ReviewOutcome>,
@@ -81,7 +82,7 @@ pub struct ProblemOutcome {
     pub kind: ProblemKind,
     /// Whether the problem was proved in an earlier round.
     pub solved_before: bool,
-    /// Counts of its verdicts.
+    /// Counts of its attempts' verdicts.
     pub tally: Tally,
     /// Whether the Solver's selection rule includes the problem.
     pub selected: bool,

@@ -12,6 +12,7 @@ use crate::batch::select_batch;
 use crate::config::{AlgorithmConfig, Conditioning, ConjectureForm, GuideConfig, GuideScope, Selection};
 use crate::data::{Judgement, Problem, ProblemId, Review, Role, SampleFacts, Verdict};
 use crate::duplicates::StatementIndex;
+use crate::objective::{attempt_verdict, is_repaired};
 use crate::outcome::RefusalReason;
 use crate::rate::Tally;
 use crate::reward::{conjecture_threshold, passes_threshold};
@@ -19,7 +20,9 @@ use crate::seed::{SeededRng, shuffle_seed, task_seed};
 use crate::state::RunState;
 use crate::store::{fingerprint, in_window};
 use crate::stp::draw_solved;
-use crate::task::{Command, Event, Lemma, OwnedCondition, ParsedConjecture, ParsedProof, TaskKey, TaskKind};
+use crate::task::{
+    Command, Event, FailedProof, Lemma, OwnedCondition, ParsedConjecture, ParsedProof, TaskKey, TaskKind,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -59,9 +62,12 @@ pub struct Round {
 pub(crate) struct ProblemState {
     pub problem: Arc<Problem>,
     pub origin: ProblemOrigin,
+    /// The first turns of all attempts, then the second turns, and so on.
     pub rollouts: Vec<RolloutState>,
+    /// k: number of attempts.
+    pub attempts: usize,
     pub review: ReviewState,
-    /// Lemmas that the last rollouts may cite, one for each.
+    /// Lemmas that the last attempts may cite in their first turns, one for each.
     pub lemmas: Vec<Arc<Lemma>>,
 }
 
@@ -73,6 +79,8 @@ pub(crate) enum ProblemOrigin {
 
 #[derive(Clone, Debug)]
 pub(crate) enum RolloutState {
+    /// A turn that its attempt has not reached.
+    Unrequested,
     Waiting,
     Sampled {
         proof: ParsedProof,
@@ -97,7 +105,7 @@ pub(crate) enum RolloutState {
 impl RolloutState {
     pub fn verdict(&self) -> Option<Verdict> {
         match self {
-            RolloutState::Waiting | RolloutState::Sampled { .. } => None,
+            RolloutState::Unrequested | RolloutState::Waiting | RolloutState::Sampled { .. } => None,
             RolloutState::Judged { judgement, .. } => Some(judgement.verdict),
             RolloutState::Malformed { .. } => Some(Verdict::Malformed),
             RolloutState::Lost { .. } => Some(Verdict::Infra),
@@ -430,16 +438,23 @@ impl Round {
         retired.into_iter().take(count).cloned().collect()
     }
 
-    /// Adds a problem with its k rollouts and returns its position.
+    /// Adds a problem with its k attempts and returns its position.
     fn add_problem(&mut self, problem: Arc<Problem>, origin: ProblemOrigin) -> usize {
         let k = self.config.rollouts_per_problem;
         let position = self.problems.len();
         self.problem_positions.insert(problem.id.clone(), position);
-        let rollouts = (0..k).map(|_| RolloutState::Waiting).collect();
+        let attempts = k as usize;
+        let mut rollouts = vec![RolloutState::Waiting; attempts];
+        rollouts.resize(self.rollouts_at_most() as usize, RolloutState::Unrequested);
         let review = ReviewState::default();
-        self.problems.push(ProblemState { problem, origin, rollouts, review, lemmas: Vec::new() });
+        self.problems.push(ProblemState { problem, origin, rollouts, attempts, review, lemmas: Vec::new() });
         self.progress.rollouts.asked += u64::from(k);
         position
+    }
+
+    /// Returns the maximum number of rollouts of a problem: the turns of all attempts.
+    fn rollouts_at_most(&self) -> u32 {
+        self.config.rollouts_per_problem * (1 + self.config.solver.repair_turns)
     }
 
     /// Returns the lemmas for a target, most recently proved first: one for each rollout that may cite one. Lemmas older
@@ -476,7 +491,7 @@ impl Round {
         let bound = if key.kind == TaskKind::Review {
             self.config.guide.samples + self.config.guide.resamples
         } else {
-            self.config.rollouts_per_problem
+            self.rollouts_at_most()
         };
         if !possible || key.index >= bound {
             return EventEffect::Unknown;
@@ -569,8 +584,10 @@ impl Round {
         let Some(rollout) = self.problems[position].rollouts.get_mut(index as usize) else {
             return EventEffect::Unknown;
         };
-        if !matches!(rollout, RolloutState::Waiting) {
-            return EventEffect::Repeated;
+        match rollout {
+            RolloutState::Waiting => {}
+            RolloutState::Unrequested => return self.keep_early(event),
+            _ => return EventEffect::Repeated,
         }
         let to_verify = match event {
             Event::Rollout { read: Ok(proof), sample, .. } => {
@@ -593,7 +610,7 @@ impl Round {
                 self.progress.judgements.asked += 1;
                 unblocked.push(self.verify_command(&self.problems[position], index, &proof));
             }
-            None => self.close_rollout(position, &mut unblocked),
+            None => self.close_attempt(position, &mut unblocked),
         }
         EventEffect::Applied(unblocked)
     }
@@ -603,11 +620,12 @@ impl Round {
         let Some(&position) = self.problem_positions.get(&key.problem) else {
             return self.keep_early(event);
         };
-        let Some(rollout) = self.problems[position].rollouts.get_mut(key.index as usize) else {
+        let index = key.index;
+        let Some(rollout) = self.problems[position].rollouts.get_mut(index as usize) else {
             return EventEffect::Unknown;
         };
         let (proof, sample) = match rollout {
-            RolloutState::Waiting => return self.keep_early(event),
+            RolloutState::Unrequested | RolloutState::Waiting => return self.keep_early(event),
             RolloutState::Sampled { proof, sample } => (proof.clone(), *sample),
             RolloutState::Judged { .. } => return EventEffect::Repeated,
             RolloutState::Lost { sampled: Some(_), .. } => return EventEffect::Repeated,
@@ -618,12 +636,29 @@ impl Round {
             Event::Lost { reason, .. } => RolloutState::Lost { reason, sampled: Some((proof, sample)) },
             _ => return EventEffect::Unknown,
         };
+        let next = match &self.problems[position].rollouts[index as usize] {
+            RolloutState::Judged { judgement, .. } => self.next_turn(index, judgement),
+            _ => None,
+        };
         let mut unblocked = Vec::new();
-        self.close_rollout(position, &mut unblocked);
+        match next {
+            Some(next) => {
+                self.problems[position].rollouts[next as usize] = RolloutState::Waiting;
+                self.progress.rollouts.asked += 1;
+                unblocked.push(self.rollout_command(&self.problems[position], next));
+            }
+            None => self.close_attempt(position, &mut unblocked),
+        }
         EventEffect::Applied(unblocked)
     }
 
-    fn close_rollout(&mut self, position: usize, unblocked: &mut Vec<Command>) {
+    /// Returns the index of the rollout that repairs the rollout `index`, if its attempt continues.
+    fn next_turn(&self, index: u32, judgement: &Judgement) -> Option<u32> {
+        let k = self.config.rollouts_per_problem;
+        is_repaired(judgement, index / k, &self.config.solver).then_some(index + k)
+    }
+
+    fn close_attempt(&mut self, position: usize, unblocked: &mut Vec<Command>) {
         if self.problems[position].is_conjecture() {
             self.open_conjecture_rollouts -= 1;
             self.release_reviews(unblocked);
@@ -726,7 +761,10 @@ impl Round {
         let key = self.key(TaskKind::Rollout, &problem.problem.id, index);
         let seed = self.seed_of(Role::Solver, &key);
         let lemma = problem.lemma_of(index).cloned();
-        Command::SampleRollout { key, seed, problem: problem.problem.clone(), lemma }
+        let failed = problem
+            .repaired_by(index)
+            .map(|(proof, judgement)| Arc::new(FailedProof::new(Arc::clone(&proof.text), judgement)));
+        Command::SampleRollout { key, seed, problem: problem.problem.clone(), lemma, failed }
     }
 
     fn verify_command(&self, problem: &ProblemState, index: u32, proof: &ParsedProof) -> Command {
@@ -751,8 +789,29 @@ impl ProblemState {
         matches!(self.origin, ProblemOrigin::Conjecture { .. })
     }
 
+    /// Returns the requested rollouts with their indices.
+    pub fn requested(&self) -> impl Iterator<Item = (u32, &RolloutState)> {
+        let is_requested =
+            |(_, rollout): &(u32, &RolloutState)| !matches!(rollout, RolloutState::Unrequested);
+        (0u32..).zip(&self.rollouts).filter(is_requested)
+    }
+
+    /// Counts the verdicts of the attempts.
     pub fn tally(&self) -> Tally {
-        Tally::of(self.rollouts.iter().filter_map(RolloutState::verdict))
+        let attempt = |attempt: usize| {
+            let turns = self.rollouts[attempt..].iter().step_by(self.attempts);
+            let requested = turns.filter(|turn| !matches!(turn, RolloutState::Unrequested));
+            attempt_verdict(requested.map(RolloutState::verdict))
+        };
+        Tally::of((0..self.attempts).filter_map(attempt))
+    }
+
+    /// Returns the refused proof that a rollout repairs, with its judgement; `None` in the first turn of an attempt.
+    pub fn repaired_by(&self, index: u32) -> Option<(&ParsedProof, &Judgement)> {
+        match &self.rollouts[(index as usize).checked_sub(self.attempts)?] {
+            RolloutState::Judged { proof, judgement, .. } => Some((proof, judgement)),
+            _ => None,
+        }
     }
 
     /// Returns the number of inferences of the shortest proof found; `None` without a proof.
@@ -767,9 +826,9 @@ impl ProblemState {
     }
 
     /// Returns the lemma that a rollout may cite. The first rollouts have none, so that every round also attempts the
-    /// bare problem.
+    /// bare problem. Nor have further turns: the proof that they repair contains the lemma's own.
     pub fn lemma_of(&self, index: u32) -> Option<&Arc<Lemma>> {
-        let without_lemma = self.rollouts.len().saturating_sub(self.lemmas.len());
+        let without_lemma = self.attempts.saturating_sub(self.lemmas.len());
         self.lemmas.get((index as usize).checked_sub(without_lemma)?)
     }
 }

@@ -45,8 +45,9 @@ impl TaskKind {
 /// Identifies a task. A task has the same key in every replay of a run.
 ///
 /// The meaning of `problem` and `index` depends on the kind. Conjecture: the problem it is invented for, and its index among
-/// that problem's conjectures. Rollout and judgement: the problem to solve, and the rollout's index in `0..k`. Review: the
-/// conjecture, and the attempt. Keys sort by round, kind, problem and index. The text form is `7/rollout/3/problem`.
+/// that problem's conjectures. Rollout and judgement: the problem to solve, and the rollout's index: turn t of attempt i has
+/// the index `t * k + i`, with i in `0..k`. Review: the conjecture, and the attempt. Keys sort by round, kind, problem and
+/// index. The text form is `7/rollout/3/problem`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TaskKey {
     /// Number of the round.
@@ -171,6 +172,8 @@ pub enum Command {
         problem: Arc<Problem>,
         /// A lemma that the proof may cite.
         lemma: Option<Arc<Lemma>>,
+        /// The refused proof that this turn of an attempt repairs.
+        failed: Option<Arc<FailedProof>>,
     },
     /// Verify a proof.
     Verify {
@@ -260,6 +263,28 @@ pub struct Lemma {
     pub statement: Arc<str>,
     /// Its proof in the formal system's canonical text.
     pub proof: Arc<str>,
+}
+
+/// A refused proof with the checker's error, as shown to the Solver in the next turn of the attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedProof {
+    /// The proof in the formal system's canonical text.
+    pub proof: Arc<str>,
+    /// The checker's reason, at most [`FailedProof::MAX_ERROR`] characters.
+    pub error: Arc<str>,
+    /// Step of the proof at which the checker stopped, from 1, if known.
+    pub step: Option<u32>,
+}
+
+impl FailedProof {
+    /// Maximum length of the error, in characters. Errors are untrusted text.
+    pub const MAX_ERROR: usize = 1000;
+
+    /// Creates it from a proof and its judgement.
+    pub fn new(proof: Arc<str>, judgement: &Judgement) -> Self {
+        let error = judgement.reason.chars().take(Self::MAX_ERROR).collect::<String>().into();
+        Self { proof, error, step: judgement.step }
+    }
 }
 
 /// The result of a task. If parsing failed, it contains a short, stable name of the defect.

@@ -4,8 +4,12 @@ use crate::round::dispatcher::Work;
 use crate::round::event::EventStream;
 use crate::round::record::Entry;
 use crate::workers::attempts::{AttemptSummary, ProblemAttempts};
+use sgs_selfplay::config::SolverConfig;
+use sgs_selfplay::objective::is_repaired;
 use sgs_selfplay::seed::evaluation_seed;
-use sgs_selfplay::{Command, Event, Problem, ProblemId, Progress, TaskKey, TaskKind, Verdict};
+use sgs_selfplay::{
+    Command, Event, FailedProof, Judgement, Problem, ProblemId, Progress, TaskKey, TaskKind, Verdict,
+};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -17,9 +21,13 @@ enum Attempt {
     Judged(Verdict, Option<Arc<str>>),
 }
 
-/// The same number of attempts at each of some problems.
+/// The same number of attempts at each of some problems. As in a round, turn t of attempt i has the index
+/// `t * samples + i`.
 pub(crate) struct Attempts<'a> {
     problems: &'a [Arc<Problem>],
+    /// Number of attempts at each problem.
+    samples: u32,
+    solver: &'a SolverConfig,
     /// Number of rounds whose updates the Solver's weights have seen.
     after: u32,
     /// The run's seed.
@@ -31,11 +39,17 @@ pub(crate) struct Attempts<'a> {
 }
 
 impl<'a> Attempts<'a> {
-    pub(crate) fn new(problems: &'a [Arc<Problem>], samples: u32, after: u32, seed: u64) -> Self {
+    pub(crate) fn new(
+        problems: &'a [Arc<Problem>],
+        samples: u32,
+        solver: &'a SolverConfig,
+        after: u32,
+        seed: u64,
+    ) -> Self {
         let pending = || vec![Attempt::Pending; samples as usize];
         let attempts: HashMap<_, _> = problems.iter().map(|p| (p.id.clone(), (p, pending()))).collect();
         let left = attempts.len() * samples as usize;
-        Self { problems, after, seed, attempts, left, progress: Progress::default() }
+        Self { problems, samples, solver, after, seed, attempts, left, progress: Progress::default() }
     }
 
     /// Returns the attempts at each problem, without those that were lost.
@@ -56,7 +70,32 @@ impl<'a> Attempts<'a> {
     fn attempt(&mut self, key: &TaskKey) -> (&'a Arc<Problem>, &mut Attempt) {
         let known = "invariant: results have the keys of commands";
         let (problem, attempts) = self.attempts.get_mut(&key.problem).expect(known);
-        (problem, attempts.get_mut(key.index as usize).expect(known))
+        (problem, attempts.get_mut((key.index % self.samples) as usize).expect(known))
+    }
+
+    fn rollout(&self, problem: &Arc<Problem>, index: u32, failed: Option<Arc<FailedProof>>) -> Command {
+        let id = problem.id.clone();
+        Command::SampleRollout {
+            seed: evaluation_seed(self.seed, &id, index),
+            key: TaskKey { round: self.after, kind: TaskKind::Rollout, problem: id, index },
+            problem: Arc::clone(problem),
+            lemma: None,
+            failed,
+        }
+    }
+
+    /// Returns the next turn of an attempt whose proof was judged, if there is one.
+    fn next_turn(&mut self, key: &TaskKey, judgement: &Judgement) -> Option<Command> {
+        if !is_repaired(judgement, key.index / self.samples, self.solver) {
+            return None;
+        }
+        let (problem, attempt) = self.attempt(key);
+        let Attempt::Parsed(proof) = std::mem::replace(attempt, Attempt::Pending) else {
+            unreachable!("invariant: a proof was parsed before it was judged")
+        };
+        self.progress.rollouts.asked += 1;
+        let failed = Arc::new(FailedProof::new(proof, judgement));
+        Some(self.rollout(problem, key.index + self.samples, Some(failed)))
     }
 
     fn end(&mut self, key: &TaskKey, verdict: Verdict) {
@@ -82,15 +121,7 @@ impl Work for Attempts<'_> {
     fn begin(&mut self) -> Vec<Command> {
         let mut commands = Vec::with_capacity(self.left);
         for problem in self.problems {
-            for (index, _) in (0..).zip(&self.attempts[&problem.id].1) {
-                let id = problem.id.clone();
-                commands.push(Command::SampleRollout {
-                    seed: evaluation_seed(self.seed, &id, index),
-                    key: TaskKey { round: self.after, kind: TaskKind::Rollout, problem: id, index },
-                    problem: Arc::clone(problem),
-                    lemma: None,
-                });
-            }
+            commands.extend((0..self.samples).map(|index| self.rollout(problem, index, None)));
         }
         self.progress.rollouts.asked = commands.len() as u64;
         commands
@@ -112,7 +143,10 @@ impl Work for Attempts<'_> {
             }
             Event::Judgement { key, judgement } => {
                 self.progress.judgements.done += 1;
-                self.end(&key, judgement.verdict);
+                match self.next_turn(&key, &judgement) {
+                    Some(command) => return vec![command],
+                    None => self.end(&key, judgement.verdict),
+                }
             }
             Event::Lost { key, .. } => self.end(&key, Verdict::Infra),
             Event::Conjecture { .. } | Event::Review { .. } => {
@@ -128,5 +162,57 @@ impl Work for Attempts<'_> {
 
     fn progress(&self) -> Progress {
         self.progress
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use sgs_selfplay::{FinishReason, ParsedProof, SampleFacts};
+
+    fn sampled(command: &Command, text: &str) -> Event {
+        let sample = SampleFacts {
+            prompt_tokens: 1,
+            generated_tokens: 1,
+            finish: FinishReason::Stop,
+            entropy: None,
+            mean_log_prob: None,
+            policy_version: 3,
+        };
+        let read = Ok(ParsedProof { text: text.into(), penalised: false, steps: 1 });
+        Event::Rollout { key: command.key().clone(), read, sample }
+    }
+
+    fn judged(command: &Command, verdict: Verdict) -> Event {
+        let judgement = Judgement { verdict, reason: "no".into(), step: None, micros: 0 };
+        Event::Judgement { key: command.key().clone(), judgement }
+    }
+
+    #[test]
+    fn a_refused_attempt_continues_and_counts_once() {
+        let problem = Problem { id: ProblemId::new("p"), statement: "s".into(), context: "".into() };
+        let problems = [Arc::new(problem)];
+        let solver = SolverConfig { repair_turns: 1, ..SolverConfig::default() };
+        let mut attempts = Attempts::new(&problems, 2, &solver, 3, 7);
+        let mut listener = |_: crate::RunEvent<'_>| {};
+        let mut events = EventStream::new(&problems, &mut listener);
+        let mut apply = |event| attempts.apply(Entry { event, completion: None }, &mut events);
+        let first = Attempts::new(&problems, 2, &solver, 3, 7).begin();
+        let verify = apply(sampled(&first[0], "wrong"));
+        let second = apply(judged(&verify[0], Verdict::Refused));
+        let [Command::SampleRollout { key, failed: Some(failed), seed, .. }] = &second[..] else {
+            panic!("{second:?}")
+        };
+        assert_eq!((key.index, &*failed.proof, &*failed.error), (2, "wrong", "no"));
+        assert_eq!(*seed, evaluation_seed(7, &key.problem, 2));
+        let verify = apply(sampled(&second[0], "right"));
+        assert!(apply(judged(&verify[0], Verdict::Proved)).is_empty());
+        let verify = apply(sampled(&first[1], "right"));
+        assert!(apply(judged(&verify[0], Verdict::Proved)).is_empty());
+        assert!(attempts.is_complete());
+        assert_eq!(attempts.progress().rollouts.done, 3);
+        let summary = attempts.by_problem().remove(0).summary;
+        assert_eq!((summary.judged, summary.proved, summary.proof.as_deref()), (2, 2, Some("right")));
     }
 }

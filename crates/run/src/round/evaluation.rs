@@ -3,7 +3,7 @@
 use crate::config::RunConfig;
 use crate::error::Result;
 use crate::round::attempts::Attempts;
-use crate::round::dispatcher::{Dispatcher, SamplingEnd};
+use crate::round::dispatcher::{Dispatcher, SamplingEnd, Work};
 use crate::round::event::{EventStream, RoundStage, RunEvent};
 use crate::workers::attempts::{AttemptSummary, ProblemAttempts};
 use sgs_rundir::metrics::{MetricValues, names};
@@ -70,10 +70,15 @@ impl EvalSchedule<'_> {
         let mut rows = Vec::new();
         for (set, problems, samples) in parts.into_iter().filter(|(_, problems, _)| !problems.is_empty()) {
             let started = Instant::now();
-            let mut attempts = Attempts::new(problems, samples, after, self.config.seed);
+            let solver = &self.config.algorithm.solver;
+            let mut attempts = Attempts::new(problems, samples, solver, after, self.config.seed);
             let (end, _) = dispatcher().run(&mut attempts, events)?;
             if end == SamplingEnd::Interrupted {
                 return Ok(None);
+            }
+            if solver.repair_turns > 0 {
+                let name = format!("{}generations", names::evaluation_group(set));
+                metrics.set(name, attempts.progress().rollouts.done as f64);
             }
             let attempts_of = attempts.by_problem();
             describe(&mut metrics, set, &attempts_of, samples, started.elapsed().as_secs_f64());

@@ -108,10 +108,13 @@ impl TaskBuilder<'_> {
                 conjecture_prompt(system, form, condition_of(condition))?
             }
             Command::SampleReview { target, conjecture, .. } => system.guide_prompt(target, conjecture),
-            Command::SampleRollout { problem, lemma: None, .. } => system.solver_prompt(problem),
+            Command::SampleRollout { problem, failed: Some(failed), .. } => {
+                system.repair_prompt(problem, failed)
+            }
             Command::SampleRollout { problem, lemma: Some(lemma), .. } => {
                 system.solver_prompt_citing(problem, lemma)
             }
+            Command::SampleRollout { problem, .. } => system.solver_prompt(problem),
         };
         encode(self.context.tokenizer, &prompt)
     }
@@ -156,9 +159,9 @@ impl TaskBuilder<'_> {
 fn have_one_prompt(a: &Command, b: &Command) -> bool {
     match (a, b) {
         (
-            Command::SampleRollout { problem: p, lemma: l, .. },
-            Command::SampleRollout { problem: q, lemma: m, .. },
-        ) => Arc::ptr_eq(p, q) && l == m,
+            Command::SampleRollout { problem: p, lemma: l, failed: f, .. },
+            Command::SampleRollout { problem: q, lemma: m, failed: g, .. },
+        ) => Arc::ptr_eq(p, q) && l == m && f == g,
         _ => false,
     }
 }

@@ -112,7 +112,7 @@ impl Round {
             let lemma = problem.lemma_of(index).map(|lemma| lemma.conjecture.clone());
             RolloutOutcome { lemma, ..rollout_outcome(key, state, reward) }
         };
-        (0u32..).zip(&problem.rollouts).map(outcome).collect()
+        problem.requested().map(outcome).collect()
     }
 
     /// Sets the weights of a selected problem's rollouts and adds the weighted rollouts to `examples`. Targets under
@@ -129,11 +129,10 @@ impl Round {
         }
         let repeated = self.repeated_proofs(problem);
         let judged: Vec<(usize, RolloutFacts)> = problem
-            .rollouts
-            .iter()
+            .requested()
             .enumerate()
-            .filter(|(i, _)| !repeated.contains(i))
-            .filter_map(|(i, state)| Some((i, facts_of(state)?)))
+            .filter(|(_, (index, _))| !repeated.contains(index))
+            .filter_map(|(i, (_, state))| Some((i, facts_of(state)?)))
             .filter(|(_, facts)| facts.sample.generated_tokens > 0)
             .collect();
         let facts: Vec<RolloutFacts> = judged.iter().map(|(_, facts)| *facts).collect();
@@ -152,19 +151,21 @@ impl Round {
     }
 
     /// Returns the indices of rollouts that repeat the proof of an earlier rollout of the problem, if
-    /// `solver.distinct_examples` is on. Equal proofs with different lemmas are kept: they answer different prompts.
-    fn repeated_proofs(&self, problem: &ProblemState) -> HashSet<usize> {
+    /// `solver.distinct_examples` is on. Equal proofs with different lemmas or repaired proofs are kept: they answer
+    /// different prompts.
+    fn repeated_proofs(&self, problem: &ProblemState) -> HashSet<u32> {
         let mut repeated = HashSet::new();
         if !self.config.solver.distinct_examples {
             return repeated;
         }
         let mut found = HashSet::new();
-        for (i, state) in problem.rollouts.iter().enumerate() {
-            let lemma = problem.lemma_of(i as u32).map(|lemma| &lemma.statement);
+        for (index, state) in problem.requested() {
+            let lemma = problem.lemma_of(index).map(|lemma| &lemma.statement);
+            let failed = problem.repaired_by(index).map(|(proof, _)| &proof.text);
             if let Some(proof) = proof_of(state)
-                && !found.insert((&proof.text, lemma))
+                && !found.insert((&proof.text, lemma, failed))
             {
-                repeated.insert(i);
+                repeated.insert(index);
             }
         }
         repeated
@@ -180,7 +181,7 @@ impl Round {
         outcome: &mut SolverOutcome,
     ) {
         let target = &problem.problem.id;
-        let proved = rollouts.iter().zip(&problem.rollouts).filter_map(|(rollout, rollout_state)| {
+        let proved = rollouts.iter().zip(problem.requested()).filter_map(|(rollout, (_, rollout_state))| {
             Some((rollout.key.index, proof_of(rollout_state)?, facts_of(rollout_state)?))
         });
         let mut proofs = Vec::new();
@@ -284,7 +285,7 @@ fn rollout_outcome(key: TaskKey, state: &RolloutState, reward: Option<f64>) -> R
         weight: None,
     };
     match state {
-        RolloutState::Waiting | RolloutState::Sampled { .. } => {}
+        RolloutState::Unrequested | RolloutState::Waiting | RolloutState::Sampled { .. } => {}
         RolloutState::Judged { proof, sample, judgement } => {
             outcome.proof = Some(proof.clone());
             outcome.sample = Some(*sample);

@@ -476,8 +476,11 @@ proptest! {
 
     /// The outcome does not depend on the order of the answers.
     #[test]
-    fn the_outcome_does_not_depend_on_the_order_of_events(order: u64, n in 1usize..8, learned: bool) {
+    fn the_outcome_does_not_depend_on_the_order_of_events(
+        order: u64, n in 1usize..8, turns in 0u32..3, learned: bool,
+    ) {
         let mut config = all_extensions();
+        config.solver.repair_turns = turns;
         if learned {
             (config.guide.kind, config.guide.samples) = (GuideKind::Learned, 3);
         }

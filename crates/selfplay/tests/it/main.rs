@@ -12,6 +12,7 @@ mod objective;
 mod penalty;
 mod rate;
 mod reference;
+mod repair;
 mod reward;
 mod round;
 mod seed;

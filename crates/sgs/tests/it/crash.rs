@@ -60,10 +60,10 @@ fn finish(mut command: Command, what: &str) {
     assert!(output.status.success(), "{what}: {:?}\n{stderr}", output.status);
 }
 
-fn undisturbed(folder: &Path) -> PathBuf {
+fn undisturbed(settings: &[String], folder: &Path) -> PathBuf {
     let run = folder.join("undisturbed");
     let mut command = sgs();
-    command.args(settings(ROUNDS)).arg("--out").arg(&run);
+    command.args(settings).arg("--out").arg(&run);
     finish(command, "undisturbed");
     run
 }
@@ -110,14 +110,33 @@ fn crash_with_tied_weights() {
 #[test]
 #[ignore = "a minute or two: kills a run fifty times; .ci/run runs it"]
 fn crash_fifty_times_and_resume() {
+    crash_and_resume(&settings(ROUNDS), KILLS);
+}
+
+#[test]
+#[ignore = "half a minute: kills a run ten times; .ci/run runs it"]
+fn crash_between_the_turns_of_attempts() {
+    let mut settings = settings(ROUNDS);
+    settings.extend(["--set", "algorithm.solver.repair_turns=2"].map(str::to_owned));
+    let run = crash_and_resume(&settings, 10);
+    let view = RunView::open(&run.path().join("killed")).expect("a run");
+    let rounds = view.rounds().expect("rounds");
+    let turns = rounds.iter().flat_map(|round| round.rollouts().expect("rollouts"));
+    let repairs = turns.filter(|row| row.as_ref().expect("a row").index >= 4).count();
+    assert!(repairs > 100, "{repairs} rollouts repair a proof");
+}
+
+/// Kills a run `kills` times at random moments, and asserts that it has the tables of an undisturbed one. Returns the folder
+/// of both.
+fn crash_and_resume(settings: &[String], kills_wanted: usize) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
-    let expected = snapshot(&undisturbed(folder.path()));
+    let expected = snapshot(&undisturbed(settings, folder.path()));
     assert!(!expected.is_empty());
     let run = folder.path().join("killed");
     let mut random = 0x9e37_79b9_7f4a_7c15u64;
     let (mut kills, mut exists) = (0, false);
-    for attempt in 0..KILLS * 20 {
-        if kills == KILLS {
+    for attempt in 0..kills_wanted * 20 {
+        if kills == kills_wanted {
             break;
         }
         let mut command = sgs();
@@ -125,7 +144,7 @@ fn crash_fifty_times_and_resume() {
         if exists {
             command.arg("resume").arg(&run);
         } else {
-            command.args(settings(ROUNDS)).arg("--out").arg(&run);
+            command.args(settings).arg("--out").arg(&run);
         }
         command.stderr(Stdio::null());
         let mut child = command.spawn().expect("starts");
@@ -138,18 +157,18 @@ fn crash_fifty_times_and_resume() {
         child.wait().expect("waits");
         assert_no_torn_rounds(&run);
         let rounds = RunView::open(&run).map(|v| v.rounds().map(|r| r.len()).unwrap_or(0)).unwrap_or(0);
-        if rounds as u32 == ROUNDS && kills < KILLS {
+        if rounds as u32 == ROUNDS && kills < kills_wanted {
             // The run ended before all kills were done: continue with a new run.
             assert_eq!(snapshot(&run), expected, "after {kills} kills, attempt {attempt}");
             std::fs::remove_dir_all(&run).expect("removes");
             exists = false;
         }
     }
-    assert_eq!(kills, KILLS);
+    assert_eq!(kills, kills_wanted);
     if !run.join("config.toml").exists() {
         let _ = std::fs::remove_dir_all(&run);
         let mut command = sgs();
-        command.args(settings(ROUNDS)).arg("--out").arg(&run);
+        command.args(settings).arg("--out").arg(&run);
         finish(command, "started again");
     } else {
         let mut command = sgs();
@@ -157,6 +176,7 @@ fn crash_fifty_times_and_resume() {
         finish(command, "the last resume");
     }
     assert_eq!(snapshot(&run), expected);
+    folder
 }
 
 /// Returns the worker processes that a coordinator has started.
@@ -187,7 +207,7 @@ fn crash_of_workers_and_coordinator_twelve_times() {
 /// Kills `kills` workers and coordinators in random order, over as many runs as that takes.
 fn kill_workers_and_coordinator(kills: u32) {
     let folder = tempfile::tempdir().expect("a folder");
-    let expected = snapshot(&undisturbed(folder.path()));
+    let expected = snapshot(&undisturbed(&settings(ROUNDS), folder.path()));
     let run = folder.path().join("killed");
     let launch = |run: &Path| {
         let mut command = sgs();
