@@ -55,6 +55,8 @@ pub enum Prompt {
     Raw(String),
     /// One user message, to be rendered with the tokenizer's chat template.
     Chat(String),
+    /// Messages of user and assistant in turn, the user's first and last, for the chat template.
+    Dialogue(Vec<String>),
 }
 
 /// The condition of a conjecture: the content of the Conjecturer's prompt.

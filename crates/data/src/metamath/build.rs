@@ -190,7 +190,7 @@ impl Corpora<'_> {
     }
 
     fn row(&self, role: &str, kind: &str, source: RuleId, prompt: Prompt, completion: &str) -> CorpusRow {
-        let (Prompt::Raw(prompt) | Prompt::Chat(prompt)) = prompt;
+        let Prompt::Raw(prompt) = prompt else { unreachable!("invariant: Metamath prompts are raw") };
         CorpusRow {
             role: role.to_owned(),
             kind: kind.to_owned(),

@@ -24,6 +24,9 @@ pub(crate) struct Description {
 pub(crate) struct Prompts {
     /// The Solver's.
     pub solver: Template,
+    /// The Solver's for a refused proof and its error; without it, the problem is shown alone.
+    #[serde(default)]
+    pub solver_repair: Option<Template>,
     /// The Conjecturer's, for an unsolved target.
     pub conjecturer: Template,
     /// The Conjecturer's, for a solved problem.
@@ -44,8 +47,13 @@ impl Description {
     /// Checks that every template uses only the fields that its prompt has.
     pub(crate) fn check(&self) -> Result<(), String> {
         let p = &self.prompts;
-        let templates: [(&str, &Template, &[&str]); 5] = [
+        let templates: [(&str, &Template, &[&str]); 6] = [
             ("solver", &p.solver, &["statement", "context"]),
+            (
+                "solver_repair",
+                p.solver_repair.as_ref().unwrap_or(&p.solver),
+                &["statement", "context", "proof", "error"],
+            ),
             ("conjecturer", &p.conjecturer, &["statement", "context"]),
             ("conjecturer_solved", &p.conjecturer_solved, &["statement", "context", "proof"]),
             ("conjecturer_unconditioned", &p.conjecturer_unconditioned, &["context"]),

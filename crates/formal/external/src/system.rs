@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sgs_formal::{Condition, FormalSystem, Malformed, Prompt};
-use sgs_selfplay::{Features, Judgement, ParsedConjecture, Problem, Review, Verdict};
+use sgs_selfplay::{FailedProof, Features, Judgement, ParsedConjecture, Problem, Review, Verdict};
 use std::time::Instant;
 
 /// A formal system in separate processes.
@@ -132,6 +132,19 @@ impl FormalSystem for External {
     fn solver_prompt(&self, problem: &Problem) -> Prompt {
         let fields = [("statement", &*problem.statement), ("context", &*problem.context)];
         self.description.prompt(&self.description.prompts.solver, &fields)
+    }
+
+    fn repair_prompt(&self, problem: &Problem, failed: &FailedProof) -> Prompt {
+        let Some(template) = &self.description.prompts.solver_repair else {
+            return self.solver_prompt(problem);
+        };
+        let fields = [
+            ("statement", &*problem.statement),
+            ("context", &*problem.context),
+            ("proof", &*failed.proof),
+            ("error", &*failed.error),
+        ];
+        self.description.prompt(template, &fields)
     }
 
     fn conjecturer_prompt(&self, condition: Condition<'_>) -> Prompt {

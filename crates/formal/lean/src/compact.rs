@@ -5,7 +5,7 @@
 use crate::read::{Proof, read_conjecture, read_review};
 use crate::text::{Bounds, LeanStatement, unix_lines};
 use sgs_formal::{Condition, Malformed};
-use sgs_selfplay::{Problem, Review};
+use sgs_selfplay::{FailedProof, Problem, Review};
 
 /// The token that ends every completion.
 pub const END: &str = "<end>";
@@ -21,6 +21,11 @@ fn signature(statement: &str) -> String {
 /// Returns the Solver's prompt.
 pub fn solver(problem: &Problem) -> String {
     format!("<solver>{}{}<proof>", problem.context, signature(&problem.statement))
+}
+
+/// Returns the Solver's prompt for a turn that repairs a refused proof.
+pub fn repair(problem: &Problem, failed: &FailedProof) -> String {
+    format!("{}{}<review>{}<proof>", solver(problem), failed.proof, failed.error)
 }
 
 /// Returns the Conjecturer's prompt.
@@ -90,6 +95,8 @@ mod tests {
         let (a, b) = (problem("theorem a (p : Prop) (h1 : p) : p := by"), problem("theorem b : 1 = 1 := by"));
         assert_eq!(solver(&a), "<solver>(p : Prop) (h1 : p) : p<proof>");
         assert_eq!(solver(&b), "<solver>: 1 = 1<proof>");
+        let failed = FailedProof { proof: "\n  simp".into(), error: "no progress".into(), step: None };
+        assert_eq!(repair(&b, &failed), "<solver>: 1 = 1<proof>\n  simp<review>no progress<proof>");
         assert_eq!(conjecturer(Condition::Target(&b)), "<conjecturer>: 1 = 1<conjecture>");
         let solved = Condition::Solved { problem: &b, proof: "\n  rfl" };
         assert_eq!(conjecturer(solved), "<conjecturer>: 1 = 1<proof>\n  rfl<conjecture>");

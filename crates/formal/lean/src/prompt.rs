@@ -2,8 +2,9 @@
 //!
 //! Every prompt is one user message, which the tokenizer's chat template wraps. The texts are in `prompts/`.
 
+use crate::read::Proof;
 use sgs_formal::Condition;
-use sgs_selfplay::Problem;
+use sgs_selfplay::{FailedProof, Problem};
 
 sgs_keys::choice! {
     /// The form of prompts for a proof: the two of DeepSeek-Prover-V2, and a compact one.
@@ -31,6 +32,28 @@ pub fn solver(problem: &Problem, form: SolverForm) -> String {
         }
         SolverForm::Compact => crate::compact::solver(problem),
     }
+}
+
+/// Returns the messages of a turn that repairs a refused proof, in the form of Goedel-Prover-V2: the Solver's message, the
+/// proof, and the error. The position of the error is left out, because verdicts do not contain it.
+pub fn repair(problem: &Problem, failed: &FailedProof, form: SolverForm) -> Vec<String> {
+    let Proof { mut helpers, body } = Proof::from_text(&failed.proof);
+    if !helpers.is_empty() {
+        helpers.push_str("\n\n");
+    }
+    let code = format!("{}{helpers}{}{body}", problem.context, problem.statement);
+    let mut error = format!(
+        "The proof (Round 0) is not correct. Following is the compilation error message.\n\n\nError 1:\n\n\
+         Error Message: {}",
+        failed.error
+    );
+    if form == SolverForm::Cot {
+        error.push_str(
+            "\n\n\nBefore producing the Lean 4 code to formally prove the given theorem, provide a detailed analysis \
+             of the error message.",
+        );
+    }
+    vec![solver(problem, form), format!("```lean4\n{code}\n```"), error]
 }
 
 /// Returns the Conjecturer's message.
@@ -86,6 +109,26 @@ fn fill(template: &str, values: &[(&str, &str)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_repair_is_a_dialogue_of_problem_proof_and_error() {
+        let problem = Problem {
+            id: sgs_selfplay::ProblemId::new("p"),
+            statement: "theorem t : 1 = 1 := by".into(),
+            context: "import Mathlib\n\n".into(),
+        };
+        let proof = Proof { helpers: "lemma a : True := trivial".into(), body: "\n  simp".into() };
+        let failed = FailedProof { proof: proof.to_text().into(), error: "{error} no".into(), step: None };
+        let [ask, answer, error] = &repair(&problem, &failed, SolverForm::NonCot)[..] else {
+            panic!("three")
+        };
+        assert_eq!(*ask, solver(&problem, SolverForm::NonCot));
+        let code = "import Mathlib\n\nlemma a : True := trivial\n\ntheorem t : 1 = 1 := by\n  simp";
+        assert_eq!(*answer, format!("```lean4\n{code}\n```"));
+        assert!(error.ends_with("\n\n\nError 1:\n\nError Message: {error} no"), "{error}");
+        let cot = repair(&problem, &failed, SolverForm::Cot).pop().unwrap();
+        assert!(cot.starts_with(error.as_str()) && cot.ends_with("analysis of the error message."), "{cot}");
+    }
 
     #[test]
     fn values_are_not_templates() {

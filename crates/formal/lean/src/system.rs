@@ -13,7 +13,7 @@ use crate::version::{Version, VersionError};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use sgs_formal::{Condition, FormalSystem, Malformed, Prompt};
-use sgs_selfplay::{Features, Judgement, ParsedConjecture, Problem, ProblemId, Review, Verdict};
+use sgs_selfplay::{FailedProof, Features, Judgement, ParsedConjecture, Problem, ProblemId, Review, Verdict};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -293,6 +293,13 @@ impl FormalSystem for Lean {
 
     fn solver_prompt(&self, problem: &Problem) -> Prompt {
         self.prompt_of(prompt::solver(problem, self.config.form))
+    }
+
+    fn repair_prompt(&self, problem: &Problem, failed: &FailedProof) -> Prompt {
+        match self.is_compact() {
+            true => Prompt::Raw(compact::repair(problem, failed)),
+            false => Prompt::Dialogue(prompt::repair(problem, failed, self.config.form)),
+        }
     }
 
     fn conjecturer_prompt(&self, condition: Condition<'_>) -> Prompt {

@@ -22,7 +22,9 @@ use crate::tokens::{self, CONJECTURE, CONJECTURER, GUIDE, HYPOTHESES, PROOF, REV
 use crate::unify::{Goal, ProofLimits, ProofStep, Unifier};
 use sgs_base::random::SeededRng;
 use sgs_formal::{Condition, FormalSystem, Malformed, Prompt};
-use sgs_selfplay::{Features, Judgement, Lemma, ParsedConjecture, Problem, ProblemId, Review, Verdict};
+use sgs_selfplay::{
+    FailedProof, Features, Judgement, Lemma, ParsedConjecture, Problem, ProblemId, Review, Verdict,
+};
 use std::ops::{Range, RangeInclusive};
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -294,6 +296,14 @@ fn is_hypothesis_token(token: &str) -> bool {
     token.strip_prefix('h').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
+/// Returns the formulas of a rejection: `needs |- a, found |- b` gives `|- a |- b`.
+fn formulas(error: &str) -> impl Iterator<Item = &str> {
+    let formulas = error.find("|-").map_or("", |start| &error[start..]);
+    let words = formulas.split_ascii_whitespace().filter(|word| *word != "found");
+    // The comma is a symbol, too.
+    words.map(|word| word.strip_suffix(',').filter(|symbol| !symbol.is_empty()).unwrap_or(word))
+}
+
 /// Attempts to compose a theorem of the requested length. Long proofs are rare.
 const COMPOSE_ATTEMPTS: u64 = 10_000;
 
@@ -312,6 +322,21 @@ impl FormalSystem for Metamath {
         };
         let shown = lemma::with_lemma(&target, &statement).text(&self.theory);
         Prompt::Raw(format!("{SOLVER} {} {shown} {PROOF}", self.place_token(&problem.context)))
+    }
+
+    /// The proof, with [`REVIEW`] before the step at fault, and the formulas that the error names. Words of the error have
+    /// no tokens.
+    fn repair_prompt(&self, problem: &Problem, failed: &FailedProof) -> Prompt {
+        let Prompt::Raw(prompt) = self.solver_prompt(problem) else {
+            unreachable!("invariant: Metamath prompts are raw")
+        };
+        let proof = self.proof_completion(&failed.proof);
+        let mut steps: Vec<&str> = proof.split(' ').collect();
+        if let Some(before) = failed.step.and_then(|step| step.checked_sub(1)) {
+            steps.insert((before as usize).min(steps.len()), REVIEW);
+        }
+        let words = steps.into_iter().chain([REVIEW]).chain(formulas(&failed.error)).chain([PROOF]);
+        Prompt::Raw(format!("{prompt} {}", words.collect::<Vec<_>>().join(" ")))
     }
 
     fn conjecturer_prompt(&self, condition: Condition<'_>) -> Prompt {

@@ -3,6 +3,7 @@
 use crate::error::Result;
 use sgs_formal::Prompt;
 use sgs_lm::Device;
+use sgs_lm::chat::ChatMessage;
 use sgs_lm::model::Model;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm_sampler::{
@@ -22,9 +23,12 @@ pub struct Ask {
 pub fn encode(tokenizer: &Tokenizer, prompt: &Prompt) -> Result<Arc<[u32]>> {
     Ok(match prompt {
         Prompt::Raw(text) => tokenizer.encode(text)?.into(),
-        Prompt::Chat(text) => {
-            let message = sgs_lm::chat::ChatMessage::new("user", text.clone());
-            tokenizer.encode_chat(&[message], true)?.into()
+        Prompt::Chat(text) => tokenizer.encode_chat(&[ChatMessage::new("user", text.clone())], true)?.into(),
+        Prompt::Dialogue(messages) => {
+            let speakers = ["user", "assistant"].into_iter().cycle();
+            let messages: Vec<_> =
+                speakers.zip(messages).map(|(role, text)| ChatMessage::new(role, text.clone())).collect();
+            tokenizer.encode_chat(&messages, true)?.into()
         }
     })
 }

@@ -15,6 +15,7 @@ mod lemma;
 mod mutants;
 mod mutations;
 mod proof_text;
+mod repair;
 mod slice;
 mod statements;
 mod unifier;
