@@ -691,6 +691,9 @@ pub struct EvalArgs {
     /// Attempts per problem.
     #[arg(short, long, default_value_t = 8, value_parser = whole::<u32>(1..=10_000))]
     pub k: u32,
+    /// Further turns of an attempt whose proof is refused, with the proof and the checker's error in the prompt.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole::<u32>(0..=4))]
+    pub repair_turns: u32,
     /// Maximum length of a proof or review, in tokens [default: 64; for Lean the run's, or 8192 less the prompt].
     #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=MAX_TOKENS))]
     pub max_new_tokens: Option<usize>,

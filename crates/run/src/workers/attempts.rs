@@ -5,9 +5,11 @@ use crate::workers::sampling::{Answer, Ask, asks, in_parallel};
 use serde::{Deserialize, Serialize};
 use sgs_formal::{FormalSystem, Prompt};
 use sgs_lm::tokenizer::Tokenizer;
+use sgs_selfplay::config::SolverConfig;
+use sgs_selfplay::objective::is_repaired;
 use sgs_selfplay::rate::pass_at_k;
 use sgs_selfplay::seed::task_seed;
-use sgs_selfplay::{Problem, Role, Verdict};
+use sgs_selfplay::{FailedProof, Judgement, Problem, Role, Verdict};
 use std::sync::Arc;
 
 /// The judged attempts at a statement.
@@ -48,11 +50,10 @@ pub struct ProblemAttempts {
 /// An attempt with its verdict.
 #[derive(Clone, Debug)]
 pub struct JudgedAttempt {
-    pub verdict: Verdict,
+    /// The verdict, and why it is not a proof.
+    pub judgement: Judgement,
     /// The name of the defect of a completion that is not a proof.
     pub defect: Option<String>,
-    /// Why it is not a proof.
-    pub reason: String,
     /// The proof in canonical form, if the completion could be parsed.
     pub proof: Option<Arc<str>>,
 }
@@ -61,8 +62,8 @@ impl JudgedAttempt {
     /// The name of its verdict or defect, for counting.
     pub fn name(&self) -> String {
         match &self.defect {
-            Some(defect) => format!("{}: {defect}", self.verdict.as_str()),
-            None => self.verdict.as_str().to_owned(),
+            Some(defect) => format!("{}: {defect}", self.judgement.verdict.as_str()),
+            None => self.judgement.verdict.as_str().to_owned(),
         }
     }
 }
@@ -86,15 +87,44 @@ pub fn proof_asks(
     Ok(all)
 }
 
+/// Prompts for turn number `turn` of those of [`proof_asks`]' attempts that continue after the turn before it. Each prompt
+/// comes with the position of its attempt.
+///
+/// # Errors
+/// Returns an error if the tokenizer rejects a prompt.
+pub fn repair_asks(
+    system: &dyn FormalSystem,
+    tokenizer: &Tokenizer,
+    problems: &[Arc<Problem>],
+    attempts: &[JudgedAttempt],
+    turn: u32,
+    solver: &SolverConfig,
+    seed: u64,
+) -> Result<Vec<(usize, Ask)>> {
+    let k = attempts.len() / problems.len().max(1);
+    let mut all = Vec::new();
+    for (position, JudgedAttempt { judgement, proof, .. }) in attempts.iter().enumerate() {
+        let Some(proof) = proof.as_ref().filter(|_| is_repaired(judgement, turn - 1, solver)) else {
+            continue;
+        };
+        let problem = &problems[position / k];
+        let prompt = system.repair_prompt(problem, &FailedProof::new(Arc::clone(proof), judgement));
+        let index = turn * k as u32 + (position % k) as u32;
+        let seed = task_seed(seed, 0, Role::Solver, &problem.id, index);
+        all.extend(asks(tokenizer, &prompt, [seed])?.into_iter().map(|ask| (position, ask)));
+    }
+    Ok(all)
+}
+
 /// Parses and verifies an attempt at a problem.
 pub fn judge(system: &dyn FormalSystem, problem: &Problem, answer: &Answer) -> JudgedAttempt {
-    let malformed = |defect: String, reason: String| JudgedAttempt {
-        verdict: Verdict::Malformed,
-        defect: Some(defect),
-        reason,
+    let unjudged = |verdict, defect, reason| JudgedAttempt {
+        judgement: Judgement { verdict, reason, step: None, micros: 0 },
+        defect,
         proof: None,
     };
-    let lost = |reason| JudgedAttempt { verdict: Verdict::Infra, defect: None, reason, proof: None };
+    let malformed = |defect: String, reason| unjudged(Verdict::Malformed, Some(defect), reason);
+    let lost = |reason| unjudged(Verdict::Infra, None, reason);
     let text = match answer {
         Answer::Whole(text) => text,
         Answer::Cut { tokens, .. } => {
@@ -106,8 +136,7 @@ pub fn judge(system: &dyn FormalSystem, problem: &Problem, answer: &Answer) -> J
     match system.read_proof(problem, text) {
         Ok(proof) => {
             let judgement = system.verify(problem, &proof);
-            let (verdict, reason) = (judgement.verdict, judgement.reason);
-            JudgedAttempt { verdict, defect: None, reason, proof: Some(proof.into()) }
+            JudgedAttempt { judgement, defect: None, proof: Some(proof.into()) }
         }
         Err(error) if error.is_infra() => lost(error.detail),
         Err(error) => malformed(error.kind, error.detail),
@@ -134,7 +163,7 @@ pub fn judge_all(
 pub fn count(problems: &[Arc<Problem>], k: u32, attempts: &[JudgedAttempt]) -> Vec<ProblemAttempts> {
     let count = |(problem, attempts): (&Arc<Problem>, &[JudgedAttempt])| {
         let mut summary = AttemptSummary::default();
-        attempts.iter().for_each(|attempt| summary.add(attempt.verdict, attempt.proof.as_ref()));
+        attempts.iter().for_each(|attempt| summary.add(attempt.judgement.verdict, attempt.proof.as_ref()));
         ProblemAttempts { problem: Arc::clone(problem), summary }
     };
     problems.iter().zip(attempts.chunks(k as usize)).map(count).collect()

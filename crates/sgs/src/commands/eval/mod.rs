@@ -21,9 +21,10 @@ use sgs_run::config::endpoint::EndpointConfig;
 use sgs_run::config::system::{self, Opened};
 use sgs_run::served::client::ServedRoles;
 use sgs_run::with_device;
-use sgs_run::workers::attempts::{self, ProblemAttempts};
+use sgs_run::workers::attempts::{self, JudgedAttempt, ProblemAttempts};
 use sgs_run::workers::sampling::{self, Answer, Ask};
-use sgs_selfplay::{Problem, Role};
+use sgs_selfplay::config::SolverConfig;
+use sgs_selfplay::{FailedProof, Problem, Role};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -128,8 +129,10 @@ struct EvalResults {
 /// The results of the Solver.
 struct SolverResult {
     problems: Vec<ProblemAttempts>,
-    /// Verdicts and defects by name.
+    /// Verdicts and defects of the attempts by name.
     outcomes: BTreeMap<String, u64>,
+    /// Number of samples: the turns of all attempts.
+    generations: usize,
 }
 
 impl SolverResult {
@@ -148,42 +151,89 @@ impl Evaluator<'_> {
     fn examine<D: Device + Decode>(&self, device: &Arc<D>) -> Result<EvalResults> {
         let Self { args, players, system, problems } = *self;
         let solver = RoleModel::load(players, Role::Solver, device)?;
-        let (asks, bar) = self.asks(&solver.tokenizer)?;
+        let asks = self.asks(&solver.tokenizer)?;
         let most = longest_of(args, players, Role::Solver);
-        let answers = solver.sampler(most, options(args)).answers(&asks, || bar.inc(1))?;
-        bar.finish_and_clear();
+        let attempts = self.attempts(&solver.tokenizer, asks, |asks| {
+            let bar = bar(asks.len() as u64);
+            Ok(solver.sampler(most, options(args)).answers(asks, || bar.inc(1))?)
+        })?;
         drop(solver);
-        let solver = self.judge(&answers);
         let conjecturer = args.roles.then(|| {
             roles::conjecture(args, system, &RoleModel::load(players, Role::Conjecturer, device)?, problems)
         });
         let read = |text: &str| system.read_review(text);
         let guide = args.reviews.as_deref().map(|path| roles::review(args, players, &read, path, device));
-        Ok(EvalResults { solver, conjecturer: conjecturer.transpose()?, guide: guide.transpose()? })
+        let (conjecturer, guide) = (conjecturer.transpose()?, guide.transpose()?);
+        Ok(EvalResults { solver: attempts, conjecturer, guide })
     }
 
     /// Evaluates a Solver that an endpoint serves.
     fn ask(&self, endpoint: &EndpointConfig) -> Result<EvalResults> {
         let (args, tokenizer) = (self.args, self.players.solver_tokenizer()?);
-        let (asks, bar) = self.asks(&tokenizer)?;
-        let longest = asks.iter().map(|ask| ask.prompt.len()).max().unwrap_or_default();
-        let mut answers = Vec::new();
-        if let Some(probe) = asks.first() {
-            let new = longest_of(args, self.players, Role::Solver);
-            // Without a limit by the user, Lean completions may fill the window that the prompt leaves.
-            let context = match (args.max_new_tokens, self.players.system()) {
-                (None, SystemName::Lean) => new.max(longest + 1),
-                _ => longest + new,
-            };
-            let served = ServedRoles::connect(endpoint, new, tokenizer, &probe.prompt, context)?;
-            answers = served.answers(&asks, new, || bar.inc(1))?;
+        let asks = self.asks(&tokenizer)?;
+        let mut longest = asks.iter().map(|ask| ask.prompt.len()).max().unwrap_or_default();
+        let new = longest_of(args, self.players, Role::Solver);
+        if args.repair_turns > 0 {
+            // The proof and the error, at one token for each character.
+            longest += new + FailedProof::MAX_ERROR;
         }
-        bar.finish_and_clear();
-        Ok(EvalResults { solver: self.judge(&answers), conjecturer: None, guide: None })
+        // Without a limit by the user, Lean completions may fill the window that the prompt leaves.
+        let context = match (args.max_new_tokens, self.players.system()) {
+            (None, SystemName::Lean) => new.max(longest + 1),
+            _ => longest + new,
+        };
+        let probe: Arc<[u32]> = asks.first().map(|ask| Arc::clone(&ask.prompt)).unwrap_or_default();
+        let served = match asks.is_empty() {
+            true => None,
+            false => {
+                Some(ServedRoles::connect(endpoint, new, self.players.solver_tokenizer()?, &probe, context)?)
+            }
+        };
+        let solver = self.attempts(&tokenizer, asks, |asks| {
+            let Some(served) = &served else { return Ok(Vec::new()) };
+            let bar = bar(asks.len() as u64);
+            Ok(served.answers(asks, new, || bar.inc(1))?)
+        })?;
+        Ok(EvalResults { solver, conjecturer: None, guide: None })
     }
 
-    fn judge(&self, answers: &[Answer]) -> SolverResult {
-        let (problems, k) = (self.problems, self.args.k);
+    /// Samples and judges the attempts that begin with `asks`, one turn of all attempts after the other.
+    fn attempts(
+        &self,
+        tokenizer: &Tokenizer,
+        asks: Vec<Ask>,
+        sample: impl Fn(&[Ask]) -> Result<Vec<Answer>>,
+    ) -> Result<SolverResult> {
+        let (args, problems, k) = (self.args, self.problems, self.args.k);
+        let mut generations = asks.len();
+        let mut attempts = self.judge(problems, k, &sample(&asks)?);
+        let solver = SolverConfig { repair_turns: args.repair_turns, ..SolverConfig::default() };
+        for turn in 1..=args.repair_turns {
+            let asks = attempts::repair_asks(
+                self.system,
+                tokenizer,
+                problems,
+                &attempts,
+                turn,
+                &solver,
+                args.play.seed,
+            )?;
+            let (positions, asks): (Vec<usize>, Vec<Ask>) = asks.into_iter().unzip();
+            let of = |position: &usize| Arc::clone(&problems[position / k as usize]);
+            let repaired: Vec<Arc<Problem>> = positions.iter().map(of).collect();
+            generations += asks.len();
+            let judged = self.judge(&repaired, 1, &sample(&asks)?);
+            for (position, attempt) in positions.into_iter().zip(judged) {
+                attempts[position] = attempt;
+            }
+        }
+        let mut outcomes = BTreeMap::new();
+        attempts.iter().for_each(|attempt| *outcomes.entry(attempt.name()).or_insert(0) += 1);
+        Ok(SolverResult { problems: attempts::count(problems, k, &attempts), outcomes, generations })
+    }
+
+    /// Judges `k` answers for each of the problems, and warns of those that were not sampled.
+    fn judge(&self, problems: &[Arc<Problem>], k: u32, answers: &[Answer]) -> Vec<JudgedAttempt> {
         let refused = || {
             answers.iter().filter_map(|answer| match answer {
                 Answer::Refused(reason) => Some(reason),
@@ -195,18 +245,13 @@ impl Evaluator<'_> {
             let (count, all) = (refused().count(), answers.len());
             eprintln!("{warning} {count} of {all} samples count as failures without being sampled: {reason}");
         }
-        let attempts = attempts::judge_all(self.system, problems, k, answers);
-        let mut outcomes = BTreeMap::new();
-        attempts.iter().for_each(|attempt| *outcomes.entry(attempt.name()).or_insert(0) += 1);
-        SolverResult { problems: attempts::count(problems, k, &attempts), outcomes }
+        attempts::judge_all(self.system, problems, k, answers)
     }
 
-    fn asks(&self, tokenizer: &Tokenizer) -> Result<(Vec<Ask>, ProgressBar)> {
+    fn asks(&self, tokenizer: &Tokenizer) -> Result<Vec<Ask>> {
         let (k, seed) = (self.args.k, self.args.play.seed);
         let prompt = |problem: &Problem| self.system.solver_prompt(problem);
-        let asks = attempts::proof_asks(prompt, tokenizer, self.problems, k, seed)?;
-        let bar = bar(asks.len() as u64);
-        Ok((asks, bar))
+        Ok(attempts::proof_asks(prompt, tokenizer, self.problems, k, seed)?)
     }
 }
 
@@ -233,7 +278,11 @@ fn interval(solver: &SolverResult, k: u32, seed: u64) -> Option<Interval> {
 fn as_text(args: &EvalArgs, name: &str, done: &EvalResults) -> String {
     let solver = &done.solver;
     let (all, solved) = (solver.problems.len(), solver.solved());
-    let mut text = format!("{all} problems, {} samples each, {name}\n", args.k);
+    let turns = match args.repair_turns {
+        0 => String::new(),
+        _ => format!(" and their repairs, {} in all", solver.generations),
+    };
+    let mut text = format!("{all} problems, {} samples each{turns}, {name}\n", args.k);
     text.push_str(&format!("solved {solved} of {all}\n\n"));
     let percent = |x: f64| format!("{:.1}%", 100.0 * x);
     let rows: Vec<Vec<String>> = powers(args.k)
@@ -271,7 +320,7 @@ fn as_json(args: &EvalArgs, name: &str, done: &EvalResults) -> Value {
     });
     let mut out = json!({
         "model": name, "problems": solver.problems.len(), "k": args.k,
-        "solved": solver.solved(),
+        "solved": solver.solved(), "generations": solver.generations,
         "outcomes": solver.outcomes, "proofs": proofs.collect::<Vec<_>>(), "intervals": {},
     });
     for k in powers(args.k) {
@@ -305,7 +354,8 @@ mod tests {
                 let summary = AttemptSummary { judged, ..AttemptSummary::default() };
                 ProblemAttempts { problem: Arc::new(problem), summary }
             };
-            SolverResult { problems: judged.iter().map(problem).collect(), outcomes: BTreeMap::new() }
+            let problems = judged.iter().map(problem).collect();
+            SolverResult { problems, outcomes: BTreeMap::new(), generations: 0 }
         };
         assert_eq!(outcome_of(&with(&[0, 0])), Outcome::Failed);
         assert_eq!(outcome_of(&with(&[0, 1])), Outcome::Done);

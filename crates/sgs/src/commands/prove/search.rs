@@ -8,7 +8,7 @@ use sgs_lm::Device;
 use sgs_lm_sampler::Decode;
 use sgs_run::workers::attempts::{JudgedAttempt, judge, judge_all, proof_asks};
 use sgs_run::workers::sampling::{Answer, TextSampler, options};
-use sgs_selfplay::{Problem, Verdict};
+use sgs_selfplay::{Judgement, Problem, Verdict};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ impl ProofSearch {
     /// Adds an attempt. The search ends with a proof.
     fn add(&mut self, attempt: JudgedAttempt) -> ControlFlow<()> {
         self.sampled += 1;
-        let JudgedAttempt { verdict, defect, reason, proof } = attempt;
+        let JudgedAttempt { judgement: Judgement { verdict, reason, .. }, defect, proof } = attempt;
         if verdict == Verdict::Proved {
             self.proof = proof;
             return ControlFlow::Break(());
