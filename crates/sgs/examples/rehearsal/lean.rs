@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use sgs_base::random::SeededRng;
-use sgs_lean::setup::{Action, DoneWhen, SetupOptions, plan};
+use sgs_lean::{VERSION, setup::plan};
 use std::fs;
 use std::path::Path;
 
@@ -47,8 +47,7 @@ pub fn install(root: &Path, own: &Path) -> Result<()> {
     if root.exists() {
         fs::remove_dir_all(root)?;
     }
-    let options = SetupOptions { root: root.to_owned(), ..SetupOptions::default() };
-    let toolchain = format!("elan/toolchains/leanprover--lean4---{}", options.version);
+    let toolchain = format!("elan/toolchains/leanprover--lean4---{VERSION}");
     let write = |path: &Path, text: &str| -> Result<()> {
         fs::create_dir_all(path.parent().unwrap_or(root))?;
         fs::write(path, text).with_context(|| path.display().to_string())
@@ -61,18 +60,12 @@ pub fn install(root: &Path, own: &Path) -> Result<()> {
             .or_else(|_| fs::copy(own, &to).map(drop))
             .context(to.display().to_string())?;
     }
-    for step in plan(&options).steps {
-        if let Action::Files { files } = &step.action {
-            files.iter().try_for_each(|(path, text, _)| write(path, text))?;
-        }
-        let done = match &step.done {
-            DoneWhen::Exists(path) => vec![path],
-            DoneWhen::Mark { mark, result } => vec![mark, result],
-            DoneWhen::Written => Vec::new(),
-        };
-        for path in done.into_iter().filter(|path| !path.exists()) {
+    for step in plan(root, VERSION, false).steps {
+        step.files.iter().try_for_each(|(path, text, _)| write(path, text))?;
+        let made = step.mark.iter().chain([&step.result]).filter(|path| !path.as_os_str().is_empty());
+        for path in made.filter(|path| !path.exists()) {
             // `lean-toolchain` must name the version.
-            write(path, &format!("leanprover/lean4:{}\n", options.version))?;
+            write(path, &format!("leanprover/lean4:{VERSION}\n"))?;
         }
     }
     Ok(())

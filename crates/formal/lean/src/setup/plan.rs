@@ -15,7 +15,7 @@ pub struct SetupStep {
     /// Description for the user.
     pub title: String,
     /// Path, text, and whether the file is executable.
-    files: Vec<(PathBuf, String, bool)>,
+    pub files: Vec<(PathBuf, String, bool)>,
     /// Program and arguments.
     argv: Vec<String>,
     /// Working directory of the command, created if it does not exist.
@@ -23,10 +23,10 @@ pub struct SetupStep {
     /// The name that the command's last argument gets when it succeeds, so that an interrupted download is never mistaken
     /// for a complete one.
     fetched: Option<PathBuf>,
-    /// What the command makes.
-    result: PathBuf,
+    /// The file that the command makes; empty without a command.
+    pub result: PathBuf,
     /// Written when the command has succeeded, if its result also exists before.
-    mark: Option<PathBuf>,
+    pub mark: Option<PathBuf>,
     /// Whether it needs internet access.
     network: bool,
     /// Disk space that it takes, in bytes.
@@ -36,7 +36,8 @@ pub struct SetupStep {
 /// The steps of a setup, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetupPlan {
-    pub(crate) steps: Vec<SetupStep>,
+    /// The steps.
+    pub steps: Vec<SetupStep>,
     /// Additional environment variables of the commands.
     env: Vec<(String, String)>,
     /// Description of the result: the checker, and its location.
