@@ -8,6 +8,7 @@ use sgs_lm::device::{
     AdamHost, AdamPart, AdamUpdate, BufferSliceMut, Device, Heads, Ids, In, Linear, LossRows, Out, RowLoss,
 };
 use sgs_lm::error::{LmError, Result};
+use sgs_lm::footprint::Footprint;
 use sgs_lm::host_buffer::HostBuffer;
 use sgs_lm::layout::Layout;
 use sgs_lm::ranks::{Collective, Parallel, ProcessGroup, Tcp};
@@ -18,6 +19,14 @@ use sgs_lm::shard::{Piece, Shard};
 #[derive(Debug)]
 pub struct Cpu {
     pool: rayon::ThreadPool,
+    footprint: CpuFootprint,
+}
+
+/// Sizes of the CPU's buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CpuFootprint {
+    /// Number of threads of the device.
+    pub threads: usize,
 }
 
 type CpuIn<'a> = In<'a, Cpu>;
@@ -42,12 +51,13 @@ impl Cpu {
             .thread_name(|i| format!("lm-{i}"))
             .build()
             .map_err(|e| LmError::Device { device: "cpu".to_owned(), message: e.to_string() })?;
-        Ok(Self { pool })
+        let footprint = CpuFootprint { threads: pool.current_num_threads() };
+        Ok(Self { pool, footprint })
     }
 
     /// Number of threads.
     pub fn threads(&self) -> usize {
-        self.pool.current_num_threads()
+        self.footprint.threads
     }
 }
 
@@ -70,8 +80,8 @@ impl Device for Cpu {
         format!("cpu ({} threads)", self.threads())
     }
 
-    fn bytes_per_parameter(&self) -> (usize, usize, usize) {
-        (4, 4, 8)
+    fn footprint(&self) -> &dyn Footprint {
+        &self.footprint
     }
 
     fn run<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R {

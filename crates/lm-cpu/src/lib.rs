@@ -22,7 +22,7 @@ pub mod swiglu;
 
 pub use decode::CpuDecoder;
 pub use decode::sampling::truncated as sample_truncated;
-pub use device::{Cpu, CpuAdam};
+pub use device::{Cpu, CpuAdam, CpuFootprint};
 
 /// Runs `f` compiled for the widest vectors that this machine has.
 ///

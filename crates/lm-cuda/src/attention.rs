@@ -170,13 +170,14 @@ impl Cuda {
 
     /// Returns whether tensor cores compute attention for this head width.
     pub fn has_tensor_attention(&self, head_dim: usize) -> bool {
-        AttentionVariant::fastest(self.gpu.arch, self.precision, head_dim) > AttentionVariant::Simple
+        AttentionVariant::fastest(self.gpu.arch, self.footprint.precision, head_dim)
+            > AttentionVariant::Simple
     }
 
     /// Returns the kernels that training passes use for this head width.
     pub fn attention_variant(&self, head_dim: usize) -> AttentionVariant {
         let limit = self.attention.lock().unwrap_or_else(PoisonError::into_inner).limit;
-        AttentionVariant::fastest(self.gpu.arch, self.precision, head_dim).min(limit)
+        AttentionVariant::fastest(self.gpu.arch, self.footprint.precision, head_dim).min(limit)
     }
 
     /// Prevents training passes from using kernels that are faster than `limit`, for comparisons.

@@ -10,6 +10,7 @@ use sgs_lm::device::{
     RowLoss, Write, row_count,
 };
 use sgs_lm::error::{LmError, Result};
+use sgs_lm::footprint::Footprint;
 use sgs_lm::host_buffer::HostBuffer;
 use sgs_lm::layout::Layout;
 use sgs_lm::model::Model;
@@ -22,7 +23,7 @@ use std::sync::{Arc, PoisonError};
 use rayon::prelude::*;
 
 /// Number of elements that a copy between host and device converts at a time.
-const PIECE: usize = 1 << 24;
+pub(super) const PIECE: usize = 1 << 24;
 
 /// Rotary tables on the GPU.
 #[derive(Debug)]
@@ -160,7 +161,7 @@ impl Cuda {
         for tensor in layout.tensors.iter().filter(|t| t.shape.len() == 1) {
             let value = if tensor.name.ends_with("norm.weight") { 1.0f32 } else { 0.0 };
             let (start, len) = (tensor.span.offset, tensor.span.len);
-            match self.precision {
+            match self.footprint.precision {
                 Precision::F32 => params.write(&vec![value; len], start)?,
                 Precision::Bf16 => params.write(&vec![half::bf16::from_f32(value); len], start)?,
             }
@@ -268,18 +269,15 @@ impl Device for Cuda {
     type Passes = Passes;
 
     fn name(&self) -> String {
-        let kind = match self.precision {
+        let kind = match self.footprint.precision {
             Precision::Bf16 => "bf16",
             Precision::F32 => "f32",
         };
         format!("{}, {kind}", self.gpu.label())
     }
 
-    fn bytes_per_parameter(&self) -> (usize, usize, usize) {
-        match self.precision {
-            Precision::Bf16 => (2, 4, 10),
-            Precision::F32 => (4, 4, 8),
-        }
+    fn footprint(&self) -> &dyn Footprint {
+        &self.footprint
     }
 
     fn free_bytes(&self) -> Option<usize> {
@@ -288,10 +286,6 @@ impl Device for Cuda {
 
     fn peak_bytes(&self) -> Option<usize> {
         Some(self.gpu.peak_bytes())
-    }
-
-    fn logits_at_once(&self) -> usize {
-        1 << 28
     }
 
     fn round_up_rows(&self, rows: usize) -> usize {
@@ -334,7 +328,7 @@ impl Device for Cuda {
 
     fn upload(&self, values: HostBuffer) -> Result<Array<Element>> {
         let mut buf = self.buf(values.len())?;
-        if self.precision == Precision::F32 {
+        if self.footprint.precision == Precision::F32 {
             buf.write(&values[..], 0)?;
             return Ok(buf);
         }
@@ -353,7 +347,7 @@ impl Device for Cuda {
 
     fn adam(&self, shard: &Shard) -> Result<CudaAdam> {
         let (m, v) = (self.floats(shard.len)?, self.floats(shard.len)?);
-        let remainder = match self.precision {
+        let remainder = match self.footprint.precision {
             Precision::Bf16 => Some(Array::zeros(&self.gpu, shard.len, 2)?),
             Precision::F32 => None,
         };
@@ -428,7 +422,7 @@ impl Device for Cuda {
     }
 
     fn write_buf(&self, from: &[f32], to: BufferSliceMut<'_, Array<Element>>) -> Result<()> {
-        if self.precision == Precision::F32 {
+        if self.footprint.precision == Precision::F32 {
             return to.buf.write(from, to.range.start);
         }
         let narrow: Vec<half::bf16> = from.par_iter().map(|x| half::bf16::from_f32(*x)).collect();
@@ -436,7 +430,7 @@ impl Device for Cuda {
     }
 
     fn write_bf16(&self, from: &[u8], to: BufferSliceMut<'_, Array<Element>>) -> Result<bool> {
-        if self.precision == Precision::F32 {
+        if self.footprint.precision == Precision::F32 {
             return Ok(false);
         }
         let (pairs, _) = from.as_chunks::<2>();
@@ -445,7 +439,7 @@ impl Device for Cuda {
     }
 
     fn read_buf(&self, from: BufferSlice<'_, Array<Element>>, to: &mut [f32]) -> Result<()> {
-        if self.precision == Precision::F32 {
+        if self.footprint.precision == Precision::F32 {
             return from.buf.read(from.range.start, to);
         }
         let piece = self.floats(PIECE.min(to.len()))?;

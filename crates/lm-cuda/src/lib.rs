@@ -55,11 +55,30 @@ pub enum Precision {
     F32,
 }
 
+/// Sizes of a GPU's buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CudaFootprint {
+    /// Element type of parameters and activations.
+    pub precision: Precision,
+    /// Number of streaming multiprocessors.
+    pub processors: usize,
+}
+
+impl CudaFootprint {
+    /// Bytes per element.
+    fn width(&self) -> usize {
+        match self.precision {
+            Precision::Bf16 => 2,
+            Precision::F32 => 4,
+        }
+    }
+}
+
 /// An NVIDIA GPU for training and sampling.
 #[derive(Debug)]
 pub struct Cuda {
     gpu: Arc<Gpu>,
-    precision: Precision,
+    footprint: CudaFootprint,
     kernels: Kernels,
     blas: Blas,
     attention: Mutex<AttentionLists>,
@@ -110,7 +129,8 @@ impl Cuda {
         let blas = Blas::new(&gpu, bf16)?;
         let attention = Mutex::new(AttentionLists::new(&gpu)?);
         let squares = Mutex::new(Array::zeros(&gpu, SQUARES, 8)?);
-        Ok(Self { gpu, precision, kernels, blas, attention, programs: Mutex::default(), squares })
+        let footprint = CudaFootprint { precision, processors: gpu.processors };
+        Ok(Self { gpu, footprint, kernels, blas, attention, programs: Mutex::default(), squares })
     }
 
     /// The underlying GPU.
@@ -120,15 +140,12 @@ impl Cuda {
 
     /// Element type of parameters and activations.
     pub fn precision(&self) -> Precision {
-        self.precision
+        self.footprint.precision
     }
 
     /// Bytes per element.
     fn width(&self) -> usize {
-        match self.precision {
-            Precision::Bf16 => 2,
-            Precision::F32 => 4,
-        }
+        self.footprint.width()
     }
 
     /// Measures matrix products of 8,192 x 8,192 random matrices; returns the best of 16, in GFLOP/s.
@@ -177,7 +194,7 @@ impl Cuda {
         if let Some(kernels) = found {
             return Ok(kernels);
         }
-        let code = program.cubin(&self.gpu, self.precision == Precision::Bf16)?;
+        let code = program.cubin(&self.gpu, self.footprint.precision == Precision::Bf16)?;
         let loaded = self.gpu.load(&code, &names)?;
         let kernels = <[CudaKernel; N]>::try_from(loaded.as_slice())
             .map_err(|_| compile::missing(&self.gpu, "the compiled program does not have all kernels"))?;

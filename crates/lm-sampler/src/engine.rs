@@ -7,6 +7,7 @@ use super::request::{Finish, Request, SampledCompletion, SamplerError};
 use super::schedule::{Limits, PlannedStep, Scheduler};
 use sgs_lm::config::ModelConfig;
 use sgs_lm::decode::{Decode, DecoderSizes, PAGE_BLOCK, PANEL, RequestId, SampledToken};
+use sgs_lm::footprint::Footprint;
 use sgs_lm::model::Model;
 
 /// Limits of a sampler.
@@ -45,6 +46,61 @@ pub struct SamplerMemory {
     pub pages: usize,
     /// Positions in the cache.
     pub positions: usize,
+}
+
+impl SamplerOptions {
+    /// Divides the memory for models of this shape. The cache gets what the budget leaves after the working buffers,
+    /// but no more than `max_batch` sequences of `context` tokens can use.
+    ///
+    /// # Errors
+    /// Returns an error if an option is out of range, or if the budget is too small for a single page.
+    pub fn plan(
+        &self,
+        footprint: &dyn Footprint,
+        config: &ModelConfig,
+        context: usize,
+    ) -> Result<(DecoderSizes, SamplerMemory), SamplerError> {
+        let Self { memory_budget_bytes: budget, max_batch, page_len, prefill_tokens } = *self;
+        let least = prefill_tokens.unwrap_or(PREFILL_TOKENS);
+        for (name, value) in [("max_batch", max_batch), ("page_len", page_len), ("prefill_tokens", least)] {
+            if value == 0 || value > 1 << 20 {
+                return Err(SamplerError::Options(format!("{name} is {value}; expected 1 to {}", 1 << 20)));
+            }
+        }
+        if !page_len.is_multiple_of(PAGE_BLOCK) {
+            return Err(SamplerError::Options(format!(
+                "page_len is {page_len}; expected a multiple of {PAGE_BLOCK}"
+            )));
+        }
+        let sizes = |prefill_tokens: usize| {
+            let prefill_tokens = prefill_tokens.next_multiple_of(PANEL);
+            DecoderSizes { max_batch, prefill_tokens, context, page_len, pages: 0 }
+        };
+        let mut sizes = match prefill_tokens {
+            Some(tokens) => sizes(tokens),
+            None => std::iter::successors(Some(footprint.prefill_tokens()), |tokens| Some(tokens / 2))
+                .take_while(|tokens| *tokens > PREFILL_TOKENS)
+                .map(sizes)
+                .find(|sizes| footprint.decoder_work_bytes(config, sizes) <= budget / 4)
+                .unwrap_or_else(|| sizes(PREFILL_TOKENS)),
+        };
+        let work = footprint.decoder_work_bytes(config, &sizes);
+        let page = footprint.decoder_page_bytes(config, page_len).max(1);
+        // Each request may copy the partially filled page of its prompt.
+        let useful = max_batch as u64 * (context.div_ceil(page_len) as u64 + 1);
+        sizes.pages = (budget.saturating_sub(work) / page).min(useful).min(u64::from(u32::MAX)) as usize;
+        let pages = sizes.pages;
+        if pages == 0 {
+            return Err(SamplerError::Budget { budget, work, page });
+        }
+        let memory = SamplerMemory {
+            work_bytes: work,
+            cache_bytes: pages as u64 * page,
+            pages,
+            positions: pages * page_len,
+        };
+        Ok((sizes, memory))
+    }
 }
 
 /// Totals since the sampler was created.
@@ -90,48 +146,14 @@ pub struct Sampler<D: Decode> {
 }
 
 impl<D: Decode> Sampler<D> {
-    /// Plans the memory for models of this shape, on the model's device. The cache gets what the budget leaves
-    /// after the working buffers, but no more than `max_batch` sequences of maximum length can use.
+    /// Allocates the memory of [`SamplerOptions::plan`] on the model's device.
     ///
     /// # Errors
-    /// Returns an error if an option is out of range, if the budget is too small for a single page, or if the
-    /// device runs out of memory.
+    /// Returns an error in the same cases as [`SamplerOptions::plan`], or if the device runs out of memory.
     pub fn new(model: &Model<D>, options: &SamplerOptions) -> Result<Self, SamplerError> {
-        let SamplerOptions { memory_budget_bytes: budget, max_batch, page_len, prefill_tokens } = *options;
-        let least = prefill_tokens.unwrap_or(PREFILL_TOKENS);
-        for (name, value) in [("max_batch", max_batch), ("page_len", page_len), ("prefill_tokens", least)] {
-            if value == 0 || value > 1 << 20 {
-                return Err(SamplerError::Options(format!("{name} is {value}; expected 1 to {}", 1 << 20)));
-            }
-        }
-        if !page_len.is_multiple_of(PAGE_BLOCK) {
-            return Err(SamplerError::Options(format!(
-                "page_len is {page_len}; expected a multiple of {PAGE_BLOCK}"
-            )));
-        }
         let (device, config, context) = (&model.device, &model.config, model.max_positions);
-        let sizes = |prefill_tokens: usize| {
-            let prefill_tokens = prefill_tokens.next_multiple_of(PANEL);
-            DecoderSizes { max_batch, prefill_tokens, context, page_len, pages: 0 }
-        };
-        let mut sizes = match prefill_tokens {
-            Some(tokens) => sizes(tokens),
-            None => std::iter::successors(Some(device.prefill_tokens()), |tokens| Some(tokens / 2))
-                .take_while(|tokens| *tokens > PREFILL_TOKENS)
-                .map(sizes)
-                .find(|sizes| device.decoder_work_bytes(config, sizes) <= budget / 4)
-                .unwrap_or_else(|| sizes(PREFILL_TOKENS)),
-        };
-        let prefill_tokens = sizes.prefill_tokens;
-        let work = device.decoder_work_bytes(config, &sizes);
-        let page = device.decoder_page_bytes(config, page_len).max(1);
-        // Each request may copy the partially filled page of its prompt.
-        let useful = max_batch as u64 * (context.div_ceil(page_len) as u64 + 1);
-        sizes.pages = (budget.saturating_sub(work) / page).min(useful).min(u64::from(u32::MAX)) as usize;
-        let pages = sizes.pages;
-        if pages == 0 {
-            return Err(SamplerError::Budget { budget, work, page });
-        }
+        let (sizes, memory) = options.plan(device.footprint(), config, context)?;
+        let DecoderSizes { max_batch, prefill_tokens, page_len, pages, .. } = sizes;
         let panel = device.panel(prefill_tokens);
         let limits = Limits {
             max_batch,
@@ -152,12 +174,7 @@ impl<D: Decode> Sampler<D> {
             sampled: Vec::with_capacity(max_batch),
             in_flight: None,
             cancelled: Vec::new(),
-            memory: SamplerMemory {
-                work_bytes: work,
-                cache_bytes: pages as u64 * page,
-                pages,
-                positions: pages * page_len,
-            },
+            memory,
             counters: SamplerCounters::default(),
         })
     }

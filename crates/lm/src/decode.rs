@@ -149,23 +149,10 @@ pub trait Decode: Device {
     /// The key/value cache and the buffers of a step.
     type Decoder: Send + Sync + std::fmt::Debug;
 
-    /// Number of samplers that should share the requests of one role. With two, the host plans the next step of
-    /// one sampler while the device runs a step of the other. One is best if reading the weights dominates the
-    /// time of a step.
-    fn samplers(&self, _config: &ModelConfig) -> usize {
-        1
-    }
-    /// Bytes of the buffers of a step, without the cache.
-    fn decoder_work_bytes(&self, config: &ModelConfig, sizes: &DecoderSizes) -> u64;
-    /// Bytes of one page of the cache.
-    fn decoder_page_bytes(&self, config: &ModelConfig, page_len: usize) -> u64;
     /// Creates a decoder with an empty cache.
     fn decoder(&self, config: &ModelConfig, sizes: &DecoderSizes) -> Result<Self::Decoder>;
-    /// Number of prompt tokens per step that suits the device, if there is enough memory.
-    fn prefill_tokens(&self) -> usize {
-        512
-    }
-    /// Maximum number of tokens of a single prompt in a step that prefills `prefill_tokens`; divides that number.
+    /// Maximum number of tokens of a single prompt in a step that prefills `prefill_tokens`; divides that
+    /// number.
     fn panel(&self, prefill_tokens: usize) -> usize {
         PANEL.min(prefill_tokens)
     }

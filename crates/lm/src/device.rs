@@ -8,6 +8,7 @@ use std::ops::{Deref, DerefMut, Range};
 
 use crate::config::ModelConfig;
 use crate::error::Result;
+use crate::footprint::Footprint;
 use crate::host_buffer::HostBuffer;
 use crate::layout::{Layout, Span};
 use crate::rope::RopeTables;
@@ -238,8 +239,8 @@ pub trait Device: Send + Sync + Sized + 'static {
 
     /// Name for errors and reports.
     fn name(&self) -> String;
-    /// Bytes of one parameter, one gradient and one parameter's optimiser state.
-    fn bytes_per_parameter(&self) -> (usize, usize, usize);
+    /// Sizes of the buffers that this device allocates.
+    fn footprint(&self) -> &dyn Footprint;
     /// Free memory in bytes, if the device has separate memory and reports it.
     fn free_bytes(&self) -> Option<usize> {
         None
@@ -247,11 +248,6 @@ pub trait Device: Send + Sync + Sized + 'static {
     /// Peak memory of all buffers in bytes, if the device has separate memory.
     fn peak_bytes(&self) -> Option<usize> {
         None
-    }
-    /// Number of logits that should exist at the same time: few on a CPU, so that they stay in its caches; many
-    /// on a GPU, whose matrix products need many rows.
-    fn logits_at_once(&self) -> usize {
-        1 << 20
     }
     /// Rounds a number of rows up to one that the device prefers, if planning products and recording passes for
     /// a new number costs more than some surplus rows. Idempotent, and never less than `rows`.

@@ -21,6 +21,7 @@ pub mod config;
 pub mod decode;
 pub mod device;
 pub mod error;
+pub mod footprint;
 pub mod host_buffer;
 mod json;
 pub mod layout;

@@ -16,7 +16,7 @@ use crate::error::{LmError, Result};
 use crate::host_buffer::HostBuffer;
 use crate::layout::Layout;
 use crate::loss::{LossConfig, LossStats, LossSums, Normaliser, TrainExample};
-use crate::model::{MemoryPlan, Mode, Model, Peers, Workspace};
+use crate::model::{MemoryPlan, Mode, Model, Peers, Workspace, adam_bytes};
 use crate::optim::{AdamConfig, LrSchedule};
 use crate::pack::{LossRow, Packed};
 use crate::ranks::{Collective, ProcessGroup};
@@ -65,8 +65,7 @@ impl<D: Device> Policy<D> {
 
 /// Checks that the optimiser state fits into the device's free memory.
 pub(crate) fn check_adam_fits<D: Device>(model: &Model<D>, shard: &Shard) -> Result<()> {
-    let (_, _, each) = model.device.bytes_per_parameter();
-    let needed = shard.len * each;
+    let needed = adam_bytes(model.device.footprint(), shard);
     match model.device.free_bytes() {
         Some(free) if free < needed => Err(LmError::Memory {
             device: model.device.name(),

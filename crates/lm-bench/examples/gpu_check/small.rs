@@ -12,10 +12,10 @@ use sgs_lm::model::{Mode, Model};
 use sgs_lm::optim::{AdamConfig, LrSchedule};
 use sgs_lm::testing::small_shape;
 use sgs_lm::trainer::{Policy, TrainOptions, Trainer};
-use sgs_lm::{LmError, ModelConfig, Result};
+use sgs_lm::{Device, LmError, ModelConfig, Result};
 use sgs_lm_cuda::ProfileLine;
 use sgs_lm_cuda::{Cuda, Precision};
-use sgs_lm_sampler::{Decode, Request, RequestId, Sampler, SamplerError, SamplerOptions};
+use sgs_lm_sampler::{Request, RequestId, Sampler, SamplerError, SamplerOptions};
 
 /// Metamath's shipped model, made wider and deeper as in docs/performance.md.
 fn shape() -> ModelConfig {
@@ -78,7 +78,7 @@ pub fn sampling() -> Result<bool> {
     for (turns, batch) in
         [512, 1024, 2048, 4096].into_iter().flat_map(|b| [(Turns::InTurn, b), (Turns::SideBySide, b)])
     {
-        let lanes = if turns == Turns::InTurn { 1 } else { device.samplers(&shape()) };
+        let lanes = if turns == Turns::InTurn { 1 } else { device.footprint().samplers(&shape()) };
         let options = |share: usize| SamplerOptions {
             memory_budget_bytes: (4 << 30) / share as u64,
             max_batch: batch / share,

@@ -1,8 +1,8 @@
 //! Memory allocated by training and decode steps: buffers are planned in advance, so a step allocates little or
 //! nothing.
 //!
-//! Both tests use one counting allocator, which counts only in the threads of a test's own device, so other
-//! tests do not affect it. The two tests exclude each other, because they share the counters.
+//! All tests use one counting allocator, which counts only in the threads of a test's own device, so other tests do
+//! not affect it. They exclude each other, because they share the counters.
 
 #![allow(unsafe_code)]
 
@@ -13,9 +13,12 @@ use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sgs_base::random::SeededRng;
+use sgs_lm::checkpoint::Snapshot;
+use sgs_lm::decode::Decode;
 use sgs_lm::loss::{LossConfig, TrainExample};
-use sgs_lm::model::{Mode, Model};
+use sgs_lm::model::{MemoryPlan, Mode, Model, Workspace, adam_bytes, model_bytes};
 use sgs_lm::optim::{AdamConfig, LrSchedule};
+use sgs_lm::shard::Shard;
 use sgs_lm::testing::small_shape;
 use sgs_lm::trainer::{Policy, TrainOptions, Trainer};
 use sgs_lm::weights::HostWeights;
@@ -34,6 +37,13 @@ static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 /// Bytes allocated minus bytes freed since counting began.
 static LIVE: AtomicIsize = AtomicIsize::new(0);
 static PEAK: AtomicIsize = AtomicIsize::new(0);
+/// As [`LIVE`], for buffers of 32-bit numbers only: whole cache lines, or vectors.
+static NUMBERS: AtomicIsize = AtomicIsize::new(0);
+
+/// Bytes of an allocation that count as numbers.
+fn numbers(layout: Layout) -> isize {
+    if matches!(layout.align(), 4 | 64) { layout.size() as isize } else { 0 }
+}
 
 // SAFETY: every call is passed to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
@@ -42,6 +52,7 @@ unsafe impl GlobalAlloc for Counting {
             ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
             let size = layout.size() as isize;
             PEAK.fetch_max(LIVE.fetch_add(size, Ordering::Relaxed) + size, Ordering::Relaxed);
+            NUMBERS.fetch_add(numbers(layout), Ordering::Relaxed);
         }
         // SAFETY: the caller's contract is that of the system's allocator.
         unsafe { System.alloc(layout) }
@@ -50,6 +61,7 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         if COUNTS.get() {
             LIVE.fetch_sub(layout.size() as isize, Ordering::Relaxed);
+            NUMBERS.fetch_sub(numbers(layout), Ordering::Relaxed);
         }
         // SAFETY: the caller's contract is that of the system's allocator.
         unsafe { System.dealloc(ptr, layout) }
@@ -84,6 +96,69 @@ fn counted(f: impl FnOnce()) -> Allocated {
         count: ALLOCATIONS.load(Ordering::Relaxed),
         kept: LIVE.load(Ordering::Relaxed),
         peak: PEAK.load(Ordering::Relaxed),
+    }
+}
+
+/// Returns what `f` allocates and the bytes of its numbers.
+fn allocated<T>(f: impl FnOnce() -> T) -> (T, u64) {
+    NUMBERS.store(0, Ordering::Relaxed);
+    let value = f();
+    (value, NUMBERS.load(Ordering::Relaxed).cast_unsigned() as u64)
+}
+
+#[test]
+fn plans_equal_the_allocations() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let device = Arc::new(Cpu::new(2).unwrap());
+    count_threads(&device);
+    let small = ModelConfig {
+        vocab_size: 256,
+        hidden_size: 64,
+        intermediate_size: 128,
+        layers: 2,
+        head_dim: 16,
+        ..small_shape()
+    };
+    let shapes = [
+        small.clone(),
+        ModelConfig { qk_norm: true, qkv_bias: true, kv_heads: 2, ..small.clone() },
+        ModelConfig { layers: 5, tied_head: true, ..small.clone() },
+        ModelConfig { hidden_size: 128, heads: 8, kv_heads: 1, intermediate_size: 192, ..small },
+    ];
+    for config in &shapes {
+        let footprint = device.footprint();
+        // Buffers of 2 MiB and more are mapped, which the allocator does not see; these shapes have none.
+        for (mode, tokens, place) in [
+            (Mode::Train, 64, (0, 1)),
+            (Mode::TrainRecompute { kept: 0 }, 192, (0, 1)),
+            (Mode::TrainRecompute { kept: 1 }, 128, (1, 2)),
+            (Mode::Train, 128, (1, 2)),
+            (Mode::Infer, 256, (0, 1)),
+        ] {
+            let plan = MemoryPlan::for_rank(footprint, config, tokens, mode, place);
+            let (_workspace, bytes) =
+                allocated(|| Workspace::for_rank(&*device, config, tokens, mode, place).unwrap());
+            assert_eq!(bytes, plan.workspace_bytes() as u64, "{mode:?}, {tokens} tokens, rank {place:?}");
+        }
+        let (model, bytes) =
+            allocated(|| Model::new(Arc::clone(&device), HostWeights::random(config, 1), 128).unwrap());
+        assert_eq!(bytes, model_bytes(footprint, config, 128) as u64);
+        let shard = Shard::of(&model.layout, 1, 2);
+        let (policy, bytes) = allocated(|| Policy::of_shard(model, shard).unwrap());
+        assert_eq!(bytes, adam_bytes(footprint, &policy.shard) as u64);
+        let (_snapshot, bytes) = allocated(|| Snapshot::of(&policy).unwrap());
+        assert_eq!(bytes, Snapshot::planned_bytes(footprint, config, &policy.shard) as u64);
+        for max_batch in [8, 80, 256] {
+            let options =
+                SamplerOptions { max_batch, memory_budget_bytes: 32 << 20, ..SamplerOptions::default() };
+            let (sizes, memory) = options.plan(footprint, config, 128).unwrap();
+            let (_decoder, bytes) = allocated(|| device.decoder(config, &sizes).unwrap());
+            assert_eq!(bytes, memory.work_bytes, "a batch of {max_batch}");
+            // The cache is mapped.
+            assert_eq!(memory.cache_bytes, sizes.pages as u64 * footprint.decoder_page_bytes(config, 16));
+            let sampler = Sampler::new(&policy.model, &options).unwrap();
+            assert_eq!(sampler.memory(), memory);
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use rayon::prelude::*;
 
 use crate::gemm::Write;
 use crate::norm::normalise_heads;
-use crate::{Cpu, simd};
+use crate::{Cpu, CpuFootprint, simd};
 use attention::{PagedAttention, TOGETHER, scratch_len};
 use kv::{KvCache, PageShape, SharedKv};
 use panel::{COLUMN_STEP, MAX_WIDTH, add_bias, gated, product, rms_norm, transpose};
@@ -24,6 +24,7 @@ use sgs_lm::config::ModelConfig;
 use sgs_lm::decode::{Decode, DecoderSizes, InputToken, PageId, SampleSpec, SampledToken, StepPlan};
 use sgs_lm::device::{Device, Heads};
 use sgs_lm::error::Result;
+use sgs_lm::footprint::Footprint;
 use sgs_lm::host_buffer::HostBuffer;
 use sgs_lm::layout::Span;
 use sgs_lm::model::Model;
@@ -66,21 +67,43 @@ struct PanelInput<'a> {
     sampled: &'a mut [SampledToken],
 }
 
-impl Decode for Cpu {
-    type Decoder = CpuDecoder;
+impl Footprint for CpuFootprint {
+    fn bytes_per_parameter(&self) -> (usize, usize, usize) {
+        (4, 4, 8)
+    }
+
+    fn logits_at_once(&self) -> usize {
+        1 << 20
+    }
+
+    fn device_bytes(&self) -> usize {
+        0
+    }
+
+    fn prefill_tokens(&self) -> usize {
+        512
+    }
+
+    fn samplers(&self, _config: &ModelConfig) -> usize {
+        1
+    }
 
     fn decoder_work_bytes(&self, config: &ModelConfig, sizes: &DecoderSizes) -> u64 {
-        let sampling_panels = count_sampling_panels(sizes.max_batch, self.threads());
+        let sampling_panels = count_sampling_panels(sizes.max_batch, self.threads);
         let panels = PanelBuffers::sizes(config, true).iter().sum::<usize>() * sampling_panels
             + PanelBuffers::sizes(config, false).iter().sum::<usize>()
                 * sizes.prefill_tokens.div_ceil(MAX_WIDTH);
-        let scratch = self.threads() * (scratch_len(sizes.context, config.head_dim) + 2 * config.vocab_size);
+        let scratch = self.threads * (scratch_len(sizes.context, config.head_dim) + 2 * config.vocab_size);
         (size_of::<f32>() * (panels + scratch)) as u64
     }
 
     fn decoder_page_bytes(&self, config: &ModelConfig, page_len: usize) -> u64 {
         (size_of::<f32>() * PageShape::new(config, page_len).page_numbers()) as u64
     }
+}
+
+impl Decode for Cpu {
+    type Decoder = CpuDecoder;
 
     fn decoder(&self, config: &ModelConfig, sizes: &DecoderSizes) -> Result<CpuDecoder> {
         let sampling_panels = count_sampling_panels(sizes.max_batch, self.threads());

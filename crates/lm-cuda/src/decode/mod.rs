@@ -8,16 +8,18 @@ mod shape;
 
 use std::sync::Arc;
 
-use super::Cuda;
+use super::device::PIECE;
 use super::gemm::WORKSPACE;
 use super::gpu::{Arg, Array, CacheArg, Element, Lane, Pinned};
 use super::work::CudaKernel;
+use super::{Cuda, CudaFootprint, Precision};
 use graphs::Graphs;
 use sgs_base::philox::uniform;
 use sgs_lm::config::ModelConfig;
 use sgs_lm::decode::{Decode, DecoderSizes, InputToken, SampleSpec, SampledToken, StepPlan};
 use sgs_lm::device::Device;
 use sgs_lm::error::{LmError, Result};
+use sgs_lm::footprint::Footprint;
 use sgs_lm::model::Model;
 use shape::{BLOCKS_EACH, StepShape, most_columns, padded, tiles};
 
@@ -91,14 +93,30 @@ pub struct CudaDecoder {
     graphs: Graphs,
 }
 
-/// Sizes of the buffers of a step: elements, f32 numbers and u32 numbers.
-fn work(config: &ModelConfig, sizes: &DecoderSizes, processors: usize) -> [usize; 3] {
-    let columns = most_columns(sizes);
-    let (d, f) = (config.hidden_size, config.intermediate_size);
-    let elements = columns * (4 * d + config.qkv_dim() + config.q_dim() + 3 * f)
-        + padded(sizes.max_batch) * config.vocab_size;
-    let floats = columns + parts(config, processors) + sizes.max_batch * 4;
-    [elements, floats, tables(sizes)]
+/// Lengths of the buffers of a step.
+struct BufferLengths {
+    /// Elements of `x`, `x_mid`, `h`, `branch`, `qkv`, `attn`, `gate_up`, `act` and `logits`.
+    elements: [usize; 9],
+    /// f32 numbers of `rstd` and `parts`.
+    floats: [usize; 2],
+    /// u32 numbers of `pairs` and `ints`.
+    ints: [usize; 2],
+    /// Items of `sampled`.
+    sampled: usize,
+}
+
+impl BufferLengths {
+    fn new(config: &ModelConfig, sizes: &DecoderSizes, processors: usize) -> Self {
+        let (columns, samples) = (most_columns(sizes), padded(sizes.max_batch));
+        let (x, f) = (columns * config.hidden_size, columns * config.intermediate_size);
+        let (qkv, attn) = (columns * config.qkv_dim(), columns * config.q_dim());
+        Self {
+            elements: [x, x, x, x, qkv, attn, 2 * f, f, samples * config.vocab_size],
+            floats: [columns, parts(config, processors)],
+            ints: [2 * sizes.max_batch, tables(sizes)],
+            sampled: samples,
+        }
+    }
 }
 
 /// Size of the partial results of split attention, in f32 numbers.
@@ -132,21 +150,48 @@ fn choice(draw: &SampleSpec) -> [u32; CHOICE] {
 /// Up to this size in bytes, a step of the model takes the host as long as the GPU.
 const SMALL_MODEL: usize = 128 << 20;
 
-impl Decode for Cuda {
-    type Decoder = CudaDecoder;
+impl Footprint for CudaFootprint {
+    fn bytes_per_parameter(&self) -> (usize, usize, usize) {
+        match self.precision {
+            Precision::Bf16 => (2, 4, 10),
+            Precision::F32 => (4, 4, 8),
+        }
+    }
+
+    fn logits_at_once(&self) -> usize {
+        1 << 28
+    }
+
+    fn device_bytes(&self) -> usize {
+        // Scratch of products, and the staging buffer of copies.
+        WORKSPACE + 4 * PIECE
+    }
+
+    fn prefill_tokens(&self) -> usize {
+        // For a small model, a step takes the GPU as long for a few tokens as for several thousand.
+        8192
+    }
 
     fn samplers(&self, config: &ModelConfig) -> usize {
         if config.parameters() * self.width() <= SMALL_MODEL { 2 } else { 1 }
     }
 
     fn decoder_work_bytes(&self, config: &ModelConfig, sizes: &DecoderSizes) -> u64 {
-        let [elements, floats, ints] = work(config, sizes, self.gpu.processors);
-        (elements * self.width() + 4 * (floats + ints) + WORKSPACE) as u64
+        let BufferLengths { elements, floats, ints, sampled } =
+            BufferLengths::new(config, sizes, self.processors);
+        let numbers: usize = floats.iter().chain(&ints).sum();
+        let elements: usize = elements.iter().sum();
+        let sampled = sampled * size_of::<RawSampledToken>();
+        (elements * self.width() + 4 * numbers + sampled + WORKSPACE) as u64
     }
 
     fn decoder_page_bytes(&self, config: &ModelConfig, page_len: usize) -> u64 {
         (config.layers * page_elements(config, page_len) * self.width()) as u64
     }
+}
+
+impl Decode for Cuda {
+    type Decoder = CudaDecoder;
 
     fn decoder(&self, config: &ModelConfig, sizes: &DecoderSizes) -> Result<CudaDecoder> {
         if config.vocab_size > VOCABULARY || config.head_dim > 256 {
@@ -155,39 +200,35 @@ impl Decode for Cuda {
                 config.vocab_size, config.head_dim
             )));
         }
-        let columns = most_columns(sizes);
-        let (d, f) = (config.hidden_size, config.intermediate_size);
+        let BufferLengths { elements, floats: [rstd, parts], ints: [pairs, ints], sampled } =
+            BufferLengths::new(config, sizes, self.gpu.processors);
+        let [x, x_mid, h, branch, qkv, attn, gate_up, act, logits] = elements;
         let page = page_elements(config, sizes.page_len);
         Ok(CudaDecoder {
             lane: Arc::new(Lane::new(&self.gpu, WORKSPACE)?),
             sizes: *sizes,
             page,
             cache: self.buf(config.layers * page * sizes.pages)?,
-            pairs: self.ints(2 * sizes.max_batch)?,
+            pairs: self.ints(pairs)?,
             kernels: self.decode_kernels(config.head_dim, sizes.page_len)?,
-            x: self.buf(columns * d)?,
-            x_mid: self.buf(columns * d)?,
-            h: self.buf(columns * d)?,
-            branch: self.buf(columns * d)?,
-            qkv: self.buf(columns * config.qkv_dim())?,
-            attn: self.buf(columns * config.q_dim())?,
-            gate_up: self.buf(columns * 2 * f)?,
-            act: self.buf(columns * f)?,
-            logits: self.buf(padded(sizes.max_batch) * config.vocab_size)?,
-            rstd: self.stat(columns)?,
-            parts: self.stat(parts(config, self.gpu.processors))?,
-            ints: self.ints(tables(sizes))?,
-            host_ints: Vec::with_capacity(tables(sizes)),
-            pinned_ints: Pinned::filled(&self.gpu, tables(sizes), 0)?,
-            sampled: Array::zeros(&self.gpu, padded(sizes.max_batch), size_of::<RawSampledToken>())?,
+            x: self.buf(x)?,
+            x_mid: self.buf(x_mid)?,
+            h: self.buf(h)?,
+            branch: self.buf(branch)?,
+            qkv: self.buf(qkv)?,
+            attn: self.buf(attn)?,
+            gate_up: self.buf(gate_up)?,
+            act: self.buf(act)?,
+            logits: self.buf(logits)?,
+            rstd: self.stat(rstd)?,
+            parts: self.stat(parts)?,
+            ints: self.ints(ints)?,
+            host_ints: Vec::with_capacity(ints),
+            pinned_ints: Pinned::filled(&self.gpu, ints, 0)?,
+            sampled: Array::zeros(&self.gpu, sampled, size_of::<RawSampledToken>())?,
             host_sampled: Pinned::filled(&self.gpu, sizes.max_batch, RawSampledToken::default())?,
             graphs: Graphs::default(),
         })
-    }
-
-    fn prefill_tokens(&self) -> usize {
-        // For a small model, a step takes the GPU as long for a few tokens as for several thousand.
-        8192
     }
 
     fn panel(&self, prefill_tokens: usize) -> usize {

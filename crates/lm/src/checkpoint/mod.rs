@@ -18,8 +18,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::ModelConfig;
 use crate::device::{AdamHost, AdamPart, Device};
 use crate::error::{LmError, Result};
+use crate::footprint::Footprint;
+use crate::layout::Layout;
 use crate::model::Model;
 use crate::ranks::ProcessGroup;
 use crate::shard::Shard;
@@ -154,6 +157,13 @@ impl Snapshot {
         }
         copy.step = policy.step;
         Ok(copy)
+    }
+
+    /// Bytes of host memory of a snapshot: f32 weights, Adam's moments of a shard and, if parameters have a lower
+    /// precision, its master weights.
+    pub fn planned_bytes(footprint: &dyn Footprint, config: &ModelConfig, shard: &Shard) -> usize {
+        let parts = if footprint.bytes_per_parameter().0 < 4 { 3 } else { 2 };
+        4 * (Layout::new(config).len + parts * shard.len)
     }
 
     /// Allocates the memory of a snapshot.
@@ -336,7 +346,7 @@ pub fn load_for_rank<D: Device>(
     };
     let mut model = Model::load(device, dir, max_positions)?;
     let masters = state.master;
-    if masters && model.device.bytes_per_parameter().0 == 4 {
+    if masters && model.device.footprint().bytes_per_parameter().0 == 4 {
         optimiser::read_masters(dir, files, &mut model)?;
     }
     let shard = Shard::of(&model.layout, rank, ranks);

@@ -24,7 +24,7 @@ use crate::rope::RopeTables;
 use crate::weights::{HostWeights, PIECE, TensorError, check_shapes, in_pieces, visit_model};
 
 pub use gradients::{Gradients, Peers};
-pub use plan::{MemoryPlan, Mode};
+pub use plan::{MemoryPlan, Mode, adam_bytes, model_bytes};
 pub use workspace::Workspace;
 
 /// A model's parameters on a device, and the tables that depend only on its configuration.
@@ -73,7 +73,9 @@ impl<D: Device> Model<D> {
         let config = ModelConfig::load(dir)?;
         let layout = Layout::new(&config);
         check_shapes(dir, &config, &layout)?;
-        let (needed, free) = (layout.len * device.bytes_per_parameter().0, device.free_bytes());
+        let max_positions = config.positions(max_positions)?;
+        let needed = model_bytes(device.footprint(), &config, max_positions);
+        let free = device.free_bytes();
         if let Some(free) = free.filter(|free| *free < needed) {
             return Err(LmError::Memory {
                 device: device.name(),
@@ -83,7 +85,6 @@ impl<D: Device> Model<D> {
                 hint: "stop other programs on the device, or use a smaller model".to_owned(),
             });
         }
-        let max_positions = config.positions(max_positions)?;
         let rope = device.rope_tables(RopeTables::new(&config, max_positions))?;
         let mut params = device.buf(layout.len)?;
         visit_model(dir, &config, &layout, |spec, dtype, bytes| {

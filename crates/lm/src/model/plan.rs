@@ -1,10 +1,9 @@
 //! Computes the memory needs of a run before it starts.
 
-use std::fmt;
-
 use crate::config::ModelConfig;
 use crate::device::Device;
 use crate::error::{LmError, Result, bytes};
+use crate::footprint::Footprint;
 use crate::layout::Layout;
 use crate::shard::Shard;
 
@@ -40,19 +39,19 @@ impl Mode {
         place: (usize, usize),
     ) -> Self {
         let free = device.free_bytes().unwrap_or(0).saturating_sub(SPARED);
-        Self::recompute_within(free, device, config, tokens, place)
+        Self::recompute_within(free, device.footprint(), config, tokens, place)
     }
 
     /// Recomputes as few layers as `free` bytes permit.
-    pub fn recompute_within<D: Device>(
+    pub fn recompute_within(
         free: usize,
-        device: &D,
+        footprint: &dyn Footprint,
         config: &ModelConfig,
         tokens: usize,
         place: (usize, usize),
     ) -> Self {
         let needed = |kept: usize| {
-            MemoryPlan::for_rank(device, config, tokens, Self::TrainRecompute { kept }, place)
+            MemoryPlan::for_rank(footprint, config, tokens, Self::TrainRecompute { kept }, place)
                 .workspace_bytes()
         };
         let kept = (1..config.layers).rev().find(|kept| needed(*kept) <= free).unwrap_or(0);
@@ -68,7 +67,7 @@ impl Mode {
     }
 }
 
-/// Sizes of every buffer of a workspace, in elements, and of the model's state, in bytes.
+/// Sizes of the buffers of a workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryPlan {
     /// Purpose of the workspace.
@@ -81,12 +80,8 @@ pub struct MemoryPlan {
     pub streams: usize,
     /// Number of layers whose activations are kept.
     pub slots: usize,
-    /// Bytes of the parameters.
-    pub weight_bytes: usize,
     /// Bytes of one policy's gradients.
     pub gradient_bytes: usize,
-    /// Bytes of one policy's optimiser state.
-    pub optimiser_bytes: usize,
     /// Bytes of activations and scratch memory.
     pub activation_bytes: usize,
     /// Bytes of a block of logits and its rows.
@@ -108,10 +103,27 @@ fn partials(tokens: usize) -> usize {
     tokens.div_ceil(ROWS_OF_PARTIAL).max(tokens.min(PARTIAL_ROWS))
 }
 
+/// Bytes of a model on a device: its parameters and its rotary tables for `positions` positions.
+pub fn model_bytes(footprint: &dyn Footprint, config: &ModelConfig, positions: usize) -> usize {
+    // Cosines and sines, f32.
+    let rope = 2 * positions * (config.head_dim / 2) * 4;
+    Layout::new(config).len * footprint.bytes_per_parameter().0 + rope
+}
+
+/// Bytes of the optimiser state of a shard.
+pub fn adam_bytes(footprint: &dyn Footprint, shard: &Shard) -> usize {
+    shard.len * footprint.bytes_per_parameter().2
+}
+
 impl MemoryPlan {
-    /// Plans for micro-batches of at most `tokens` tokens, on one of several ranks, given as `(rank, ranks)`.
-    pub fn for_rank<D: Device>(
-        device: &D,
+    /// Plans for micro-batches of at most `tokens` tokens.
+    pub fn new(footprint: &dyn Footprint, config: &ModelConfig, tokens: usize, mode: Mode) -> Self {
+        Self::for_rank(footprint, config, tokens, mode, (0, 1))
+    }
+
+    /// Plans for one of several ranks, given as `(rank, ranks)`.
+    pub fn for_rank(
+        footprint: &dyn Footprint,
         config: &ModelConfig,
         tokens: usize,
         mode: Mode,
@@ -119,21 +131,22 @@ impl MemoryPlan {
     ) -> Self {
         let layout = Layout::new(config);
         let tokens = tokens.max(1);
-        let logit_rows = (device.logits_at_once() / config.vocab_size).max(MIN_LOGIT_ROWS).min(tokens);
+        let logit_rows = (footprint.logits_at_once() / config.vocab_size).max(MIN_LOGIT_ROWS).min(tokens);
         let (streams, slots) = match mode {
             Mode::Infer => (2, 1),
             Mode::Train => (config.layers + 1, config.layers),
             Mode::TrainRecompute { kept } => (config.layers + 1, (kept + 1).min(config.layers)),
         };
-        let (weight, gradient, optimiser) = device.bytes_per_parameter();
+        let (weight, gradient, _) = footprint.bytes_per_parameter();
         let d = config.hidden_size;
         let slot = 3 * d + config.qkv_dim() + config.q_dim() + 2 * config.intermediate_size;
         let backward = if mode.trains() { 2 * d + config.qkv_dim() + config.q_dim() } else { 0 };
         let rotated = if config.qk_norm { config.qkv_dim() } else { 0 };
         let scratch = config.intermediate_size + d + rotated + backward;
         let per_token = streams * d + slots * slot + scratch;
-        let stats = 8 + slots * (2 + config.heads);
-        let partial = partials(tokens) * d.max(config.qkv_dim());
+        // Tokens, positions and the eight buffers of loss rows.
+        let stats = 10 + slots * (2 + config.heads);
+        let partial = if mode.trains() { partials(tokens) * d.max(config.qkv_dim()) } else { 0 };
         let head_rows = if mode.trains() { 4 * d } else { 2 * d };
         Self {
             mode,
@@ -141,20 +154,10 @@ impl MemoryPlan {
             logit_rows,
             streams,
             slots,
-            weight_bytes: layout.len * weight,
             gradient_bytes: if mode.trains() { gradient_len(&layout, rank, ranks) * gradient } else { 0 },
-            optimiser_bytes: if mode.trains() { Shard::of(&layout, rank, ranks).len * optimiser } else { 0 },
             activation_bytes: tokens * (per_token * weight + stats * 4) + partial * 4,
-            logit_bytes: logit_rows * (config.vocab_size + head_rows) * weight,
+            logit_bytes: logit_rows * ((config.vocab_size + head_rows) * weight + 4),
         }
-    }
-
-    /// Total bytes for `policies` models that are trained one after the other in one workspace.
-    pub fn total_bytes(&self, policies: usize) -> usize {
-        policies * (self.weight_bytes + self.optimiser_bytes)
-            + self.gradient_bytes
-            + self.activation_bytes
-            + self.logit_bytes
     }
 
     /// Checks that a workspace fits into the device's free memory.
@@ -199,23 +202,5 @@ impl MemoryPlan {
     /// Length of the scratch memory for partial sums.
     pub(crate) fn partial_len(&self, config: &ModelConfig) -> usize {
         partials(self.tokens) * config.hidden_size.max(config.qkv_dim())
-    }
-}
-
-impl fmt::Display for MemoryPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
-        writeln!(f, "memory plan for micro-batches of {} tokens", self.tokens)?;
-        for (name, bytes) in [
-            ("weights", self.weight_bytes),
-            ("gradients", self.gradient_bytes),
-            ("optimiser", self.optimiser_bytes),
-            ("activations", self.activation_bytes),
-            ("logits block", self.logit_bytes),
-            ("one policy in all", self.total_bytes(1)),
-        ] {
-            writeln!(f, "  {name:<18} {:>10.1} MiB", mib(bytes))?;
-        }
-        Ok(())
     }
 }

@@ -106,7 +106,7 @@ impl<D: Device> Workspace<D> {
         mode: Mode,
         (rank, ranks): (usize, usize),
     ) -> Result<Self> {
-        let plan = MemoryPlan::for_rank(device, config, tokens, mode, (rank, ranks));
+        let plan = MemoryPlan::for_rank(device.footprint(), config, tokens, mode, (rank, ranks));
         plan.fits(device)?;
         let (t, d, r) = (plan.tokens, config.hidden_size, plan.logit_rows);
         let x = (0..plan.streams).map(|_| device.buf(t * d)).collect::<Result<_>>()?;

@@ -5,7 +5,6 @@ pub mod base_model;
 pub mod device;
 pub mod endpoint;
 pub mod folder;
-pub mod forecast;
 pub mod guide_format;
 pub mod held_out;
 pub mod lean;

@@ -18,6 +18,51 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// The models that a process of the run loads to train and to sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadedModels {
+    /// The weights of Solver and Conjecturer.
+    of: [Weights; 2],
+    /// Whether the base model is loaded.
+    pub base: bool,
+    /// Whether a separate Guide is loaded.
+    pub guide: bool,
+}
+
+impl LoadedModels {
+    /// The models of rank 0, and of the other ranks if they sample.
+    pub fn new(config: &RunConfig) -> Self {
+        let (algorithm, has_own_guide) = (&config.algorithm, config.model.guide != "base");
+        let is_local = config.weights_of(Role::Guide) == Weights::Guide;
+        Self {
+            base: algorithm.uses_base(|role| config.sampling.endpoint.backend_of(role), has_own_guide),
+            guide: has_own_guide && algorithm.has_model_reviews() && is_local,
+            ..Self::trained_only(config)
+        }
+    }
+
+    /// The models of a rank that only trains.
+    pub fn trained_only(config: &RunConfig) -> Self {
+        let of = [Role::Solver, Role::Conjecturer].map(|role| config.weights_of(role));
+        Self { of, base: false, guide: false }
+    }
+
+    /// The trained sets of weights with their folders in a checkpoint.
+    pub fn trained(&self) -> BTreeMap<Weights, &'static str> {
+        self.of.iter().filter_map(|w| Some((*w, w.folder()?))).collect()
+    }
+
+    /// The weights that a role samples with; `None` if they are not loaded.
+    pub fn sampled(&self, role: Role) -> Option<Weights> {
+        let own = match role {
+            Role::Solver => Some(self.of[0]).filter(|w| w.is_trained()),
+            Role::Conjecturer => Some(self.of[1]).filter(|w| w.is_trained()),
+            Role::Guide => self.guide.then_some(Weights::Guide),
+        };
+        own.or(self.base.then_some(Weights::Base))
+    }
+}
+
 /// The sets of weights that a run trains, as `AlgorithmConfig::weights_of` defines them.
 pub struct TrainablePolicies<D: Device> {
     policies: BTreeMap<Weights, Policy<D>>,
@@ -37,8 +82,8 @@ impl<D: Device> TrainablePolicies<D> {
         at: Option<&Path>,
         place: (usize, usize),
     ) -> Result<Self> {
-        let of = [Role::Solver, Role::Conjecturer].map(|role| config.weights_of(role));
-        let sets: BTreeMap<Weights, &str> = of.iter().filter_map(|w| Some((*w, w.folder()?))).collect();
+        let LoadedModels { of, .. } = LoadedModels::trained_only(config);
+        let sets = LoadedModels::trained_only(config).trained();
         if let (Some(folder), (_, 1)) = (at, place) {
             for name in sets.values() {
                 checkpoint::exists(&folder.join(name))?;
@@ -165,16 +210,10 @@ impl<D: Device> PolicySet<D> {
             config.model.check_window(&model.config, what)?;
             Ok(model)
         };
-        let (algorithm, own) = (&config.algorithm, config.model.guide.as_str());
-        let is_local = config.weights_of(Role::Guide) == Weights::Guide;
-        loaded.guide = if own != "base" && algorithm.has_model_reviews() && is_local {
-            Some(model(Path::new(own), "the Guide's model").context("the Guide's model")?)
-        } else {
-            None
-        };
-        let backend_of = |role| config.sampling.endpoint.backend_of(role);
-        let uses_base = algorithm.uses_base(backend_of, own != "base");
-        loaded.base = uses_base.then(|| model(base, "the base model").map(Arc::new)).transpose()?;
+        let wanted = LoadedModels::new(config);
+        let own = || model(Path::new(&config.model.guide), "the Guide's model").context("the Guide's model");
+        loaded.guide = wanted.guide.then(own).transpose()?;
+        loaded.base = wanted.base.then(|| model(base, "the base model").map(Arc::new)).transpose()?;
         let vocabulary = loaded.shape.vocab_size;
         if let Some(guide) = loaded.guide.as_ref().filter(|guide| guide.config.vocab_size != vocabulary) {
             bail!(

@@ -6,8 +6,9 @@ use crate::train::policies::PolicySet;
 use crate::workers::sampling;
 use crate::workers::tasks::{self, GenerateResult, GenerateTask, Sample};
 use sgs_fleet::{LeaseId, LeaseOutcome, StopFlag, WorkerSession};
-use sgs_lm::Device;
+use sgs_lm::footprint::Footprint;
 use sgs_lm::model::Model;
+use sgs_lm::{Device, ModelConfig};
 use sgs_lm_sampler::{
     Decode, Finish, Request, RequestId, SampledCompletion, Sampler, SamplerOptions, SamplingParams,
 };
@@ -42,7 +43,24 @@ impl<D: Device> RoleModels<D> for PolicySet<D> {
     }
 }
 
-const ROLES: [Role; 3] = [Role::Conjecturer, Role::Guide, Role::Solver];
+pub(crate) const ROLES: [Role; 3] = [Role::Conjecturer, Role::Guide, Role::Solver];
+
+/// Returns the number of samplers of a role, and the options of each. The Solver may have several, because it does most of
+/// the work.
+pub(crate) fn share(
+    footprint: &dyn Footprint,
+    model: &ModelConfig,
+    role: Role,
+    all: &SamplerOptions,
+) -> (usize, SamplerOptions) {
+    let count = if role == Role::Solver { footprint.samplers(model) } else { 1 };
+    let each = SamplerOptions {
+        max_batch: all.max_batch.div_ceil(count),
+        memory_budget_bytes: all.memory_budget_bytes / count as u64,
+        ..all.clone()
+    };
+    (count, each)
+}
 
 /// Counters of a generation worker, for views and metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -159,7 +177,7 @@ pub fn work<D: Device + Decode, W: RoleModels<D>>(
 
 /// One sampler per role that has weights, and the tasks whose completions they sample.
 struct SamplerBench<D: Decode> {
-    /// In the order of [`ROLES`]. The Solver may have several, because it does most of the work.
+    /// In the order of [`ROLES`].
     samplers: Vec<(Role, Sampler<D>)>,
     /// The policy version of everything in flight.
     policy_version: u32,
@@ -190,12 +208,7 @@ impl<D: Device + Decode> SamplerBench<D> {
         let mut samplers = Vec::new();
         for role in ROLES {
             let Some(model) = weights.model(role) else { continue };
-            let count = if role == Role::Solver { model.device.samplers(&model.config) } else { 1 };
-            let options = SamplerOptions {
-                max_batch: options.max_batch.div_ceil(count),
-                memory_budget_bytes: options.memory_budget_bytes / count as u64,
-                ..options.clone()
-            };
+            let (count, options) = share(model.device.footprint(), &model.config, role, options);
             for _ in 0..count {
                 samplers.push((role, Sampler::new(model, &options)?));
             }

@@ -10,95 +10,164 @@ use sgs_data::base::made::shape as shape_of;
 use sgs_data::base::recipe::Recipe;
 use sgs_fleet::launch::quote;
 use sgs_lm::ModelConfig;
-use sgs_lm::model::MemoryPlan;
+use sgs_lm::footprint::Footprint;
+use sgs_lm_bench::gemm_peak;
+use sgs_lm_cpu::{Cpu, CpuFootprint};
+use sgs_lm_cuda::{CudaFootprint, Gpu, Precision, gpu_count};
 use sgs_run::config::base_model::is_model;
 use sgs_run::config::device;
 use sgs_run::config::device::DeviceKind;
-use sgs_run::config::forecast::{ASSUMED, EIGHT_H200, Forecast, RoundWork, forecast};
 use sgs_run::config::guide_format;
 use sgs_run::config::machine;
 use sgs_run::config::system::{external_targets, lean_targets, metamath};
 use sgs_run::config::{BaseSource, Resolved, RunConfig, SystemName};
-use sgs_run::with_device;
+use sgs_run::workers::config::{By, FleetConfig};
+use sgs_run::workers::forecast::{Assumptions, Forecast, H200, Hardware, RoundWork, Speed, forecast};
+use sgs_run::workers::memory::{MemoryInputs, sum};
 use std::path::{Path, PathBuf};
 
-/// Prints the configuration, its requirements and its memory plan.
+/// The parts of a forecast.
+struct Planned {
+    model: ModelConfig,
+    /// Whether the model's shape is known.
+    known: bool,
+    work: RoundWork,
+    hardware: Hardware,
+    assumed: Assumptions,
+    forecast: Forecast,
+}
+
+/// Prints the configuration, its requirements and a forecast of its time and memory.
 ///
 /// # Errors
-/// Returns an error if the configuration's model or data set is damaged.
-pub fn run(resolved: &Resolved, as_json: bool) -> Result<Outcome> {
+/// Returns an error if the configuration's model or data set is damaged, or if a sampler's memory is too small.
+pub fn run(resolved: &Resolved, fleet: Option<&FleetConfig>, as_json: bool) -> Result<Outcome> {
     let config = &resolved.config;
     let kind = device::kind(&config.model.device)?;
     let lacks = lacks(config);
-    if kind == DeviceKind::Cpu || config.problems.system == SystemName::Metamath {
-        return on_this_machine(resolved, kind, &lacks, as_json);
-    }
-    let (model, known) = shape(config)?;
-    let work = round_work(config)?;
-    let forecast = forecast(config, &model, work, EIGHT_H200, ASSUMED);
+    // A small run on the CPU is not forecast for another machine.
+    let is_possible =
+        kind != DeviceKind::Cpu || !lacks.iter().any(|l| matches!(l.what, "model" | "problems"));
+    let planned = if is_possible { Some(plan(config, kind, fleet)?) } else { None };
     if as_json {
+        let part = |value: fn(&Planned) -> serde_json::Value| planned.as_ref().map(value);
         output::json(&json!({
-            "config": config, "layers": explain::layers(resolved), "lacks": lacks, "forecast": forecast,
-            "hardware": EIGHT_H200, "assumed": ASSUMED, "guide": guide_format::forecast(config),
+            "config": config, "layers": explain::layers(resolved), "lacks": lacks,
+            "forecast": part(|p| json!(p.forecast)), "hardware": part(|p| json!(p.hardware)),
+            "assumed": part(|p| json!(p.assumed)), "guide": guide_format::forecast(config),
         }))?;
-    } else {
-        output::line(screen(config, &model, known, work, &lacks, &forecast))?;
-    }
-    Ok(Outcome::Done)
-}
-
-/// Prints the configuration, missing requirements, and the memory that training needs.
-fn on_this_machine(
-    resolved: &Resolved,
-    kind: DeviceKind,
-    lacks: &[MissingRequirement],
-    as_json: bool,
-) -> Result<Outcome> {
-    let config = &resolved.config;
-    let possible = !lacks.iter().any(|l| l.what == "model" || l.what == "GPU");
-    let plan = if possible { Some(memory_plan(config, kind)?) } else { None };
-    if as_json {
-        let memory = plan.map(|p| {
-            json!({
-                "tokens": p.tokens, "weights": p.weight_bytes, "gradients": p.gradient_bytes,
-                "optimiser": p.optimiser_bytes, "activations": p.activation_bytes, "logits": p.logit_bytes,
-            })
-        });
-        let layers = explain::layers(resolved);
-        output::json(&json!({ "config": config, "layers": layers, "lacks": lacks, "memory": memory }))?;
         return Ok(Outcome::Done);
     }
-    output::line(explain::annotated(resolved)?)?;
-    if let Some(told) = guide_format::forecast(config) {
-        output::line(format!("# {}", told.replace('\n', "\n#")))?;
-    }
-    for lack in lacks {
-        output::line(format!("# missing: {} ({})", lack.what, lack.found))?;
-    }
-    if !lacks.is_empty() {
-        let lines = next(lacks).into_iter().map(|l| format!("# {l}"));
-        output::line(lines.collect::<Vec<_>>().join("\n"))?;
-    }
-    if let Some(plan) = plan {
-        let of = match config.training.ranks {
-            1 => String::new(),
-            ranks => format!(" of each of {ranks} ranks"),
-        };
-        output::line(format!("# memory plan{of}\n{plan}"))?;
+    let is_large = kind != DeviceKind::Cpu && config.problems.system != SystemName::Metamath;
+    match planned {
+        Some(planned) if is_large => output::line(screen(config, &planned, &lacks))?,
+        planned => on_this_machine(resolved, planned, &lacks)?,
     }
     Ok(Outcome::Done)
 }
 
-/// Plans the memory of training on the configuration's device.
-fn memory_plan(config: &RunConfig, kind: DeviceKind) -> Result<MemoryPlan> {
-    let (model, _) = shape(config)?;
-    let tokens = config.training_tokens(&model);
-    let (mode, ranks) = (config.training.mode(), config.training.ranks);
-    // The last rank stores the remainder.
-    let place = (ranks - 1, ranks);
-    with_device!(kind, device::threads(), device => {
-        Ok(MemoryPlan::for_rank(&*device, &model, tokens, mode, place))
-    })
+/// Prints every key, missing requirements and the forecast.
+fn on_this_machine(
+    resolved: &Resolved,
+    planned: Option<Planned>,
+    lacks: &[MissingRequirement],
+) -> Result<()> {
+    let config = &resolved.config;
+    let mut lines = Vec::new();
+    if let Some(told) = guide_format::forecast(config) {
+        lines.extend(told.lines().map(str::to_owned));
+    }
+    lines.extend(lacks.iter().map(|lack| format!("missing: {} ({})", lack.what, lack.found)));
+    if !lacks.is_empty() {
+        lines.extend(next(lacks));
+    }
+    lines.extend(planned.iter().flat_map(|planned| planned.lines(config)));
+    let lines: Vec<String> = lines.into_iter().map(|line| format!("# {line}")).collect();
+    output::line(explain::annotated(resolved)?)?;
+    output::line(lines.join("\n"))?;
+    Ok(())
+}
+
+impl Planned {
+    /// Formats the forecast.
+    fn lines(&self, config: &RunConfig) -> Vec<String> {
+        let Self { work, hardware, assumed, forecast, .. } = self;
+        let mut lines = forecast.describe_times(config, *work, hardware, assumed);
+        lines.extend(forecast.describe_memory(hardware));
+        lines.push(
+            "Memory follows from the sizes of buffers, times from measured speeds (docs/performance.md)."
+                .to_owned(),
+        );
+        lines
+    }
+}
+
+/// Forecasts the run.
+fn plan(config: &RunConfig, kind: DeviceKind, fleet: Option<&FleetConfig>) -> Result<Planned> {
+    let (model, known) = shape(config)?;
+    let own_guide = Path::new(&config.model.guide);
+    let guide = if is_model(own_guide) { ModelConfig::load(own_guide)? } else { model.clone() };
+    let (hardware, footprint) = hardware(config, kind, fleet)?;
+    let work = round_work(config)?;
+    let assumed = Assumptions::of(config.problems.system);
+    let inputs = MemoryInputs { config, model: &model, guide: &guide, fleet, footprint: &*footprint };
+    let forecast = forecast(inputs, work, &hardware, &assumed)?;
+    Ok(Planned { known, work, hardware, assumed, forecast, model })
+}
+
+/// Multiprocessors of an H100 or H200.
+const PROCESSORS: usize = 132;
+/// Memory of an H200, in bytes.
+const H200_BYTES: u64 = 139 << 30;
+/// Memory of a process's context and libraries on a GPU, in bytes: assumed.
+const CONTEXT_BYTES: u64 = 1 << 30;
+/// Cores of a node with eight GPUs.
+const NODE_CORES: usize = 128;
+
+/// Returns the hardware that a run would use, and the sizes of its buffers. GPUs that this machine lacks are assumed.
+fn hardware(
+    config: &RunConfig,
+    kind: DeviceKind,
+    fleet: Option<&FleetConfig>,
+) -> Result<(Hardware, Box<dyn Footprint>)> {
+    let threads = device::threads();
+    if kind == DeviceKind::Cpu {
+        let peak = gemm_peak(&Cpu::new(threads)?) * 1e9;
+        let hardware = Hardware {
+            device: format!("CPU with {threads} threads ({:.0} GFLOP/s)", peak / 1e9),
+            found: true,
+            is_host: true,
+            devices: 1,
+            device_bytes: machine::memory().map_or(u64::MAX, |memory| memory.total),
+            reserved_bytes: 0,
+            speed: Speed::of_cpu(peak),
+            cores: threads,
+        };
+        // Ranks and local workers share the threads.
+        let local = fleet.filter(|f| f.generate.by == By::Local).map_or(1, |f| f.generate.count);
+        let threads = (threads / config.training.ranks.max(local)).max(1);
+        return Ok((hardware, Box::new(CpuFootprint { threads })));
+    }
+    let found = match gpu_count().unwrap_or(0) {
+        0 => None,
+        _ => Some(Gpu::open(0)?),
+    };
+    let wanted = fleet.filter(|f| f.generate.by == By::Local).map_or(0, |f| f.generate.count);
+    let hardware = Hardware {
+        device: found.as_ref().map_or_else(|| "H200".to_owned(), |gpu| gpu.name.clone()),
+        found: found.is_some(),
+        is_host: false,
+        devices: match &found {
+            Some(_) => gpu_count()?,
+            None => config.training.ranks.max(wanted).min(8),
+        },
+        device_bytes: found.as_ref().map_or(H200_BYTES, |gpu| gpu.memory as u64),
+        reserved_bytes: CONTEXT_BYTES,
+        speed: H200,
+        cores: if found.is_some() { threads } else { NODE_CORES },
+    };
+    let processors = found.map_or(PROCESSORS, |gpu| gpu.processors);
+    Ok((hardware, Box::new(CudaFootprint { precision: Precision::Bf16, processors })))
 }
 
 /// Returns the shape of the model and whether it is known: from its folder or by name. An unknown model is assumed to have
@@ -142,15 +211,9 @@ fn size(problem: &sgs_selfplay::Problem) -> usize {
     problem.statement.chars().count() + problem.context.chars().count()
 }
 
-/// Formats the forecast of a Lean run.
-fn screen(
-    config: &RunConfig,
-    model: &ModelConfig,
-    known: bool,
-    work: RoundWork,
-    lacks: &[MissingRequirement],
-    forecast: &Forecast,
-) -> String {
+/// Formats the forecast of a large run, without its keys.
+fn screen(config: &RunConfig, planned: &Planned, lacks: &[MissingRequirement]) -> String {
+    let Planned { model, known, work, .. } = planned;
     let mut lines = vec![
         format!(
             "{} at {}: {} targets of {}, model {} ({:.2} B parameters{})",
@@ -160,14 +223,13 @@ fn screen(
             config.problems.set,
             config.model.base,
             model.parameters() as f64 / 1e9,
-            if known { "" } else { ": not found, assumed to have the paper's shape" }
+            if *known { "" } else { ": not found, assumed to have the paper's shape" }
         ),
         String::new(),
     ];
-    lines.extend(lacking(lacks, forecast));
+    lines.extend(lacking(lacks, planned));
     lines.push(String::new());
-    lines.push(forecast.describe(config, work, EIGHT_H200, ASSUMED));
-    lines.push("  Computed from the figures listed here, not measured.".to_owned());
+    lines.extend(planned.lines(config));
     lines.extend(guide_format::forecast(config).map(|told| format!("  guide     {told}")));
     lines.push(String::new());
     lines.extend(next(lacks));
@@ -176,21 +238,23 @@ fn screen(
 }
 
 /// Lists missing requirements and insufficient resources.
-fn lacking(lacks: &[MissingRequirement], forecast: &Forecast) -> Vec<String> {
+fn lacking(lacks: &[MissingRequirement], planned: &Planned) -> Vec<String> {
     let mut lines = Vec::new();
     for lack in lacks {
         lines.push(format!("  {:<9} {}", lack.what, lack.found));
     }
     let gb = |n: u64| n as f64 / 1e9;
-    if let Some(memory) = machine::memory().filter(|m| (m.total as f64) < forecast.host_bytes) {
-        lines.push(format!("  memory    {:.0} GB of {:.0} GB", gb(memory.total), forecast.host_bytes / 1e9));
+    let Planned { forecast, hardware, .. } = planned;
+    let (host, disk) = (sum(&forecast.host), forecast.disk.total());
+    if let Some(memory) = machine::memory().filter(|m| m.total < host) {
+        lines.push(format!("  memory    {:.0} GB of {:.0} GB", gb(memory.total), gb(host)));
     }
-    if let Some(free) = machine::free_disk(Path::new(".")).filter(|n| (*n as f64) < forecast.disk.total()) {
-        lines.push(format!("  disk      {:.0} GB free of {:.0} GB", gb(free), forecast.disk.total() / 1e9));
+    if let Some(free) = machine::free_disk(Path::new(".")).filter(|n| (*n as f64) < disk) {
+        lines.push(format!("  disk      {:.0} GB free of {:.0} GB", gb(free), disk / 1e9));
     }
     let threads = machine::processor().threads;
-    if threads < EIGHT_H200.cores as usize {
-        lines.push(format!("  cores     {threads} of {}", EIGHT_H200.cores));
+    if threads < hardware.cores {
+        lines.push(format!("  cores     {threads} of {}", hardware.cores));
     }
     let head =
         if lines.is_empty() { "This machine meets all requirements." } else { "Missing on this machine:" };

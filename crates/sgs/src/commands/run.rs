@@ -64,7 +64,7 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
         return if args.explain {
             super::explain::run(&resolved)
         } else {
-            super::dry_run::run(&resolved, *json)
+            super::dry_run::run(&resolved, fleet(fleet_args, workers)?.as_ref(), *json)
         };
     }
     let own = || Ok(args.out.clone().unwrap_or(default_folder(&resolve()?.config)));

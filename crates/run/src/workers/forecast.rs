@@ -1,0 +1,711 @@
+//! Estimates the time, memory and disk space of a run from its configuration, its workers and the hardware.
+//!
+//! Everything that is not in the configuration is in [`Assumptions`] or [`Speed`] and is printed with the result.
+
+use super::memory::{MemoryInputs, MemoryPart, ProcessMemory, sum};
+use crate::config::{RunConfig, SystemName};
+use crate::error::Result;
+use crate::workers::config::{By, FleetConfig, WorkerPoolConfig};
+use crate::workers::{generate, sampling};
+use serde::Serialize;
+use sgs_lm::model::Mode;
+use sgs_selfplay::config::{BatchSize, Selection};
+use sgs_selfplay::{Role, Weights};
+
+/// Speed of one device with models of any size.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Speed {
+    /// FLOP/s of training steps.
+    pub training: f64,
+    /// FLOP/s of prefill and of scoring.
+    pub prefill: f64,
+    /// FLOP/s of decoding, as far as arithmetic limits it.
+    pub decoding: f64,
+    /// Bytes of weights and cache that decoding reads per second, as far as memory limits it.
+    pub reading: f64,
+    /// Shortest step of decoding, in seconds.
+    pub step_s: f64,
+    /// Bytes per second at which the weights are copied for a checkpoint.
+    pub copying: f64,
+}
+
+/// An H200 in bfloat16; the sources are sections of docs/performance.md.
+pub const H200: Speed = Speed {
+    // "Several GPUs": MFU 0.51 to 0.52 with one micro-batch per rank and step; the peak is 989 TFLOP/s.
+    training: 0.51 * 989e12,
+    // "Sampling", continuous batching: the time that the steps' reading leaves for 272,000 prompt tokens.
+    prefill: 0.35 * 989e12,
+    decoding: 0.35 * 989e12,
+    // "Sampling": 0.775 to 0.80 of the bound at 4.3 TB/s.
+    reading: 0.78 * 4.3e12,
+    // "Whole rounds": kernels fill 1.06 of the 1.47 ms of a step with 4,096 sequences of a small model.
+    step_s: 1e-3,
+    // "Whole rounds": 0.01 s for the copy of two policies of 13.2 million parameters, 16 bytes each.
+    copying: 42e9,
+};
+
+impl Speed {
+    /// A CPU whose best matrix product reaches `peak` FLOP/s. `sgs bench train` and `sgs bench sample` print the shares
+    /// that training and sampling reach, 0.43 and 0.64 on a busy machine of two cores.
+    pub fn of_cpu(peak: f64) -> Self {
+        Self {
+            training: 0.45 * peak,
+            prefill: 0.6 * peak,
+            decoding: 0.6 * peak,
+            reading: 10e9,
+            step_s: 0.0,
+            copying: 2e9,
+        }
+    }
+}
+
+/// The hardware that a forecast assumes or has found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Hardware {
+    /// Name of one device.
+    pub device: String,
+    /// Whether the device is in this machine.
+    pub found: bool,
+    /// Whether the device is the host's processor, which ranks and workers share, with the host's memory.
+    pub is_host: bool,
+    /// Number of devices of the coordinator's machine: GPUs, or 1 for the CPU.
+    pub devices: usize,
+    /// Memory of one device, in bytes.
+    pub device_bytes: u64,
+    /// Bytes of a device that are in use before the run allocates: driver, context, libraries, other programs.
+    pub reserved_bytes: u64,
+    pub speed: Speed,
+    /// Number of cores that check proofs, one proof per core.
+    pub cores: usize,
+}
+
+/// Quantities that neither configuration nor hardware gives.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Assumptions {
+    /// Mean completion length of Solver, Conjecturer and Guide, in tokens.
+    pub completion: [f64; 3],
+    /// Number of statements in a prompt of Solver, Conjecturer and Guide.
+    pub statements: [f64; 3],
+    /// Characters of a statement per token.
+    pub characters: f64,
+    /// Tokens of a prompt in addition to its statements.
+    pub template: f64,
+    /// Mean fraction of unsolved targets over the run.
+    pub unsolved: f64,
+    /// Fraction of the conjectures that rollouts are sampled for.
+    pub accepted: f64,
+    /// Fraction of the Solver's rollouts used for training if only proofs of hard problems are used.
+    pub trained_hard: f64,
+    /// Fraction of the Solver's rollouts used for training if all proofs are used.
+    pub trained_all: f64,
+    /// Fraction of the conjectures used for training.
+    pub trained_conjectures: f64,
+    /// CPU time for checking one proof, in seconds.
+    pub check_s: f64,
+    /// Seconds per generation of the host that overlap with nothing.
+    pub host_s: f64,
+    /// Bytes of table data per sampled token.
+    pub table_bytes: f64,
+    /// Private memory of one checker, in bytes.
+    pub checker_bytes: u64,
+    /// Memory that all checkers share, in bytes.
+    pub shared_bytes: u64,
+}
+
+/// The assumptions for Lean with Mathlib.
+pub const LEAN: Assumptions = Assumptions {
+    // Paper: more than 6 billion tokens in 6.3 million generations.
+    completion: [950.0; 3],
+    statements: [1.0, 2.0, 3.0],
+    characters: 2.5,
+    template: 0.0,
+    // Paper: about 40,000 generations per round.
+    unsolved: 0.45,
+    accepted: 1.0,
+    trained_hard: 0.05,
+    trained_all: 0.35,
+    trained_conjectures: 1.0,
+    // Published mean for proofs of Lean Workbook: 3.3.
+    check_s: 3.0,
+    host_s: 0.0,
+    // Measured in Metamath runs: 15 to 17.
+    table_bytes: 16.0,
+    checker_bytes: 1_000_000_000,
+    shared_bytes: 6_000_000_000,
+};
+
+/// The assumptions for Metamath, measured in the first three rounds of the default run (seed 1).
+pub const METAMATH: Assumptions = Assumptions {
+    completion: [11.3, 34.5, 4.0],
+    statements: [1.0, 1.0, 2.0],
+    characters: 2.2,
+    template: 8.0,
+    unsolved: 0.8,
+    accepted: 0.85,
+    trained_hard: 0.012,
+    trained_all: 0.035,
+    trained_conjectures: 0.03,
+    check_s: 1e-5,
+    host_s: 5e-5,
+    table_bytes: 16.0,
+    checker_bytes: 0,
+    shared_bytes: 0,
+};
+
+impl Assumptions {
+    /// The assumptions for a formal system.
+    pub fn of(system: SystemName) -> Self {
+        if system == SystemName::Metamath { METAMATH } else { LEAN }
+    }
+}
+
+/// The size of the problem set.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct RoundWork {
+    pub targets: usize,
+    /// Mean length of a target with its header, in characters.
+    pub characters: f64,
+}
+
+/// Work and time of one role's sampling, per round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct RoleForecast {
+    pub samples: f64,
+    /// Sampled tokens.
+    pub tokens: f64,
+    /// Prompt tokens. A prompt that several samples share counts once.
+    pub prompt_tokens: f64,
+    /// Number of sequences that a device decodes at once.
+    pub batch: f64,
+    /// Seconds on one device.
+    pub device_s: f64,
+}
+
+/// A forecast of a run. Times are in seconds, sizes in bytes. Values per round are means over the run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Forecast {
+    /// Solver rollouts per round: `k` for each target and each conjecture.
+    pub generations: f64,
+    /// Conjectures per round.
+    pub conjectures: f64,
+    /// Sampling of Solver, Conjecturer and Guide; without samples if a server plays the role.
+    pub roles: [RoleForecast; 3],
+    /// Number of devices that sample.
+    pub samplers: usize,
+    /// Wall time of sampling: prefill and decoding of all roles.
+    pub sampling_s: f64,
+    /// CPU time for checking proofs.
+    pub checking_cpu_s: f64,
+    /// Number of proofs checked at once.
+    pub checkers: usize,
+    /// Wall time for checking proofs. Checking overlaps with sampling.
+    pub checking_s: f64,
+    /// Fraction of the Solver's rollouts used for training.
+    pub trained_share: f64,
+    /// Training FLOP.
+    pub training_flop: f64,
+    /// Wall time of training, the KL reference and the copy of the weights.
+    pub training_s: f64,
+    /// Time per round: the longer of sampling and checking, then training, then the host's own work.
+    pub round_s: f64,
+    /// Time of all rounds.
+    pub run_s: f64,
+    /// The processes of each device of the coordinator's machine.
+    pub memory: Vec<Vec<ProcessMemory>>,
+    /// Other memory of the coordinator's machine.
+    pub host: Vec<MemoryPart>,
+    /// A generation worker on another machine, if there are any.
+    pub remote_worker: Option<ProcessMemory>,
+    pub disk: DiskUse,
+}
+
+/// Disk use, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct DiskUse {
+    pub base: f64,
+    /// One checkpoint: the weights, Adam's moments and, for bfloat16, the f32 master weights of each trained policy.
+    pub checkpoint: f64,
+    /// Number of checkpoints that exist at once: those kept and the one being written.
+    pub checkpoints: f64,
+    /// The tables of all rounds.
+    pub tables: f64,
+}
+
+impl DiskUse {
+    /// Returns the sum.
+    pub fn total(&self) -> f64 {
+        self.base + self.checkpoint * self.checkpoints + self.tables
+    }
+}
+
+/// Number of workers of a kind on other machines, and on this one.
+fn workers_of(
+    fleet: Option<&FleetConfig>,
+    kind: impl Fn(&FleetConfig) -> &WorkerPoolConfig,
+) -> (usize, usize) {
+    match fleet.map(kind) {
+        Some(pool) if pool.by == By::Local => (0, pool.count),
+        Some(pool) if pool.by == By::Slurm => (pool.count, 0),
+        // Their number is unknown before they connect.
+        Some(pool) if pool.by == By::None => (1, 0),
+        _ => (0, 0),
+    }
+}
+
+/// Arithmetic of a model.
+struct Arithmetic {
+    /// Parameters of the layers.
+    layers: f64,
+    /// Parameters of the layers and the head.
+    multiplied: f64,
+    /// Bytes that a step of decoding reads once.
+    weight_bytes: f64,
+    /// Bytes of keys and values per token.
+    token_bytes: f64,
+    /// FLOP of attention per token and token of context.
+    attention: f64,
+}
+
+impl Arithmetic {
+    fn new(inputs: MemoryInputs<'_>) -> Self {
+        let model = inputs.model;
+        let head = model.vocab_size * model.hidden_size;
+        let layers = (model.parameters() - if model.tied_head { head } else { 2 * head }) as f64;
+        let multiplied = layers + head as f64;
+        let width = inputs.footprint.bytes_per_parameter().0 as f64;
+        Self {
+            layers,
+            multiplied,
+            weight_bytes: width * multiplied,
+            token_bytes: inputs.footprint.decoder_page_bytes(model, 16) as f64 / 16.0,
+            attention: 4.0 * (model.layers * model.q_dim()) as f64,
+        }
+    }
+
+    /// FLOP of the forward pass of a sequence.
+    fn forward(&self, length: f64) -> f64 {
+        length * (2.0 * self.multiplied + self.attention * length / 2.0)
+    }
+
+    /// Seconds of a role's prefill and decoding on one of `devices` devices, which share its samples. A prompt has `prompt`
+    /// tokens, and the longest completion `limit`.
+    fn seconds(&self, role: &RoleForecast, [prompt, limit]: [f64; 2], devices: f64, speed: Speed) -> f64 {
+        let tokens = role.tokens / devices;
+        let context = prompt + role.tokens / role.samples / 2.0;
+        // The longest sample runs alone at the end.
+        let steps = tokens / role.batch + limit;
+        let batch = tokens / steps;
+        let flop = batch * (2.0 * self.multiplied + self.attention * context);
+        let bytes = self.weight_bytes + batch * context * self.token_bytes;
+        let step = speed.step_s.max(bytes / speed.reading).max(flop / speed.decoding);
+        let prefill = 2.0 * self.layers * role.prompt_tokens / devices / speed.prefill;
+        steps * step + prefill
+    }
+}
+
+/// Derives the forecast.
+///
+/// # Errors
+/// Returns an error if the configuration does not suit the model: a sampler's memory is too small, for example.
+pub fn forecast(
+    inputs: MemoryInputs<'_>,
+    work: RoundWork,
+    hardware: &Hardware,
+    assumed: &Assumptions,
+) -> Result<Forecast> {
+    let MemoryInputs { config, model, fleet, .. } = inputs;
+    let a = &config.algorithm;
+    let k = f64::from(a.rollouts_per_problem);
+    let targets = match a.batch.size {
+        BatchSize::All => work.targets as f64,
+        BatchSize::Count(n) => (n.get() as usize).min(work.targets) as f64,
+    };
+    let conjectures = if a.conjecturer.on {
+        let each = f64::from(a.conjecturer.conjectures_per_target);
+        targets * assumed.unsolved * a.conjecturer.target_share * each
+    } else {
+        0.0
+    };
+    let accepted = conjectures * assumed.accepted;
+    let generations = k * (targets + accepted);
+    let (speed, devices) = (hardware.speed, hardware.devices.max(1));
+    let (remote, local) = workers_of(fleet, |fleet| &fleet.generate);
+    // On the CPU, ranks share the cores.
+    let ranks = if hardware.is_host { 1 } else { config.training.ranks };
+    let samplers = if inputs.ranks_sample() { ranks } else { remote + local.min(devices) };
+
+    let statement = work.characters / assumed.characters;
+    let sampled = if a.conjecturer.is_sampled() { conjectures } else { 0.0 };
+    let reviews = if a.has_model_reviews() { accepted * f64::from(a.guide.samples) } else { 0.0 };
+    // Samples, and prompts that several samples share.
+    let asked = [
+        (Role::Solver, generations, targets + accepted),
+        (Role::Conjecturer, sampled, sampled),
+        (Role::Guide, reviews, accepted),
+    ];
+    let arithmetic = Arithmetic::new(inputs);
+    let mut roles = [RoleForecast::default(); 3];
+    for (i, (role, samples, prompts)) in asked.into_iter().enumerate() {
+        // A server's time is not known.
+        if samples == 0.0 || config.weights_of(role) == Weights::Served {
+            continue;
+        }
+        let prompt = assumed.statements[i] * statement + assumed.template;
+        let limit =
+            (config.sampling.tokens(role) as f64).min((config.window(model) as f64 - prompt).max(1.0));
+        let all = sampling::options(config.sampling.batch, config.sampling.memory_mib);
+        let (count, options) = generate::share(inputs.footprint, model, role, &all);
+        let (_, memory) = options.plan(inputs.footprint, model, config.window(model))?;
+        let length = assumed.completion[i].min(limit);
+        let room = (count * memory.positions) as f64 / (prompt + length / 2.0);
+        let mut role = RoleForecast {
+            samples,
+            tokens: samples * length,
+            prompt_tokens: prompts * prompt,
+            batch: room.min(config.sampling.batch as f64).max(1.0),
+            device_s: 0.0,
+        };
+        role.device_s = arithmetic.seconds(&role, [prompt, limit], samplers.max(1) as f64, speed);
+        roles[i] = role;
+    }
+    let sampling_s = roles.iter().map(|role| role.device_s).sum::<f64>();
+
+    let (remote, local) = workers_of(fleet, |fleet| &fleet.verify);
+    let slots = fleet.and_then(|fleet| fleet.verify.slots);
+    let checkers = match remote {
+        0 => slots.map_or(hardware.cores, |slots| slots * local.max(1)),
+        workers => workers * slots.unwrap_or(hardware.cores),
+    };
+    let checking_cpu_s = generations * assumed.check_s;
+    let checking_s = checking_cpu_s / checkers.max(1) as f64;
+
+    let is_hard = a.solver.effective_selection() == Selection::Hard;
+    let trained_share = if is_hard { assumed.trained_hard } else { assumed.trained_all };
+    let trains = [a.is_trained_on(Role::Solver), a.is_trained_on(Role::Conjecturer)];
+    let examples = [generations * trained_share, conjectures * assumed.trained_conjectures];
+    // Forward, backward at twice its cost, and the recomputation of the forward pass.
+    let passes =
+        if config.training.mode() == Mode::Train { 3.0 } else { 4.0 } * f64::from(a.optimizer.epochs);
+    let forward = [0, 1].map(|i| {
+        let length = assumed.statements[i] * statement + assumed.template + assumed.completion[i];
+        if trains[i] { examples[i] * arithmetic.forward(length) } else { 0.0 }
+    });
+    let training_flop = passes * (forward[0] + forward[1]);
+    // Rank 0 alone scores the rollouts with the reference of the KL penalty.
+    let is_scored = a.solver.kl_coefficient != 0.0;
+    let scoring_s = if is_scored { forward[0] * f64::from(a.optimizer.epochs) / speed.prefill } else { 0.0 };
+    let memory = inputs.machine(devices)?;
+    let copies = memory.iter().flatten().map(|process| sum(&process.host)).sum::<u64>();
+    let training_s =
+        training_flop / (speed.training * ranks as f64) + scoring_s + copies as f64 / speed.copying;
+
+    let sampled_tokens = roles.iter().map(|role| role.tokens).sum::<f64>();
+    let round_s = sampling_s.max(checking_s) + training_s + generations * assumed.host_s;
+    let rounds = f64::from(config.rounds);
+    let kept = f64::from(config.checkpoints.last)
+        + config.rounds.checked_div(config.checkpoints.every).map_or(0.0, f64::from);
+    let parameters = model.parameters() as f64;
+    let policies = inputs.policies() as f64;
+    let mut host: Vec<MemoryPart> = memory.iter().flatten().flat_map(|p| p.host.clone()).collect();
+    // Tokens, log-probs and text of the round that samples and of the one that is published.
+    let completions = 2.0 * assumed.table_bytes * sampled_tokens;
+    host.push(MemoryPart { what: "completions of two rounds".to_owned(), bytes: completions as u64 });
+    let checks_here = fleet.is_none_or(|fleet| matches!(fleet.verify.by, By::Embedded | By::Local));
+    if checks_here && assumed.checker_bytes > 0 {
+        let bytes = assumed.shared_bytes + assumed.checker_bytes * checkers as u64;
+        host.push(MemoryPart { what: format!("{checkers} checkers"), bytes });
+    }
+    let is_remote = fleet.is_some_and(|fleet| matches!(fleet.generate.by, By::Slurm | By::None));
+    Ok(Forecast {
+        generations,
+        conjectures,
+        roles,
+        samplers,
+        sampling_s,
+        checking_cpu_s,
+        checkers,
+        checking_s,
+        trained_share,
+        training_flop,
+        training_s,
+        round_s,
+        run_s: round_s * rounds,
+        memory,
+        host,
+        remote_worker: is_remote.then(|| inputs.worker()).transpose()?,
+        disk: DiskUse {
+            base: 2.0 * parameters,
+            checkpoint: if inputs.footprint.bytes_per_parameter().0 == 2 { 14.0 } else { 12.0 }
+                * parameters
+                * policies,
+            checkpoints: kept + 1.0,
+            tables: sampled_tokens * rounds * assumed.table_bytes,
+        },
+    })
+}
+
+impl Forecast {
+    /// Returns the memory of a device's processes, with what is in use before they start.
+    pub fn device_bytes(&self, device: usize, hardware: &Hardware) -> u64 {
+        let processes = &self.memory[device];
+        let host = if hardware.is_host { sum(&self.host) } else { 0 };
+        host + processes.iter().map(|p| sum(&p.device) + hardware.reserved_bytes).sum::<u64>()
+    }
+
+    /// The device that needs the most memory.
+    fn fullest(&self, hardware: &Hardware) -> usize {
+        (0..self.memory.len()).rev().max_by_key(|i| self.device_bytes(*i, hardware)).unwrap_or(0)
+    }
+
+    /// Returns whether every device of the coordinator's machine has enough memory.
+    pub fn fits(&self, hardware: &Hardware) -> bool {
+        self.device_bytes(self.fullest(hardware), hardware) <= hardware.device_bytes
+    }
+
+    /// Formats the times for users. Each line includes the assumptions that it depends on.
+    pub fn describe_times(
+        &self,
+        config: &RunConfig,
+        work: RoundWork,
+        hardware: &Hardware,
+        assumed: &Assumptions,
+    ) -> Vec<String> {
+        let (f, h, a) = (self, hardware, assumed);
+        let found = if h.found { "" } else { ", assumed" };
+        let mut lines = vec![
+            format!(
+                "On {} x {}{found}: about {} for {} rounds, {} per round",
+                h.devices,
+                h.device,
+                time(f.run_s),
+                config.rounds,
+                time(f.round_s)
+            ),
+            format!(
+                "  a round   {:.0} generations: {} rollouts of {} targets and {:.0} conjectures ({:.0}% unsolved)",
+                f.generations,
+                config.algorithm.rollouts_per_problem,
+                work.targets,
+                f.conjectures,
+                a.unsolved * 100.0
+            ),
+            format!("  sampling  {}; devices that sample: {}", time(f.sampling_s), f.samplers),
+        ];
+        for (i, (name, role)) in ["Solver", "Conjecturer", "Guide"].iter().zip(&f.roles).enumerate() {
+            if role.samples > 0.0 {
+                lines.push(format!(
+                    "            {name} {}: {} tokens, {:.0} per completion, at most {:.0} sequences at once",
+                    time(role.device_s),
+                    count(role.tokens),
+                    a.completion[i].min(role.tokens / role.samples),
+                    role.batch
+                ));
+            }
+        }
+        lines.push(format!(
+            "  checking  {} with {} checkers, while sampling: {:.1} CPU hours at {} s per proof",
+            time(f.checking_s),
+            f.checkers,
+            f.checking_cpu_s / 3600.0,
+            a.check_s
+        ));
+        lines.push(format!(
+            "  training  {}; ranks: {}; {} FLOP, with {:.0}% of the rollouts",
+            time(f.training_s),
+            config.training.ranks,
+            count(f.training_flop),
+            f.trained_share * 100.0
+        ));
+        lines
+    }
+
+    /// Formats the memory for users: every part of the fullest device and of the host, and the totals.
+    pub fn describe_memory(&self, hardware: &Hardware) -> Vec<String> {
+        let h = hardware;
+        let fullest = self.fullest(h);
+        let total = self.device_bytes(fullest, h);
+        let verdict = if self.fits(h) { "fits into" } else { "DOES NOT FIT into" };
+        let found = if h.found { "" } else { " (assumed)" };
+        let device = match h.is_host {
+            true => "this machine".to_owned(),
+            false => format!("{} {fullest}, the fullest of {}", h.device, self.memory.len()),
+        };
+        let (total, has) = (size(total), size(h.device_bytes));
+        let mut lines = vec![format!("Memory of {device}: {total}, {verdict} {has}{found}")];
+        let mut shown: Option<&ProcessMemory> = None;
+        for process in &self.memory[fullest] {
+            let own = sum(&process.device) + h.reserved_bytes;
+            lines.push(format!("  {:>9}  {}", size(own), process.process));
+            // Workers are alike.
+            if shown.is_some_and(|before| before.device == process.device) {
+                continue;
+            }
+            let parts = process.device.iter().filter(|part| part.bytes > 0);
+            lines.extend(parts.map(|part| format!("  {:>9}    {}", size(part.bytes), part.what)));
+            if h.reserved_bytes > 0 {
+                lines.push(format!("  {:>9}    context and libraries (assumed)", size(h.reserved_bytes)));
+            }
+            shown = Some(process);
+        }
+        if let Some(worker) = &self.remote_worker {
+            let own = sum(&worker.device) + h.reserved_bytes;
+            lines.push(format!("Memory of a {} elsewhere: {}", worker.process, size(own)));
+        }
+        let part = if h.is_host { "of which not for buffers" } else { "Memory of the host" };
+        lines.push(format!("{part}: {}", size(sum(&self.host))));
+        lines.extend(self.host.iter().map(|part| format!("  {:>9}  {}", size(part.bytes), part.what)));
+        let disk = &self.disk;
+        lines.push(format!(
+            "Disk: {}: model {}, {:.0} checkpoints of {} (f32, Adam), tables {}",
+            size(disk.total() as u64),
+            size(disk.base as u64),
+            disk.checkpoints,
+            size(disk.checkpoint as u64),
+            size(disk.tables as u64)
+        ));
+        lines
+    }
+}
+
+/// Formats a size with decimal units, as in the data sheets of disks and GPUs.
+fn size(bytes: u64) -> String {
+    let n = bytes as f64;
+    match n {
+        n if n >= 1e12 => format!("{:.1} TB", n / 1e12),
+        n if n >= 1e10 => format!("{:.0} GB", n / 1e9),
+        n if n >= 1e9 => format!("{:.1} GB", n / 1e9),
+        n if n >= 1e6 => format!("{:.0} MB", n / 1e6),
+        n => format!("{:.0} kB", n / 1e3),
+    }
+}
+
+/// Formats a number with an SI prefix.
+fn count(n: f64) -> String {
+    let prefixes = [(1e18, " E"), (1e15, " P"), (1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")];
+    let found = prefixes.iter().find(|(unit, _)| n >= *unit);
+    found.map_or_else(|| format!("{n:.0}"), |(unit, prefix)| format!("{:.1}{prefix}", n / unit))
+}
+
+fn time(seconds: f64) -> String {
+    match seconds {
+        s if s < 10.0 => format!("{s:.2} s"),
+        s if s < 90.0 => format!("{s:.0} s"),
+        s if s < 5400.0 => format!("{:.0} min", s / 60.0),
+        s if s < 172_800.0 => format!("{:.0} h", s / 3600.0),
+        s => format!("{:.1} days", s / 86_400.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Layers, resolve};
+    use sgs_lm::ModelConfig;
+    use sgs_lm_cuda::{CudaFootprint, Precision};
+
+    const GPU: CudaFootprint = CudaFootprint { precision: Precision::Bf16, processors: 132 };
+
+    fn shape(
+        layers: usize,
+        hidden: usize,
+        heads: usize,
+        intermediate: usize,
+        vocabulary: usize,
+    ) -> ModelConfig {
+        let json = serde_json::json!({
+            "model_type": "llama", "vocab_size": vocabulary, "hidden_size": hidden, "intermediate_size": intermediate,
+            "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": heads,
+            "max_position_embeddings": 8192, "rms_norm_eps": 1e-6, "hidden_act": "silu",
+        });
+        ModelConfig::from_json(json, "a shape").expect("a shape")
+    }
+
+    fn config(set: &[&str]) -> RunConfig {
+        let set = set.iter().map(|s| (*s).to_owned()).collect();
+        resolve(&Layers { set, ..Layers::default() }, std::iter::empty()).expect("a configuration").config
+    }
+
+    fn is_close(predicted: f64, measured: f64, tolerance: f64) {
+        let ratio = predicted / measured;
+        assert!((ratio - 1.0).abs() <= tolerance, "predicted {predicted}, measured {measured}: {ratio:.3}");
+    }
+
+    /// The measurements of docs/performance.md on H200s.
+    #[test]
+    fn predictions_agree_with_recorded_measurements() {
+        let seven = shape(30, 4096, 32, 11_008, 102_400);
+        let small = shape(16, 2048, 16, 5504, 32_000);
+        let peak = |model: &ModelConfig, ranks: usize| {
+            let (ranks, tokens) = (format!("training.ranks={ranks}"), "training.micro_batch_tokens=8192");
+            let config = config(&[&ranks, tokens, "sampling.memory_mib=8192"]);
+            let inputs = MemoryInputs { config: &config, model, guide: model, fleet: None, footprint: &GPU };
+            let trained =
+                ["weights of the solver", "Adam's state of the solver", "gradients", "activations", "logits"];
+            let parts = inputs.rank(0).expect("a plan").device;
+            let is_trained = |part: &&MemoryPart| trained.iter().any(|name| part.what.starts_with(name));
+            parts.iter().filter(is_trained).map(|part| part.bytes as f64).sum::<f64>() / f64::from(1 << 30)
+        };
+        // "Several GPUs": GiB per rank.
+        for (model, ranks, measured) in
+            [(&seven, 1, 129.4), (&seven, 2, 89.0), (&small, 1, 21.7), (&small, 2, 16.4)]
+        {
+            is_close(peak(model, ranks), measured, 0.01);
+        }
+
+        let config = config(&[]);
+        let inputs =
+            MemoryInputs { config: &config, model: &seven, guide: &seven, fleet: None, footprint: &GPU };
+        let arithmetic = Arithmetic::new(inputs);
+        // "Sampling": milliseconds per step, prompts of 256 tokens, 128 new tokens.
+        for (batch, measured) in [(64.0, 6.72), (256.0, 15.9)] {
+            let role =
+                RoleForecast { samples: batch, tokens: 128.0 * batch, batch, ..RoleForecast::default() };
+            is_close(arithmetic.seconds(&role, [256.0, 0.0], 1.0, H200) / 128.0 * 1e3, measured, 0.05);
+        }
+        // "Continuous batching": 2,000 requests with 22.0 s x 9,688 tokens/s, prompts of 136 tokens in the mean.
+        let (samples, prompt) = (2000.0, 136.0);
+        let tokens = 22.0 * 9688.0;
+        let role =
+            RoleForecast { samples, tokens, prompt_tokens: prompt * samples, batch: 256.0, device_s: 0.0 };
+        is_close(arithmetic.seconds(&role, [prompt, 768.0], 1.0, H200), 22.0, 0.1);
+        // "Several GPUs": tokens/s of training steps, by number of GPUs and length of the sequences.
+        for (gpus, length, measured) in [
+            (1.0, 2048.0, 13_448.0),
+            (1.0, 8192.0, 11_778.0),
+            (2.0, 2048.0, 25_615.0),
+            (2.0, 8192.0, 22_395.0),
+        ] {
+            is_close(gpus * H200.training * length / (3.0 * arithmetic.forward(length)), measured, 0.1);
+        }
+    }
+
+    #[test]
+    fn workers_servers_and_a_separate_guide_count() {
+        let model = shape(30, 4096, 32, 11_008, 102_400);
+        let weights = |set: &[&str], workers: Option<&str>| {
+            let config = config(set);
+            let fleet = workers.map(|spec| FleetConfig::parse(spec).expect("workers"));
+            let inputs = MemoryInputs {
+                config: &config,
+                model: &model,
+                guide: &model,
+                fleet: fleet.as_ref(),
+                footprint: &GPU,
+            };
+            let plan = inputs.machine(1).expect("a plan");
+            let parts = plan[0].iter().flat_map(|process| &process.device);
+            parts.filter(|part| part.what.starts_with("weights")).count()
+        };
+        let large = "sampling.memory_mib=8192";
+        let guide = "algorithm.guide.kind=model";
+        // Solver, Conjecturer and the base model, which is the Guide.
+        assert_eq!(weights(&[large, guide], None), 3);
+        // A separate Guide replaces the base model, unless a KL penalty needs that.
+        let separate = "model.guide=elsewhere";
+        assert_eq!(weights(&[large, guide, separate], None), 3);
+        assert_eq!(weights(&[large, guide, separate, "algorithm.solver.kl_coefficient=0.1"], None), 4);
+        // Seven workers on one GPU hold three models each, beside those of the rank that trains.
+        assert_eq!(weights(&[large, guide], Some("local:generate=7")), 3 + 7 * 3);
+        assert_eq!(weights(&["training.ranks=2", large, guide], None), 6);
+    }
+}

@@ -1,0 +1,198 @@
+//! Plans the memory of a run's processes before they start, with the functions by which they allocate.
+//!
+//! A rank holds its models, its shard of the optimiser state, the training workspace and its samplers at the same time:
+//! nothing is freed between sampling and training.
+
+use crate::config::RunConfig;
+use crate::error::Result;
+use crate::train::policies::{self, LoadedModels};
+use crate::workers::config::{By, FleetConfig};
+use crate::workers::generate::{ROLES, share};
+use crate::workers::sampling;
+use serde::Serialize;
+use sgs_lm::ModelConfig;
+use sgs_lm::checkpoint::Snapshot;
+use sgs_lm::footprint::Footprint;
+use sgs_lm::layout::Layout;
+use sgs_lm::model::{MemoryPlan, adam_bytes, model_bytes};
+use sgs_lm::shard::Shard;
+use sgs_selfplay::{Role, Weights};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// A part of a process's memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MemoryPart {
+    /// What the memory is for.
+    pub what: String,
+    pub bytes: u64,
+}
+
+/// The memory of one process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ProcessMemory {
+    /// Name of the process, for example `rank 0`.
+    pub process: String,
+    /// Buffers on the model's device: a GPU, or the CPU.
+    pub device: Vec<MemoryPart>,
+    /// Other memory of the host.
+    pub host: Vec<MemoryPart>,
+}
+
+/// Returns the sum of the parts, in bytes.
+pub fn sum(parts: &[MemoryPart]) -> u64 {
+    parts.iter().map(|part| part.bytes).sum()
+}
+
+/// What the memory of a run's processes depends on.
+#[derive(Clone, Copy)]
+pub struct MemoryInputs<'a> {
+    pub config: &'a RunConfig,
+    /// Shape of the base model.
+    pub model: &'a ModelConfig,
+    /// Shape of the Guide's model.
+    pub guide: &'a ModelConfig,
+    pub fleet: Option<&'a FleetConfig>,
+    /// Sizes of the device's buffers.
+    pub footprint: &'a dyn Footprint,
+}
+
+impl MemoryInputs<'_> {
+    /// Returns true if the ranks sample.
+    pub fn ranks_sample(&self) -> bool {
+        self.fleet.is_none_or(|fleet| fleet.generate.by == By::Embedded)
+    }
+
+    /// Number of generation workers on the coordinator's machine.
+    pub fn local_workers(&self) -> usize {
+        self.fleet.filter(|fleet| fleet.generate.by == By::Local).map_or(0, |fleet| fleet.generate.count)
+    }
+
+    /// Number of policies that are trained.
+    pub fn policies(&self) -> usize {
+        LoadedModels::trained_only(self.config).trained().len()
+    }
+
+    fn part(what: impl Into<String>, bytes: usize) -> MemoryPart {
+        MemoryPart { what: what.into(), bytes: bytes as u64 }
+    }
+
+    fn model_part(&self, what: String, shape: &ModelConfig) -> Result<MemoryPart> {
+        let positions = shape.positions(self.config.model.positions())?;
+        Ok(Self::part(what, model_bytes(self.footprint, shape, positions)))
+    }
+
+    /// Plans a training rank.
+    ///
+    /// # Errors
+    /// Returns an error if the context window does not suit the model, or a sampler's memory is too small.
+    pub fn rank(&self, rank: usize) -> Result<ProcessMemory> {
+        let (config, ranks) = (self.config, self.config.training.ranks);
+        let samples = self.ranks_sample();
+        let loaded =
+            if rank == 0 || samples { LoadedModels::new(config) } else { LoadedModels::trained_only(config) };
+        let shard = Shard::of(&Layout::new(self.model), rank, ranks);
+        let (mut device, mut host) = (Vec::new(), Vec::new());
+        for name in loaded.trained().values() {
+            device.push(self.model_part(format!("weights of the {name}"), self.model)?);
+            device
+                .push(Self::part(format!("Adam's state of the {name}"), adam_bytes(self.footprint, &shard)));
+            if rank == 0 {
+                let bytes = Snapshot::planned_bytes(self.footprint, self.model, &shard);
+                host.push(Self::part(format!("copy of the {name} for its checkpoint"), bytes));
+            }
+        }
+        if loaded.base {
+            device.push(self.model_part("weights of the base model".to_owned(), self.model)?);
+        }
+        if loaded.guide {
+            device.push(self.model_part("weights of the Guide".to_owned(), self.guide)?);
+        }
+        let tokens = config.training_tokens(self.model);
+        let place = (rank, ranks);
+        let plan = MemoryPlan::for_rank(self.footprint, self.model, tokens, config.training.mode(), place);
+        device.push(Self::part("gradients", plan.gradient_bytes));
+        device.push(Self::part(format!("activations of {tokens} tokens"), plan.activation_bytes));
+        device.push(Self::part(format!("logits of {} tokens", plan.logit_rows), plan.logit_bytes));
+        if samples {
+            let shape = |role| match loaded.sampled(role)? {
+                Weights::Guide => Some(self.guide),
+                _ => Some(self.model),
+            };
+            device.extend(self.samplers(shape)?);
+        }
+        device.push(Self::part("scratch of the device", self.footprint.device_bytes()));
+        Ok(ProcessMemory { process: format!("rank {rank}"), device, host })
+    }
+
+    /// Plans a generation worker, after the first update.
+    ///
+    /// # Errors
+    /// Returns an error in the same cases as [`MemoryInputs::rank`].
+    pub fn worker(&self) -> Result<ProcessMemory> {
+        let folders = policies::folders(self.config, Path::new("base"), Some(Path::new("checkpoint")));
+        let [_, _, guide] = &folders;
+        let has_own_guide = *guide != Path::new("base");
+        let names: BTreeSet<_> = folders.iter().collect();
+        let mut device = Vec::new();
+        for folder in names {
+            let is_guide = has_own_guide && folder == guide;
+            let name = if is_guide {
+                "Guide".into()
+            } else {
+                folder.file_name().unwrap_or_default().to_string_lossy()
+            };
+            let shape = if is_guide { self.guide } else { self.model };
+            device.push(self.model_part(format!("weights of the {name}"), shape)?);
+        }
+        let shape = |role| Some(if role == Role::Guide && has_own_guide { self.guide } else { self.model });
+        device.extend(self.samplers(shape)?);
+        device.push(Self::part("scratch of the device", self.footprint.device_bytes()));
+        Ok(ProcessMemory { process: "generation worker".to_owned(), device, host: Vec::new() })
+    }
+
+    /// Plans the samplers of the roles that have a model.
+    fn samplers<'m>(&self, shape: impl Fn(Role) -> Option<&'m ModelConfig>) -> Result<Vec<MemoryPart>> {
+        let settings = &self.config.sampling;
+        let all = sampling::options(settings.batch, settings.memory_mib);
+        let mut parts = Vec::new();
+        for role in ROLES {
+            let Some(model) = shape(role) else { continue };
+            let (count, options) = share(self.footprint, model, role, &all);
+            let (_, memory) =
+                options.plan(self.footprint, model, model.positions(self.config.model.positions())?)?;
+            let (name, tokens) = (role.as_str(), count * memory.positions);
+            parts.push(Self::part(
+                format!("cache of the {name}, {tokens} tokens"),
+                count * memory.cache_bytes as usize,
+            ));
+            parts.push(Self::part(
+                format!("sampling buffers of the {name}"),
+                count * memory.work_bytes as usize,
+            ));
+        }
+        Ok(parts)
+    }
+
+    /// Plans the processes of the coordinator's machine, by GPU. Each rank has a GPU; workers take the GPUs in turn.
+    /// On the CPU, `gpus` is 1 and stands for the machine.
+    ///
+    /// # Errors
+    /// Returns an error in the same cases as [`MemoryInputs::rank`].
+    pub fn machine(&self, gpus: usize) -> Result<Vec<Vec<ProcessMemory>>> {
+        let mut plan = vec![Vec::new(); gpus.max(1)];
+        let ranks = self.config.training.ranks;
+        for rank in 0..if gpus > 1 { ranks.min(gpus) } else { ranks } {
+            plan[rank % gpus.max(1)].push(self.rank(rank)?);
+        }
+        let workers = self.local_workers();
+        if workers > 0 {
+            let worker = self.worker()?;
+            for i in 0..workers {
+                let process = format!("{} {i}", worker.process);
+                plan[i % gpus.max(1)].push(ProcessMemory { process, ..worker.clone() });
+            }
+        }
+        Ok(plan)
+    }
+}
