@@ -137,8 +137,8 @@ impl<D: Device> TrainablePolicies<D> {
         companions: &[PathBuf],
         mut meeting: Option<&mut ProcessGroup>,
     ) -> Result<()> {
-        let options = save_options(companions);
         for (name, policy) in self.named() {
+            let options = save_options(companions, file_type(policy));
             match meeting.as_deref_mut() {
                 Some(meeting) => checkpoint::save_together(&folder.join(name), policy, &options, meeting)?,
                 None => checkpoint::save(&folder.join(name), policy, &options)?,
@@ -153,7 +153,7 @@ impl<D: Device> TrainablePolicies<D> {
     /// Returns an error if the file system fails or a number is not finite.
     pub(crate) fn save_part(&self, folder: &Path) -> Result<()> {
         for (name, policy) in self.named() {
-            checkpoint::save_part(&folder.join(name), policy, &save_options(&[]))?;
+            checkpoint::save_part(&folder.join(name), policy, &save_options(&[], file_type(policy)))?;
         }
         Ok(())
     }
@@ -173,7 +173,8 @@ impl<D: Device> TrainablePolicies<D> {
             let older = older.next().map(|(_, copy)| copy);
             Ok((name, Snapshot::over(older, policy)?))
         };
-        Ok(HostSnapshots { copies: self.named().map(copy).collect::<Result<_>>()?, orders })
+        let file_type = self.named().next().map_or(FileType::F32, |(_, policy)| file_type(policy));
+        Ok(HostSnapshots { copies: self.named().map(copy).collect::<Result<_>>()?, file_type, orders })
     }
 }
 
@@ -257,13 +258,24 @@ impl<D: Device> PolicySet<D> {
     }
 }
 
-fn save_options(companions: &[PathBuf]) -> SaveOptions {
-    SaveOptions { file_type: FileType::F32, companions: companions.to_vec(), ..SaveOptions::default() }
+/// The element type of a policy's model file: that of the device, which workers sample in. The f32 master weights of a
+/// device with bfloat16 parameters are part of the optimiser's state.
+fn file_type<D: Device>(policy: &Policy<D>) -> FileType {
+    match policy.model.device.footprint().bytes_per_parameter() {
+        (2, ..) => FileType::Bf16,
+        _ => FileType::F32,
+    }
+}
+
+fn save_options(companions: &[PathBuf], file_type: FileType) -> SaveOptions {
+    SaveOptions { file_type, companions: companions.to_vec(), ..SaveOptions::default() }
 }
 
 /// Copies of this process's part of the policies, to be written to a checkpoint.
 pub struct HostSnapshots {
     copies: Vec<(&'static str, Snapshot)>,
+    /// Element type of the model files.
+    file_type: FileType,
     /// Tells the other ranks to write their parts.
     orders: Option<CommandChannel>,
 }
@@ -275,7 +287,7 @@ impl HostSnapshots {
     /// # Errors
     /// Returns an error if the file system fails, a weight is not finite, or another rank fails or is lost.
     pub fn write(&self, folder: &Path, companions: &[PathBuf]) -> Result<Sums> {
-        let options = SaveOptions { flush: Flush::Later, ..save_options(companions) };
+        let options = SaveOptions { flush: Flush::Later, ..save_options(companions, self.file_type) };
         let folders = || self.copies.iter().map(|(name, copy)| (folder.join(name), copy));
         for (folder, _) in folders() {
             std::fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;

@@ -2,20 +2,23 @@
 //! system, or fetches them from the coordinator.
 
 use super::generate::RoleModels;
-use super::manifest::{self, ModelManifest, PolicyManifest, RunManifest};
+use super::manifest::{self, ManifestFile, ModelManifest, PolicyManifest, RunManifest};
 use crate::error::{Context, Result, bail, ensure};
+use crate::train::policies::beside;
+use sgs_base::digest::hex;
 use sgs_fleet::{CallError, Client, StopFlag};
 use sgs_formal::scratch::private_folder;
 use sgs_lm::Device;
 use sgs_lm::model::Model;
-use sgs_lm::weights::HostWeights;
 use sgs_rundir::directories::checksum;
 use sgs_selfplay::Role;
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 /// Size of one chunk of a file, in bytes.
@@ -82,27 +85,43 @@ impl WeightSource {
         }
     }
 
-    /// Fetches a model into a folder.
+    /// Fetches a model into a folder. Each part of a file is hashed and written while the next one arrives.
     fn fetch(&self, model: &ModelManifest, folder: &Path) -> Result<()> {
         for file in &model.files {
             let path = folder.join(file.name.as_str());
             let mut out = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
-            let name = model.shelf_name(file);
-            let mut at = 0;
-            while at < file.bytes {
-                let part = self.until(&name, || match self.client.read_file(&name, at, PART)? {
-                    Some(part) => Ok(Some(part)),
-                    // The run has moved on to newer weights.
-                    None => Err(CallError::Refused(format!("{name} is not laid out any more"))),
-                })?;
-                ensure!(
-                    !part.bytes.is_empty() && part.total == file.bytes,
-                    "{name} is not what the manifest says"
-                );
-                out.write_all(&part.bytes).with_context(|| format!("cannot write {}", path.display()))?;
-                at += part.bytes.len() as u64;
+            let (sender, parts) = sync_channel::<Vec<u8>>(1);
+            let write = move || -> std::io::Result<String> {
+                let mut hash = Sha256::new();
+                for part in parts {
+                    hash.update(&part);
+                    out.write_all(&part)?;
+                }
+                Ok(hex(&hash.finalize()))
+            };
+            let (received, found) = beside(write, || self.receive(model, file, sender))?;
+            let found = found.with_context(|| format!("cannot write {}", path.display()))?;
+            received?;
+            check_sum(&path, file, &found)?;
+        }
+        Ok(())
+    }
+
+    /// Sends the parts of a file to `parts`, in order. Ends early if nobody takes them.
+    fn receive(&self, model: &ModelManifest, file: &ManifestFile, parts: SyncSender<Vec<u8>>) -> Result<()> {
+        let name = model.shelf_name(file);
+        let mut at = 0;
+        while at < file.bytes {
+            let part = self.until(&name, || match self.client.read_file(&name, at, PART)? {
+                Some(part) => Ok(Some(part)),
+                // The run has moved on to newer weights.
+                None => Err(CallError::Refused(format!("{name} is not laid out any more"))),
+            })?;
+            ensure!(!part.bytes.is_empty() && part.total == file.bytes, "{name} is not what the manifest says");
+            at += part.bytes.len() as u64;
+            if parts.send(part.bytes).is_err() {
+                break;
             }
-            out.flush()?;
         }
         Ok(())
     }
@@ -112,14 +131,14 @@ impl WeightSource {
 fn check_files(model: &ModelManifest, folder: &Path) -> Result<()> {
     for file in &model.files {
         let path = folder.join(file.name.as_str());
-        let found = checksum(&path)?;
-        ensure!(
-            found == file.sha256.as_str(),
-            "{} has SHA-256 {found}, the run says {}",
-            path.display(),
-            file.sha256
-        );
+        check_sum(&path, file, &checksum(&path)?)?;
     }
+    Ok(())
+}
+
+fn check_sum(path: &Path, file: &ManifestFile, found: &str) -> Result<()> {
+    let expected = &file.sha256;
+    ensure!(found == expected.as_str(), "{} has SHA-256 {found}, the run says {expected}", path.display());
     Ok(())
 }
 
@@ -177,8 +196,7 @@ impl<D: Device> SyncedWeights<D> {
         self.models.retain(|id, _| wanted.contains_key(id.as_str()));
         for (id, model) in wanted {
             if !self.models.contains_key(id) {
-                let weights = self.read(model)?;
-                let loaded = Model::new(Arc::clone(&self.device), weights, sheet.positions)?;
+                let loaded = self.read(model, sheet.positions)?;
                 self.models.insert(id.to_owned(), loaded);
             }
         }
@@ -191,19 +209,22 @@ impl<D: Device> SyncedWeights<D> {
         Ok(())
     }
 
-    /// Reads the weights from the coordinator's folder if this machine sees it, otherwise over the network.
-    fn read(&self, model: &ModelManifest) -> Result<HostWeights> {
+    /// Reads a model from the coordinator's folder if this machine sees it, otherwise over the network.
+    fn read(&self, model: &ModelManifest, positions: usize) -> Result<Model<D>> {
+        let load = |folder: &Path| Ok(Model::load(Arc::clone(&self.device), folder, positions)?);
         if model.folder.is_dir() {
-            match check_files(model, &model.folder).and_then(|()| Ok(HostWeights::load(&model.folder)?)) {
-                Ok(weights) => return Ok(weights),
+            // The files are checked while they are loaded, so that a disk is read once.
+            let (loaded, checked) = beside(|| check_files(model, &model.folder), || load(&model.folder))?;
+            match checked.and(loaded) {
+                Ok(loaded) => return Ok(loaded),
                 Err(error) => tracing::warn!("{} is not used: {error:#}", model.folder.display()),
             }
         }
         // Removed at the end: the weights are in memory then, or unusable.
         let folder = private_folder(self.scratch.as_deref(), "sgs-weights-")
             .context("cannot create a folder for the weights")?;
-        self.source.fetch(model, folder.path()).and_then(|()| check_files(model, folder.path()))?;
-        Ok(HostWeights::load(folder.path())?)
+        self.source.fetch(model, folder.path())?;
+        load(folder.path())
     }
 }
 
@@ -226,7 +247,7 @@ mod tests {
     use super::*;
     use sgs_fleet::{ArtifactStore, BoardConfig, Fleet, Service, ServiceConfig};
     use sgs_lm::ModelConfig;
-    use sgs_lm::weights::FileType;
+    use sgs_lm::weights::{FileType, HostWeights};
     use sgs_lm_cpu::Cpu;
 
     fn model(folder: &Path, seed: u64) -> ModelManifest {
