@@ -1,7 +1,7 @@
 //! Creating a run and working on it.
 
 use crate::checkpoints::{Checkpoint, KeepPolicy, PreparedCheckpoint};
-use crate::directories::{CHECKSUMS, KnownSums};
+use crate::directories::{CHECKSUMS, KnownSums, StagedDirectory, remove_directory};
 use crate::error::{CallerError, Error, Result};
 use crate::evaluations::{self, Evaluation};
 use crate::files::{self, TEMPORARY_PREFIX, ensure_directory};
@@ -19,6 +19,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const LOCK: &str = "lock";
+/// Directory of the weights that workers read before their checkpoint is complete.
+const WEIGHTS: &str = "weights";
 
 /// Names of the files and directories that an interrupted creation may have left behind.
 const OWN_NAMES: [&str; 10] = [
@@ -105,6 +107,11 @@ impl RunDir {
         for part in PARTS {
             ensure_directory(&path.join(part))?;
             removed.extend(files::remove_unfinished(&path.join(part))?);
+        }
+        // Every weight there is in a checkpoint, or was lost with the update that made it.
+        let weights = path.join(WEIGHTS);
+        if weights.is_dir() {
+            fs::remove_dir_all(&weights).map_err(Error::io("remove", &weights))?;
         }
         if view.report_directory().is_dir() {
             removed.extend(files::remove_unfinished(&view.report_directory())?);
@@ -246,6 +253,26 @@ impl RunDir {
         fill: impl FnOnce(&Path) -> Result<S, CallerError>,
     ) -> Result<PreparedCheckpoint> {
         self.view.checkpoints().prepare(round, detail, fill)
+    }
+
+    /// Publishes the weights of a round's update for workers, before its checkpoint is complete, and removes those of earlier
+    /// rounds. They are a second copy: opening the run removes them. Returns their directory.
+    ///
+    /// # Errors
+    /// Returns an error if `fill` fails or a file cannot be written or removed.
+    pub fn publish_weights<S: Into<KnownSums>>(
+        &self,
+        round: u32,
+        fill: impl FnOnce(&Path) -> Result<S, CallerError>,
+    ) -> Result<PathBuf> {
+        let all = self.view.path().join(WEIGHTS);
+        ensure_directory(&all)?;
+        for (_, older) in rounds::numbered_directories(&all)? {
+            remove_directory(&older)?;
+        }
+        let directory = all.join(rounds::directory_name(round));
+        StagedDirectory::prepare(&directory, fill)?.publish()?;
+        Ok(directory)
     }
 
     /// Publishes a prepared checkpoint.

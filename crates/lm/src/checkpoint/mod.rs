@@ -188,13 +188,34 @@ impl Snapshot {
     /// concurrently. The other ranks add theirs with [`save_part`], and [`Snapshot::complete`] then turns the
     /// folder into a checkpoint. Returns the hashes of the large files if they are flushed later.
     pub fn save_part(&self, dir: &Path, options: &SaveOptions) -> Result<Sums> {
+        let mut files = self.state_files(dir, options);
+        files.push(Box::new(|| self.save_model(dir, options)));
+        write_concurrently(&files)
+    }
+
+    /// As [`Snapshot::save_part`], without the weights.
+    ///
+    /// # Errors
+    /// Returns an error in the same cases as [`save`].
+    pub fn save_state(&self, dir: &Path, options: &SaveOptions) -> Result<Sums> {
+        write_concurrently(&self.state_files(dir, options))
+    }
+
+    /// Writes the weights to an existing folder. Returns the same as [`Snapshot::save_part`].
+    ///
+    /// # Errors
+    /// Returns an error in the same cases as [`save`].
+    pub fn save_model(&self, dir: &Path, options: &SaveOptions) -> Result<Sums> {
         let HostWeights { config, layout, data } = &self.weights;
+        save_model(dir, config, layout, &slice(data), write_options(options))
+    }
+
+    /// The writers of all files but those of the weights.
+    fn state_files<'a>(&'a self, dir: &'a Path, options: &'a SaveOptions) -> Vec<CheckpointWriter<'a>> {
+        let HostWeights { layout, data, .. } = &self.weights;
         let (adam, shard, flush) = (&self.adam, &self.shard, options.flush);
-        let model = || {
-            copy_companions(dir, options)?;
-            save_model(dir, config, layout, &slice(data), write_options(options))
-        };
-        let mut files: Vec<CheckpointWriter<'_>> = vec![Box::new(model)];
+        let mut files: Vec<CheckpointWriter<'a>> =
+            vec![Box::new(move || copy_companions(dir, options).map(|()| Sums::new()))];
         let masters = self.has_masters(options);
         if shard.ranks > 1 {
             let masters = masters.then_some(&data[..]);
@@ -206,7 +227,7 @@ impl Snapshot {
                 files.push(Box::new(write));
             }
         }
-        write_concurrently(&files)
+        files
     }
 
     /// Completes a checkpoint to which every rank has written its part.

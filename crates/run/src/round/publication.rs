@@ -6,13 +6,16 @@
 //! The checkpoint and the tables are written in parallel under temporary names. They are then renamed in this order:
 //! checkpoint first, tables second, because the presence of a round's tables marks its update as complete. Old
 //! checkpoints are deleted afterwards, in the background.
+//!
+//! If remote workers or servers need the weights, those are published before everything else, so that the next round
+//! begins while the optimiser's state is being written.
 
 use super::update_record::PublishTimes;
 use crate::config::RunConfig;
 use crate::error::{Context, Result, RunError};
 use crate::round::task_builder::READ_BY_ONE;
 use crate::round::update_record::UpdateRecord;
-use crate::train::policies::{HostSnapshots, beside};
+use crate::train::policies::{HandedWeights, HostSnapshots, beside};
 use crate::train::update::Completions;
 use rayon::prelude::*;
 use sgs_formal::FormalSystem;
@@ -23,6 +26,7 @@ use sgs_selfplay::{Features, Problem, ProblemId, RoundOutcome};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -62,6 +66,8 @@ pub(crate) struct Publication {
     pub record: UpdateRecord,
     /// The weights after the update; `None` if nothing was trained.
     pub weights: Option<HostSnapshots>,
+    /// Whether workers wait for the weights: they are then published before the checkpoint.
+    pub hands_out: bool,
     /// Whether an earlier process has already stored the update.
     pub updated: bool,
     /// Files copied into each policy's folder.
@@ -78,10 +84,11 @@ fn timed<T>(f: impl FnOnce() -> T) -> (T, f64) {
 }
 
 impl Publication {
-    fn publish(&mut self) -> Result<PublishTimes> {
+    /// Publishes the round. Sends the folder of the weights as soon as workers may read them.
+    fn publish(&mut self, ready: &Sender<PathBuf>) -> Result<PublishTimes> {
         let started = Instant::now();
         let this = &*self;
-        let checkpoint = || timed(|| this.prepare_checkpoint());
+        let checkpoint = || timed(|| this.prepare_checkpoint(ready));
         let tables = || timed(|| this.prepare_tables());
         let ((tables, tables_s), (checkpoint, checkpoint_s)) = beside(checkpoint, tables)?;
         let round = self.outcome.round;
@@ -102,13 +109,18 @@ impl Publication {
     }
 
     /// Returns `None` if nothing was trained or the checkpoint already exists.
-    fn prepare_checkpoint(&self) -> Result<Option<PreparedCheckpoint>> {
+    fn prepare_checkpoint(&self, ready: &Sender<PathBuf>) -> Result<Option<PreparedCheckpoint>> {
         let Some(weights) = self.weights.as_ref().filter(|_| !self.updated) else { return Ok(None) };
+        let handed = self.hands_out.then(|| self.hand_out(weights)).transpose()?;
+        if let Some(handed) = &handed {
+            // Nobody waits if the run is ending.
+            let _ = ready.send(handed.folder.clone());
+        }
         let detail = serde_json::to_string(&self.record)?;
         // `prepare_checkpoint` takes an untyped error. Keep ours: a lost rank must stay recognisable.
         let mut failure = None;
         let fill = |folder: &Path| {
-            weights.write(folder, &self.companions).map_err(|error| {
+            weights.write(folder, &self.companions, handed.as_ref()).map_err(|error| {
                 let message = error.to_string();
                 failure = Some(error);
                 message.into()
@@ -119,6 +131,20 @@ impl Publication {
             (Err(error), Some(failure)) => Err(failure.context(error)),
             (Err(error), None) => Err(error.into()),
         }
+    }
+
+    /// Publishes the weights without the optimiser's state. If a crash loses their checkpoint, recovery drops the samples
+    /// of the round that uses them.
+    fn hand_out(&self, weights: &HostSnapshots) -> Result<HandedWeights> {
+        let mut written = None;
+        let fill = |staged: &Path| {
+            let sums = weights.write_weights(staged)?;
+            written = Some((staged.to_owned(), sums.clone()));
+            Ok(sums)
+        };
+        let folder = self.run.publish_weights(self.outcome.round, fill)?;
+        let (staged, sums) = written.unwrap_or_default();
+        Ok(HandedWeights::new(folder, &staged, sums))
     }
 
     fn prepare_tables(&self) -> Result<PreparedRound> {
@@ -163,6 +189,8 @@ struct Published {
 
 /// Publishes rounds in a background thread, one at a time.
 pub(crate) struct Publisher {
+    /// Gets the folder of the weights that are being published.
+    ready: Option<Receiver<PathBuf>>,
     thread: Option<JoinHandle<Result<Published>>>,
     pruning: Option<Pruning>,
     spare: Option<HostSnapshots>,
@@ -174,7 +202,7 @@ pub(crate) struct Publisher {
 impl Publisher {
     /// Creates a publisher without work.
     pub(crate) fn new(sinks: MetricSinks) -> Self {
-        Self { thread: None, pruning: None, spare: None, sinks, evaluated: None }
+        Self { ready: None, thread: None, pruning: None, spare: None, sinks, evaluated: None }
     }
 
     /// Returns the memory of a copy of the weights that has been written, for reuse.
@@ -201,8 +229,10 @@ impl Publisher {
         // it may have started just now.
         let done = self.pruning.take_if(|thread| thread.is_finished()).map_or(Ok(()), pruned);
         let before = self.pruning.take();
+        let (sender, receiver) = channel();
+        self.ready = Some(receiver).filter(|_| publication.hands_out && publication.weights.is_some());
         let publish = move || {
-            let times = match publication.publish() {
+            let times = match publication.publish(&sender) {
                 Ok(times) => times,
                 Err(error) => {
                     // When the caller sees the error, no thread must be writing into the run's folder.
@@ -218,6 +248,12 @@ impl Publisher {
         };
         self.thread = Some(std::thread::Builder::new().name("publish".into()).spawn(publish)?);
         done
+    }
+
+    /// Waits until workers may read the weights that are being published, and returns their folder. `None`: there are none,
+    /// or their publication failed, which [`Self::wait`] reports.
+    pub(crate) fn await_weights(&mut self) -> Option<PathBuf> {
+        self.ready.take()?.recv().ok()
     }
 
     /// Waits for the publication in progress and returns its round and durations, or `None` if there is none.

@@ -33,6 +33,7 @@ use sgs_lm::trainer::Trainer;
 use sgs_lm_sampler::Decode;
 use sgs_rundir::{JournalStage, NextStep, ResumePlan};
 use sgs_selfplay::{Role, Round, RoundOutcome, RunState};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
@@ -192,7 +193,7 @@ where
         self.finish_publication()?;
         let after = self.state.next_round;
         if self.schedule().is_due(after, EvalPoint::AfterLastRound, self.runner.run.view())? {
-            self.hand_out_weights(after)?;
+            self.hand_out_weights(after, None)?;
             if !self.evaluate(after, EvalPoint::AfterLastRound)? {
                 return Ok(Outcome::Interrupted);
             }
@@ -209,9 +210,21 @@ where
         if let Some((round, times)) = self.publisher.wait()? {
             self.events.emit(RunEvent::RoundPublished { round, seconds: times.all });
             record.times.publishing = times;
-            record.times.publish_wait = started.elapsed().as_secs_f64();
         }
+        record.times.publish_wait += started.elapsed().as_secs_f64();
         Ok(())
+    }
+
+    /// Waits until workers may read the weights of the previous round, which is longer if it trained nothing. Returns their
+    /// folder, unless it is a checkpoint.
+    fn await_weights(&mut self, record: &mut UpdateRecord) -> Result<Option<PathBuf>> {
+        let started = Instant::now();
+        let folder = self.publisher.await_weights();
+        record.times.publish_wait += started.elapsed().as_secs_f64();
+        if folder.is_none() {
+            self.await_publication(record)?;
+        }
+        Ok(folder)
     }
 
     /// Waits until the last round is published and old checkpoints are deleted.
@@ -222,10 +235,22 @@ where
         Ok(())
     }
 
-    /// Makes the weights of a round available to servers and remote workers.
-    fn hand_out_weights(&mut self, policy_version: u32) -> Result<()> {
+    /// Makes the weights of a round available to servers and remote workers: those in `folder`, or those of the last
+    /// checkpoint.
+    fn hand_out_weights(&mut self, policy_version: u32, folder: Option<PathBuf>) -> Result<()> {
         let Self { runner, workers, tokenizer, policies, trainer, events, .. } = self;
-        let notes = workers.begin_round(runner, policy_version, tokenizer, policies, trainer.trainer())?;
+        let folder = match folder {
+            Some(folder) => Some(folder),
+            None => runner.run.checkpoint()?.map(|checkpoint| checkpoint.directory),
+        };
+        let notes = workers.begin_round(
+            runner,
+            policy_version,
+            folder.as_deref(),
+            tokenizer,
+            policies,
+            trainer.trainer(),
+        )?;
         notes.iter().for_each(|note| events.emit(RunEvent::Note(note)));
         Ok(())
     }
@@ -313,11 +338,9 @@ impl Sampling {
         unsampled::add_conjectures(&mut round, conjecturer, &*runner.system, &runner.held_out)?;
         let mut record = rounds.resumed.take().unwrap_or_default();
         if next.is_sampling() {
-            if rounds.workers.read_weights_from_disk() {
-                // They read the checkpoint that is being written.
-                rounds.await_publication(&mut record)?;
-            }
-            rounds.hand_out_weights(round.number())?;
+            let reads = rounds.workers.read_weights_from_disk();
+            let folder = if reads { rounds.await_weights(&mut record)? } else { None };
+            rounds.hand_out_weights(round.number(), folder)?;
         }
         if next == NextStep::Start {
             let began = Instant::now();
@@ -521,6 +544,7 @@ impl Publishing {
             completions,
             record,
             weights,
+            hands_out: rounds.workers.read_weights_from_disk(),
             updated: is_updated,
             companions: ["tokenizer.json", "tokenizer_config.json"].map(|n| runner.base.join(n)).to_vec(),
             metrics,

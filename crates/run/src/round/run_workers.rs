@@ -21,7 +21,7 @@ use sgs_lm::trainer::Trainer;
 use sgs_lm::{Device, ModelConfig};
 use sgs_lm_sampler::Decode;
 use sgs_selfplay::{Problem, RunState};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -234,8 +234,8 @@ impl RunWorkers {
         GenerateCounters::of(&self.counters)
     }
 
-    /// Prepares workers for a round: makes its weights available to servers and remote workers, and starts the latter
-    /// once. Returns notes for the user.
+    /// Prepares workers for a round: makes its weights, which are in the folder `at` or the base model, available to servers
+    /// and remote workers, and starts the latter once. Returns notes for the user.
     ///
     /// # Errors
     /// Returns an error if the weights cannot be read or a launcher rejects its configuration.
@@ -243,17 +243,17 @@ impl RunWorkers {
         &mut self,
         runner: &Runner<D>,
         policy_version: u32,
+        at: Option<&Path>,
         tokenizer: &Tokenizer,
         policies: &RwLock<PolicySet<D>>,
         trainer: &mut Trainer<D>,
     ) -> Result<Vec<String>> {
-        let at = runner.run.checkpoint()?.map(|checkpoint| checkpoint.directory);
         if let Some(servers) = &mut self.servers {
             let policies = policies.read().unwrap_or_else(PoisonError::into_inner);
-            servers.refresh(&runner.config, policy_version, &self.base, at.as_deref(), &policies, trainer)?;
+            servers.refresh(&runner.config, policy_version, &self.base, at, &policies, trainer)?;
         }
         let Some(remote) = &mut self.remote else { return Ok(Vec::new()) };
-        let folders = policies::folders(&runner.config, &self.base, at.as_deref());
+        let folders = policies::folders(&runner.config, &self.base, at);
         let header = runner.targets.first().map(|target| Arc::clone(&target.context)).unwrap_or_default();
         let sheet = |policy| RunManifest::new(&runner.config, &header, tokenizer.eos(), policy);
         self.policy_id = Some(remote.lay_out(policy_version, &folders, sheet)?);
@@ -279,7 +279,7 @@ impl RunWorkers {
         }
     }
 
-    /// Returns true if a round may begin only after the previous checkpoint is on disk.
+    /// Returns true if a round may begin only after its weights are on disk.
     pub(crate) fn read_weights_from_disk(&self) -> bool {
         self.remote.is_some() || self.servers.as_ref().is_some_and(Servers::follow)
     }

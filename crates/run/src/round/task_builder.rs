@@ -129,10 +129,11 @@ impl TaskBuilder<'_> {
             Role::Guide => 1,
             Role::Solver => 0,
         };
-        let SamplingContext { config, policy_version, window, .. } = self.context;
+        let SamplingContext { config, policy_version, policy_id, window, .. } = self.context;
         let task = GenerateTask {
             role,
             policy_version,
+            policy_id: policy_id.unwrap_or_default().to_owned(),
             prompt: prompt.to_vec(),
             seeds: commands.iter().filter_map(Command::seed).collect(),
             max_new_tokens: room(config.sampling.tokens(role), prompt.len(), window),

@@ -12,7 +12,7 @@ use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::trainer::Policy;
 use sgs_lm::weights::{FileType, Flush, Sums};
 use sgs_lm::{Device, ModelConfig};
-use sgs_rundir::directories::{CHECKSUMS, check_directory};
+use sgs_rundir::directories::{CHECKSUMS, check_directory, listed_checksums};
 use sgs_selfplay::{Role, Weights};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -281,31 +281,93 @@ pub struct HostSnapshots {
 }
 
 impl HostSnapshots {
+    /// Writes the weights of the policies alone, each into its own folder below `folder`. The caller flushes and publishes
+    /// the folder. Returns the checksums of the large files.
+    ///
+    /// # Errors
+    /// Returns an error if the file system fails or a weight is not finite.
+    pub fn write_weights(&self, folder: &Path) -> Result<Sums> {
+        let options = SaveOptions { flush: Flush::Later, ..save_options(&[], self.file_type) };
+        let folders = self.make_folders(folder)?;
+        let options = &options;
+        let written =
+            all_beside(folders.iter().map(|(folder, copy)| move || Ok(copy.save_model(folder, options)?)))?;
+        Ok(written.concat())
+    }
+
+    /// Creates the folder of each policy.
+    fn make_folders(&self, folder: &Path) -> Result<Vec<(PathBuf, &Snapshot)>> {
+        let folders = self.copies.iter().map(|(name, copy)| (folder.join(name), copy));
+        folders
+            .map(|(folder, copy)| {
+                std::fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+                Ok((folder, copy))
+            })
+            .collect()
+    }
+
     /// Writes the policies into a checkpoint's folder, all files in parallel, while the other ranks write their parts.
-    /// The caller flushes and publishes the folder. Returns the checksums of the large files.
+    /// The files of `weights`, if given, become part of the checkpoint. The caller flushes and publishes the folder. Returns the checksums of the large files.
     ///
     /// # Errors
     /// Returns an error if the file system fails, a weight is not finite, or another rank fails or is lost.
-    pub fn write(&self, folder: &Path, companions: &[PathBuf]) -> Result<Sums> {
+    pub fn write(
+        &self,
+        folder: &Path,
+        companions: &[PathBuf],
+        weights: Option<&HandedWeights>,
+    ) -> Result<Sums> {
         let options = SaveOptions { flush: Flush::Later, ..save_options(companions, self.file_type) };
-        let folders = || self.copies.iter().map(|(name, copy)| (folder.join(name), copy));
-        for (folder, _) in folders() {
-            std::fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        }
+        let folders = self.make_folders(folder)?;
         if let Some(orders) = &self.orders {
             orders.send(&RankCommand::Save { folder: std::path::absolute(folder)? }.encode()?)?;
         }
-        let written = all_beside(folders().map(|(folder, copy)| {
+        let written = all_beside(folders.iter().map(|(folder, copy)| {
             let options = &options;
-            move || Ok(copy.save_part(&folder, options)?)
+            move || match weights {
+                Some(_) => Ok(copy.save_state(folder, options)?),
+                None => Ok(copy.save_part(folder, options)?),
+            }
         }));
         if let Some(orders) = &self.orders {
             // Wait for the other ranks even after an error: the caller may delete the folder.
             orders.wait()?;
         }
-        let sums = written?;
-        folders().try_for_each(|(folder, copy)| copy.complete(&folder, &options))?;
-        Ok(sums.concat())
+        let mut sums = written?.concat();
+        if let Some(weights) = weights {
+            sums.extend(weights.link(folder)?);
+        }
+        folders.iter().try_for_each(|(folder, copy)| copy.complete(folder, &options))?;
+        Ok(sums)
+    }
+}
+
+/// Weights of an update that are published for workers before their checkpoint is complete.
+pub struct HandedWeights {
+    /// The folder, laid out like a checkpoint.
+    pub folder: PathBuf,
+    /// Checksums of the large files, by path within the folder.
+    sums: Sums,
+}
+
+impl HandedWeights {
+    /// Describes a folder that `sums` of [`HostSnapshots::write_weights`] were computed for when it was named `staged`.
+    pub fn new(folder: PathBuf, staged: &Path, sums: Sums) -> Self {
+        let within =
+            |(path, sum): (PathBuf, [u8; 32])| Some((path.strip_prefix(staged).ok()?.to_owned(), sum));
+        Self { folder, sums: sums.into_iter().filter_map(within).collect() }
+    }
+
+    /// Gives the files a second name below `to`, or copies them if the file system has no hard links. Returns the
+    /// checksums of the large files.
+    fn link(&self, to: &Path) -> Result<Sums> {
+        for (name, _) in listed_checksums(&self.folder)? {
+            let (from, to) = (self.folder.join(&name), to.join(&name));
+            if std::fs::hard_link(&from, &to).is_err() {
+                std::fs::copy(&from, &to).with_context(|| format!("cannot write {}", to.display()))?;
+            }
+        }
+        Ok(self.sums.iter().map(|(path, sum)| (to.join(path), *sum)).collect())
     }
 }
 

@@ -27,6 +27,11 @@ pub trait RoleModels<D: Device> {
 
     /// Identifies the weights; see [`GenerateResult`].
     fn policy_id(&self) -> String;
+
+    /// Returns whether these are the weights that a task asks for.
+    fn holds(&self, task: &GenerateTask) -> bool {
+        task.policy_version == self.policy_version()
+    }
 }
 
 impl<D: Device> RoleModels<D> for PolicySet<D> {
@@ -144,7 +149,10 @@ pub fn work<D: Device + Decode, W: RoleModels<D>>(
                         continue;
                     }
                 };
-                if task.policy_version > bench.policy_version {
+                let held = || weights.read().unwrap_or_else(PoisonError::into_inner).holds(&task);
+                if task.policy_version > bench.policy_version
+                    || (task.policy_version == bench.policy_version && !held())
+                {
                     bench.leave(|lease| session.finish(lease, LeaseOutcome::Returned));
                     follow(task.policy_version)?;
                     bench.take_up(&*weights.read().unwrap_or_else(PoisonError::into_inner));

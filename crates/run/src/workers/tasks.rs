@@ -28,6 +28,9 @@ pub struct GenerateTask {
     pub role: Role,
     /// The required policy version: number of rounds whose updates the weights have seen.
     pub policy_version: u32,
+    /// Digest of these weights for remote workers: a run that repeats an update after a crash may have other weights of the
+    /// same version.
+    pub policy_id: String,
     /// Prompt tokens.
     pub prompt: Vec<u32>,
     /// One seed per completion. It alone determines the sample.
@@ -153,6 +156,7 @@ mod tests {
         GenerateTask {
             role: Role::Guide,
             policy_version: 3,
+            policy_id: "weights".to_owned(),
             prompt: vec![1, 70_000],
             seeds: vec![7, u64::MAX],
             max_new_tokens: 48,

@@ -5,6 +5,7 @@ use super::generate::RoleModels;
 use super::manifest::{self, ManifestFile, ModelManifest, PolicyManifest, RunManifest};
 use crate::error::{Context, Result, bail, ensure};
 use crate::train::policies::beside;
+use crate::workers::tasks::GenerateTask;
 use sgs_base::digest::hex;
 use sgs_fleet::{CallError, Client, StopFlag};
 use sgs_formal::scratch::private_folder;
@@ -240,6 +241,10 @@ impl<D: Device> RoleModels<D> for SyncedWeights<D> {
     fn policy_id(&self) -> String {
         self.policy.policy_id()
     }
+
+    fn holds(&self, task: &GenerateTask) -> bool {
+        task.policy_version == self.policy.policy_version && task.policy_id == self.policy.policy_id()
+    }
 }
 
 #[cfg(test)]
@@ -316,6 +321,22 @@ mod tests {
         let left = std::fs::read_dir(at("scratch")).expect("is there").count();
         assert_eq!(left, 0, "what is in memory is not kept on the disk");
 
+        // After a crash, a run can repeat an update and have other weights of the same version.
+        let other = model(&at("other"), 4);
+        let repeated = lay_out(&shelf, 2, &other, &base);
+        let task = GenerateTask {
+            role: Role::Solver,
+            policy_version: 2,
+            policy_id: repeated.policy_id(),
+            prompt: vec![1],
+            seeds: vec![1],
+            max_new_tokens: 1,
+            temperature: 1.0,
+        };
+        assert!(!followed.holds(&task));
+        followed.follow(2).expect("follows");
+        assert!(followed.holds(&task) && holds(&followed, Role::Solver, &at("other")));
+
         // A file that changed in transit or on the coordinator's disk is rejected.
         let path = at("old").join("model.safetensors");
         let mut bytes = std::fs::read(&path).expect("reads");
@@ -324,6 +345,60 @@ mod tests {
         lay_out(&shelf, 3, &old, &base);
         let error = format!("{:#}", followed.follow(3).expect_err("damaged"));
         assert!(error.contains("model.safetensors") && error.contains("SHA-256"), "{error}");
+    }
+
+    /// Prints the speed at which weights reach a worker over the network and from a shared folder.
+    #[test]
+    #[ignore = "measures; needs a quiet machine and 1 GB of disk space"]
+    fn weights_arrive_at_the_speed_of_the_disk() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        let base = model(&at("base"), 1);
+        std::fs::create_dir(at("large")).expect("makes");
+        let shape = ModelConfig {
+            layers: 60,
+            hidden_size: 384,
+            heads: 12,
+            kv_heads: 12,
+            intermediate_size: 1024,
+            ..ModelConfig::load(&shipped()).expect("a shape")
+        };
+        HostWeights::random(&shape, 2).save(&at("large"), FileType::Bf16).expect("saves");
+        let large = ModelManifest::of(&at("large")).expect("a model");
+        let megabytes = large.files.iter().map(|file| file.bytes).sum::<u64>() as f64 / 1e6;
+        let shelf = ArtifactStore::default();
+        let service = ServiceConfig { artifacts: shelf.clone(), ..ServiceConfig::default() };
+        let service = Service::start(Fleet::in_memory(BoardConfig::default()), service).expect("listens");
+        let client = Client::new(&service.url("127.0.0.1"), None, None).expect("a client");
+        let source = WeightSource {
+            client: Arc::new(client),
+            patience: Duration::from_secs(20),
+            drain: StopFlag::default(),
+        };
+        lay_out(&shelf, 1, &large, &base);
+        let timed = |what: &str, work: &mut dyn FnMut()| {
+            let started = Instant::now();
+            work();
+            let rate = megabytes / started.elapsed().as_secs_f64();
+            println!("{what}: {rate:.0} MB/s ({megabytes:.0} MB)");
+            rate
+        };
+        let file = at("large").join("model.safetensors");
+        let device = Arc::new(Cpu::new(2).expect("a device"));
+        for _ in 0..3 {
+            let copy = timed("copy of the file to the disk", &mut || {
+                std::fs::copy(&file, at("copy")).expect("copies");
+                File::open(at("copy")).and_then(|copy| copy.sync_all()).expect("reaches the disk");
+            });
+            let to = private_folder(Some(&at("scratch")), "measured-").expect("a folder");
+            let fetched =
+                timed("fetched and hashed", &mut || source.fetch(&large, to.path()).expect("fetches"));
+            timed("hashed alone", &mut || check_files(&large, to.path()).expect("matches"));
+            timed("loaded alone", &mut || {
+                drop(Model::load(Arc::clone(&device), to.path(), 64).expect("loads"))
+            });
+            println!("fetched at {:.0}% of the copy", 100.0 * fetched / copy);
+        }
     }
 
     #[test]

@@ -78,6 +78,7 @@ fn is_whole<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> bool {
 #[ignore = "as long as SGS_FUZZ_SECONDS says, 10 s otherwise"]
 fn fuzz_payloads_of_the_board() {
     let task = GenerateTask {
+        policy_id: "0123456789abcdef".to_owned(),
         role: Role::Guide,
         policy_version: 3,
         prompt: vec![1, 70_000],
