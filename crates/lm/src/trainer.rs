@@ -604,7 +604,7 @@ impl<D: Device> Trainer<D> {
             for piece in pieces {
                 self.device.adam_step(update, layout, piece, params, gradients.sum(), adam)?;
             }
-            gradients.gather(bucket, self.device.bytes_per_parameter().0, params, &mut peers)?;
+            gradients.gather(bucket, self.device.footprint().bytes_per_parameter().0, params, &mut peers)?;
         }
         peers.map_or(Ok(()), |peers| peers.wait_all())
     }

@@ -146,7 +146,7 @@ fn plans_equal_the_allocations() {
         let shard = Shard::of(&model.layout, 1, 2);
         let (policy, bytes) = allocated(|| Policy::of_shard(model, shard).unwrap());
         assert_eq!(bytes, adam_bytes(footprint, &policy.shard) as u64);
-        let (_snapshot, bytes) = allocated(|| Snapshot::of(&policy).unwrap());
+        let (_snapshot, bytes) = allocated(|| Snapshot::over(None, &policy).unwrap());
         assert_eq!(bytes, Snapshot::planned_bytes(footprint, config, &policy.shard) as u64);
         for max_batch in [8, 80, 256] {
             let options =
