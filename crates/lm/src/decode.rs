@@ -5,6 +5,8 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::model::Model;
 
+pub use crate::footprint::{DecoderSizes, PAGE_BLOCK, PANEL};
+
 /// Identifies a request; unique among the unfinished requests of a sampler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
@@ -121,27 +123,6 @@ impl StepPlan {
         self.tables.clear();
     }
 }
-
-/// Sizes that a decoder is created for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DecoderSizes {
-    /// Maximum number of requests decoded at the same time.
-    pub max_batch: usize,
-    /// Maximum number of prompt tokens per step; a multiple of [`PANEL`].
-    pub prefill_tokens: usize,
-    /// Maximum length of a sequence, in tokens.
-    pub context: usize,
-    /// Positions per page of the cache; a multiple of [`PAGE_BLOCK`].
-    pub page_len: usize,
-    /// Pages in the cache.
-    pub pages: usize,
-}
-
-/// Tokens per panel on the CPU. The number of prompt tokens per step is a multiple of it.
-pub const PANEL: usize = 64;
-
-/// The length of a page is a multiple of this number of positions.
-pub const PAGE_BLOCK: usize = 16;
 
 /// A device that runs the sampler's steps. A whole step is one call, so a device is free to fuse, batch or record its
 /// kernels. The scheduler does not depend on the arithmetic, and the device does not depend on requests.

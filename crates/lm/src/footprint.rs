@@ -2,7 +2,27 @@
 //! device.
 
 use crate::config::ModelConfig;
-use crate::decode::DecoderSizes;
+
+/// Sizes that a decoder is created for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DecoderSizes {
+    /// Maximum number of requests decoded at the same time.
+    pub max_batch: usize,
+    /// Maximum number of prompt tokens per step; a multiple of [`PANEL`].
+    pub prefill_tokens: usize,
+    /// Maximum length of a sequence, in tokens.
+    pub context: usize,
+    /// Positions per page of the cache; a multiple of [`PAGE_BLOCK`].
+    pub page_len: usize,
+    /// Pages in the cache.
+    pub pages: usize,
+}
+
+/// Tokens per panel on the CPU. The number of prompt tokens per step is a multiple of it.
+pub const PANEL: usize = 64;
+
+/// The length of a page is a multiple of this number of positions.
+pub const PAGE_BLOCK: usize = 16;
 
 /// Sizes of the buffers that a back end allocates. The back end itself allocates by these functions.
 pub trait Footprint: Send + Sync {

@@ -510,7 +510,7 @@ impl Forecast {
             a.check_s
         ));
         lines.push(format!(
-            "  training  {}; ranks: {}; {} FLOP, with {:.0}% of the rollouts",
+            "  training  {}; ranks: {}; {}FLOP, with {:.0}% of the rollouts",
             time(f.training_s),
             config.training.ranks,
             count(f.training_flop),

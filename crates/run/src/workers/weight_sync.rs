@@ -118,7 +118,10 @@ impl WeightSource {
                 // The run has moved on to newer weights.
                 None => Err(CallError::Refused(format!("{name} is not laid out any more"))),
             })?;
-            ensure!(!part.bytes.is_empty() && part.total == file.bytes, "{name} is not what the manifest says");
+            ensure!(
+                !part.bytes.is_empty() && part.total == file.bytes,
+                "{name} is not what the manifest says"
+            );
             at += part.bytes.len() as u64;
             if parts.send(part.bytes).is_err() {
                 break;
