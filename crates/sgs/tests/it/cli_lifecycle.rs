@@ -239,8 +239,8 @@ fn a_sweep_completes_its_runs_and_can_be_resumed() {
             "wrong.toml:4: there is no key `algorithm.temperatur`",
         ),
         ("[set]\nrounds = 0\n", "wrong.toml:2: `rounds` is 0; expected an integer"),
-        ("[vary]\n\"algorithm.temperature\" = [1.0, 9.0]\n", "wrong.toml:1: `algorithm.temperature` is 9.0"),
-        ("[vary]\nroundz = [1]\n", "wrong.toml:1: there is no key `roundz`; did you mean `rounds`"),
+        ("[vary]\n\"algorithm.temperature\" = [1.0, 9.0]\n", "wrong.toml:2: `algorithm.temperature` is 9.0"),
+        ("[vary]\nroundz = [1]\n", "wrong.toml:2: there is no key `roundz`; did you mean `rounds`"),
         (&"# much\n".repeat(1 << 18), "longer than 1024 KiB"),
     ] {
         let done = sgs(&["sweep", &file(folder.path(), "wrong.toml", wrong), "--out", "none"]).expect(2);

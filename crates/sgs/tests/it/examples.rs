@@ -74,7 +74,7 @@ fn notebook_output(python: &str, run: &Path) -> String {
 /// Writes a program that tries to leave the sandbox before it serves the example. Returns it, and the paths that it may
 /// read, beginning with Python.
 fn sandbox_probe(dir: &Path) -> (String, Vec<String>) {
-    let print = "import sys; print(sys.executable, sys.base_prefix)";
+    let print = "import sys; print(sys.executable, sys.prefix, sys.base_prefix)";
     let python = Command::new("python3").args(["-c", print]).output().unwrap();
     let python = String::from_utf8(python.stdout).unwrap();
     let served = example("external");
