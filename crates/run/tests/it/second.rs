@@ -261,7 +261,7 @@ fn workers_that_differ_stop_the_run_and_are_named() {
         })
     };
     let error = format!("{:#}", runner.work(&mut |_| ()).unwrap_err());
-    for part in ["verify-forger says", "verify-honest says `refused`"] {
+    for part in ["verify-forger reports", "verify-honest reports `refused`"] {
         assert!(error.contains(part), "{part}: {error}");
     }
     assert_eq!(proved(&run), 0, "nothing was counted");
