@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// Limit of a short completion during an attack. Before the fixes, each attack took minutes.
 const SOON: Duration = Duration::from_secs(5);
-/// Limit of a health check during an attack, for a busy machine. On a quiet one, it takes less than 100 ms.
+/// Limit of a health check during an attack, for a busy machine.
 const HEALTHY: Duration = Duration::from_secs(1);
 
 fn short() -> Value {

@@ -213,7 +213,7 @@ fn a_disconnected_client_cancels_its_completions() {
     );
 }
 
-/// Limits of the median and of the slowest health check, for a busy machine. On a quiet one, each takes less than 100 ms.
+/// Limits of the median and of the slowest health check, for a busy machine.
 const HEALTHY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(3)];
 
 /// Measures a health check.
