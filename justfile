@@ -96,5 +96,29 @@ licences:
 package:
     cargo package --quiet --workspace --no-verify --allow-dirty
 
+# Make a website of the documents in target/site/html, and check its links.
+site:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    PATH="$PWD/target/mdbook/bin:$PWD/target/site-venv/bin:$PATH"
+    rm -rf target/site
+    mkdir -p target/site/pages
+    cp docs/book.toml target/site/book.toml
+    # mdBook copies every file beside its pages: only these are wanted.
+    git ls-files -z -- '*.md' docs examples crates/run/examples 'LICENSE-*' CITATION.cff ':!data' ':!crates/formal' |
+        xargs -0 cp --parents -t target/site/pages
+    # The table of contents has the order of the links in README.md; the other documents follow.
+    linked=$(sed -n '/^## Documentation/,$p' README.md | grep -oE '\([A-Za-z/-]+\.md\)' | tr -d '()')
+    printf '%s\n' README.md $linked docs/*.md | awk '!seen[$0]++' | while read -r page; do
+        printf -- '- [%s](%s)\n' "$(grep -m 1 -oP '^# \K.*' "$page")" "$page"
+    done >target/site/pages/SUMMARY.md
+    mdbook build target/site
+    # If root runs it, linkchecker continues as `nobody`, who may not read this folder.
+    checked=$(mktemp -d)
+    trap 'rm -rf "$checked"' EXIT
+    chmod 755 "$checked"
+    cp -r target/site/html/. "$checked"
+    linkchecker --no-status "$checked/index.html"
+
 # Everything that must pass before a change lands.
-ci: format lint msrv test doc crash readme chaos fuzz lean licences package
+ci: format lint msrv test doc site crash readme chaos fuzz lean licences package
