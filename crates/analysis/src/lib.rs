@@ -3,6 +3,7 @@
 //! - [`run`] reads a run's directory into plain data.
 //! - [`fit`] fits the scaling law of the paper to a curve of cumulative solve rates.
 //! - [`stats`] has intervals and rank statistics, and [`compare`] compares curves of several runs.
+//! - [`methods`] has the results of methods over several seeds, with paired differences.
 //! - [`baseline`] has the measured curves of the base models.
 //! - [`figures`] turns runs into figures, and [`plot`] renders figures as SVG, PNG and CSV.
 //! - [`report`] writes an HTML page with all figures and tables, and [`live`] serves it while a run is in progress.
@@ -28,6 +29,7 @@ pub mod compare;
 pub mod figures;
 pub mod fit;
 pub mod live;
+pub mod methods;
 pub mod plot;
 pub mod report;
 pub mod run;

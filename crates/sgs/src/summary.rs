@@ -66,7 +66,7 @@ fn held_out(run: &RunData) -> String {
         return "none: no held-out problems (set evaluation.held_out)".to_owned();
     };
     let rate = |evaluation: &EvaluationData, k| {
-        let rate = pass_at_k_interval(&evaluation.held_out, k, 0.95, k.into());
+        let rate = pass_at_k_interval(&evaluation.held_out_tallies(), k, 0.95, k.into());
         rate.map_or_else(|| "-".to_owned(), |rate| percent(rate.value))
     };
     let k = last.samples();

@@ -59,7 +59,9 @@ fn of_run(run: &RunData, k: u32, name: &str, ink: Ink) -> Series {
     let mut series = Series::line(name, ink, Vec::new());
     for evaluation in run.held_out() {
         let Some(generations) = run.generations_before(evaluation) else { continue };
-        let Some(rate) = pass_at_k_interval(&evaluation.held_out, k, 0.95, k.into()) else { continue };
+        let Some(rate) = pass_at_k_interval(&evaluation.held_out_tallies(), k, 0.95, k.into()) else {
+            continue;
+        };
         series.points.push((generations, rate.value));
         series.band.push((rate.low, rate.high));
     }

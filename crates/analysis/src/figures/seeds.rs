@@ -175,7 +175,7 @@ fn mean_and_range(curves: &[&Curve]) -> Vec<((f64, f64), (f64, f64))> {
 
 /// Returns a group number for each run. Runs have equal numbers if they differ only in their seeds. A run whose method is
 /// unknown is in a group by itself.
-pub(super) fn numbers(runs: &[RunData]) -> Vec<usize> {
+pub fn numbers(runs: &[RunData]) -> Vec<usize> {
     let settings: Vec<Option<(Method, String)>> = runs.iter().map(setting).collect();
     let first = |(i, own): (usize, &Option<(Method, String)>)| {
         if own.is_none() { i } else { settings.iter().position(|s| s == own).unwrap_or(i) }

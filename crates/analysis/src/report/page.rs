@@ -321,7 +321,7 @@ fn tiles(d: &PlottedRun<'_>) -> String {
         tiles.push((format!("{:.1}%", 100.0 * rate), format!("targets solved{of}")));
     }
     if let Some(last) = run.held_out().next_back()
-        && let Some(rate) = pass_at_k_interval(&last.held_out, last.samples(), 0.95, 1)
+        && let Some(rate) = pass_at_k_interval(&last.held_out_tallies(), last.samples(), 0.95, 1)
     {
         tiles.push((format!("{:.1}%", 100.0 * rate.value), format!("held out, pass@{}", last.samples())));
     }

@@ -263,7 +263,13 @@ pub(super) fn pass_at(drawn: &[PlottedRun<'_>]) -> Option<ReportTable> {
         ends.extend(d.run.held_out().next_back().filter(|last| last.after > 0));
         for evaluation in ends {
             let solver = if evaluation.after == 0 { "base model" } else { "trained" };
-            rows.push((d, "held out", solver, evaluation.after.checked_sub(1), evaluation.held_out.clone()));
+            rows.push((
+                d,
+                "held out",
+                solver,
+                evaluation.after.checked_sub(1),
+                evaluation.held_out_tallies(),
+            ));
         }
         let base = d.run.base_on_targets();
         if !base.is_empty() {

@@ -131,7 +131,8 @@ fn pass_at_1(group: &SeedGroup<'_, '_>) -> Option<BeforeAndAfter> {
     let of = |run: &RunData| {
         let first = run.held_out().next().filter(|e| e.after == 0)?;
         let last = run.held_out().next_back().filter(|e| e.after > 0)?;
-        Some((rates(&first.held_out), rates(&last.held_out))).filter(|(a, b)| a.len() == b.len())
+        Some((rates(&first.held_out_tallies()), rates(&last.held_out_tallies())))
+            .filter(|(a, b)| a.len() == b.len())
     };
     let all: Vec<BeforeAndAfter> = group.runs.iter().filter_map(|d| of(d.run)).collect();
     let problems = all.first()?.0.len();

@@ -13,8 +13,8 @@ pub struct EvaluationData {
     pub after: u32,
     /// Metrics of the evaluation.
     pub metrics: MetricValues,
-    /// Judged attempts and proofs for each held-out problem.
-    pub held_out: Vec<(u32, u32)>,
+    /// Judged attempts and proofs for each held-out problem, by name.
+    pub held_out: Vec<(String, (u32, u32))>,
     /// Judged attempts and proofs of the base model for each target that was evaluated, by name.
     pub targets: Vec<(String, (u32, u32))>,
 }
@@ -26,17 +26,23 @@ impl EvaluationData {
         let mut data = Self { after: evaluation.after, metrics: evaluation.metrics()?, ..Self::default() };
         for row in evaluation.problems()? {
             let EvaluationRow { set, id, judged, proved, .. } = row?;
-            match set {
-                EvaluatedSet::HeldOut => data.held_out.push((judged, proved)),
-                EvaluatedSet::Targets => data.targets.push((id.as_str().to_owned(), (judged, proved))),
-            }
+            let problems = match set {
+                EvaluatedSet::HeldOut => &mut data.held_out,
+                EvaluatedSet::Targets => &mut data.targets,
+            };
+            problems.push((id.as_str().to_owned(), (judged, proved)));
         }
         Ok(data)
     }
 
     /// Returns the largest number of attempts at a held-out problem.
     pub fn samples(&self) -> u32 {
-        self.held_out.iter().map(|t| t.0).max().unwrap_or(0)
+        self.held_out.iter().map(|(_, (judged, _))| *judged).max().unwrap_or(0)
+    }
+
+    /// Returns the judged attempts and proofs for each held-out problem.
+    pub fn held_out_tallies(&self) -> Vec<(u32, u32)> {
+        self.held_out.iter().map(|(_, tally)| *tally).collect()
     }
 
     /// Returns the wall time in seconds.

@@ -12,13 +12,13 @@ pub use conjectures::{
 };
 pub use display::{StatementDisplay, StatementIdentity};
 pub use evaluations::EvaluationData;
-pub use reader::{Display, RunReader, read_metrics, read_run};
+pub use reader::{Display, RunReader, read_metrics, read_results, read_run};
 
 use crate::baseline::Baseline;
 use crate::fit::CurvePoint;
 use sgs_rundir::metrics::names;
 use sgs_rundir::{Histogram, MetricValues};
-use sgs_selfplay::{Features, Method};
+use sgs_selfplay::{Features, Method, Role};
 
 /// The data of a run that figures and reports need.
 #[derive(Clone, Debug, Default)]
@@ -238,6 +238,20 @@ impl RunData {
             }
         }
         out
+    }
+
+    /// Returns the tokens that all roles have sampled by the end of each round, as pairs of round and tokens.
+    pub fn sampled_tokens(&self) -> Vec<(u32, f64)> {
+        let tokens = |round: &MetricValues| -> f64 {
+            let roles = [Role::Solver, Role::Conjecturer, Role::Guide];
+            roles.iter().filter_map(|role| Self::value(round, &format!("{}_tokens", role.as_str()))).sum()
+        };
+        let mut total = 0.0;
+        let add = |round: &MetricValues| {
+            total += tokens(round);
+            (round.round, total)
+        };
+        self.rounds.iter().map(add).collect()
     }
 
     /// Returns whether the run has no rounds.

@@ -57,6 +57,23 @@ pub fn read_metrics(path: &Path) -> Result<RunData, sgs_rundir::Error> {
     Ok(reader.run)
 }
 
+/// Reads the metrics of a run, its targets with the rounds that solved them, and its evaluations, without texts. What cannot
+/// be read is noted in [`RunData::notes`].
+///
+/// # Errors
+/// Returns an error if the directory is not a run or its rounds cannot be listed.
+pub fn read_results(path: &Path) -> Result<RunData, sgs_rundir::Error> {
+    let mut reader = RunReader::open(path, None)?;
+    for round in reader.view.rounds()? {
+        if reader.read_round_metrics(&round) {
+            reader.read_targets(&round);
+        }
+    }
+    reader.read_evaluations()?;
+    reader.run.notes = reader.tables.notes().to_vec();
+    Ok(reader.run)
+}
+
 /// Reads a run repeatedly while it grows. The tables of each round are read only once.
 pub struct RunReader<'a> {
     view: RunView,

@@ -34,6 +34,29 @@ pub fn bootstrap_mean(values: &[f64], level: f64, resamples: usize, seed: u64) -
     })
 }
 
+/// Returns the mean of a matrix, whose rows have the same length, with a percentile bootstrap interval at `level`. Each
+/// resample draws rows and columns with replacement, so that the interval covers the choice of both. The result depends on
+/// the seed only. Returns `None` for an empty matrix.
+pub fn bootstrap_matrix(rows: &[Vec<f64>], level: f64, resamples: usize, seed: u64) -> Option<Interval> {
+    let columns = rows.first().map(Vec::len).filter(|columns| *columns > 0)?;
+    let count = (rows.len() * columns) as f64;
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut means: Vec<f64> = (0..resamples.max(1))
+        .map(|_| {
+            let mut drawn = vec![0.0; columns];
+            (0..columns).for_each(|_| drawn[rng.usize(..columns)] += 1.0);
+            let sum_of = |row: &Vec<f64>| row.iter().zip(&drawn).map(|(x, times)| x * times).sum::<f64>();
+            (0..rows.len()).map(|_| sum_of(&rows[rng.usize(..rows.len())])).sum::<f64>() / count
+        })
+        .collect();
+    means.sort_by(f64::total_cmp);
+    Some(Interval {
+        value: rows.iter().flatten().sum::<f64>() / count,
+        low: quantile_of_sorted(&means, 0.5 - level / 2.0),
+        high: quantile_of_sorted(&means, 0.5 + level / 2.0),
+    })
+}
+
 /// Returns a quantile with linear interpolation, or NaN for an empty slice.
 fn quantile_of_sorted(sorted: &[f64], p: f64) -> f64 {
     let position = p.clamp(0.0, 1.0) * sorted.len().saturating_sub(1) as f64;
@@ -62,7 +85,7 @@ mod tests {
 
     #[test]
     fn the_interval_shrinks_with_the_sample_and_contains_the_mean() {
-        let values = |n: usize| (0..n).map(|i| f64::from(u8::from(i % 4 == 0))).collect::<Vec<_>>();
+        let values = |n: usize| (0..n).map(|i| f64::from(u8::from(i.is_multiple_of(4)))).collect::<Vec<_>>();
         let small = bootstrap_mean(&values(40), 0.95, 2000, 1).unwrap();
         let large = bootstrap_mean(&values(4000), 0.95, 2000, 1).unwrap();
         assert_eq!(large.value, 0.25);
@@ -71,6 +94,32 @@ mod tests {
         let expected = 2.0 * 1.96 * (0.25_f64 * 0.75 / 4000.0).sqrt();
         assert!(((large.high - large.low) / expected - 1.0).abs() < 0.1, "{large:?} {expected}");
         assert_eq!(bootstrap_mean(&[], 0.95, 10, 1), None);
+    }
+
+    #[test]
+    fn the_interval_of_a_matrix_covers_rows_and_columns() {
+        let width = |rows: &[Vec<f64>]| {
+            let found = bootstrap_matrix(rows, 0.95, 2000, 1).unwrap();
+            (found.value, found.high - found.low)
+        };
+        let column = |i: usize| f64::from(u8::from(i.is_multiple_of(4)));
+        // Equal rows: only the columns vary, as in `bootstrap_mean`.
+        let equal = vec![(0..400).map(column).collect::<Vec<_>>(); 5];
+        let expected = 2.0 * 1.96 * (0.25_f64 * 0.75 / 400.0).sqrt();
+        let (value, over_columns) = width(&equal);
+        assert_eq!(value, 0.25);
+        assert!((over_columns / expected - 1.0).abs() < 0.1, "{over_columns} {expected}");
+        // Rows that differ by a constant widen the interval: their standard error is 0.1 * sqrt(2 / 5).
+        let shifted: Vec<Vec<f64>> =
+            (-2..=2).map(|row| (0..400).map(|i| column(i) + 0.1 * f64::from(row)).collect()).collect();
+        let expected = (expected.powi(2) + (2.0 * 1.96 * 0.1 * (2.0_f64 / 5.0).sqrt()).powi(2)).sqrt();
+        let (value, over_both) = width(&shifted);
+        assert!(
+            (value - 0.25).abs() < 1e-12 && (over_both / expected - 1.0).abs() < 0.1,
+            "{over_both} {expected}"
+        );
+        assert_eq!(bootstrap_matrix(&[], 0.95, 10, 1), None);
+        assert_eq!(bootstrap_matrix(&[Vec::new()], 0.95, 10, 1), None);
     }
 
     #[test]

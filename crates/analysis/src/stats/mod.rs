@@ -5,6 +5,6 @@ mod curve;
 mod rank;
 pub mod student;
 
-pub use bootstrap::{Interval, bootstrap_mean, pass_at_k_interval};
+pub use bootstrap::{Interval, bootstrap_matrix, bootstrap_mean, pass_at_k_interval};
 pub use curve::measured_at;
 pub use rank::{area_under_curve, rank_correlation};

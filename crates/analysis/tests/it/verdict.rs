@@ -34,11 +34,9 @@ fn assert_contains(text: &str, parts: &[&str]) {
 #[test]
 fn a_single_run_is_compared_with_its_first_round_and_its_base_model() {
     let mut run = run(Method::Sgs, &[0.13, 0.36]);
-    let held_out = |after, proved| EvaluationData {
-        after,
-        held_out: vec![(8, proved); 40],
-        ..EvaluationData::default()
-    };
+    let tallies = |proved: &dyn Fn(u32) -> u32| (0..40).map(|i| (format!("h{i}"), (8, proved(i)))).collect();
+    let held_out =
+        |after, proved| EvaluationData { after, held_out: tallies(&|_| proved), ..EvaluationData::default() };
     run.evaluations = vec![held_out(0, 1), held_out(2, 2)];
     let rewards = [(0.0, 1.0), (1.0, 1.0), (3.0, 2.0)];
     run.conjecture_stats.rounds =
@@ -54,7 +52,7 @@ fn a_single_run_is_compared_with_its_first_round_and_its_base_model() {
         ],
     );
     // Half of the problems improve and half get worse.
-    run.evaluations[1].held_out = (0..40).map(|i| (8, if i % 2 == 0 { 2 } else { 0 })).collect();
+    run.evaluations[1].held_out = tallies(&|i| if i % 2 == 0 { 2 } else { 0 });
     assert_contains(
         &verdict(std::slice::from_ref(&run)),
         &["+0.0 points", "within the error of so few problems"],

@@ -1,11 +1,14 @@
 //! `sgs compare`: differences between the configurations of runs, and their results at equal generations.
 
+mod methods;
+
 use crate::args::CompareArgs;
 use crate::exit::{Outcome, Usage};
 use crate::output;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use sgs_analysis::compare::{BUDGET, common_generations};
+use sgs_analysis::methods::MethodTable;
 use sgs_analysis::run::{RunData, metric, read_metrics};
 use sgs_analysis::stats::measured_at;
 use sgs_run::config::folder;
@@ -68,10 +71,11 @@ pub fn run(args: &CompareArgs) -> Result<Outcome> {
         return Err(Usage("give at least two runs: `sgs compare RUN RUN`".to_owned()).into());
     }
     let sides = args.runs.iter().map(|path| ComparedRun::read(path)).collect::<Result<Vec<_>>>()?;
-    let differences = differences(&sides);
+    let differences = differences(&sides.iter().collect::<Vec<_>>());
     let common = common(&sides);
+    let methods = methods::read(&args.runs, &sides)?;
     if args.json {
-        output::json(&as_json(&sides, &differences, &common))?;
+        output::json(&as_json(&sides, &differences, &common, methods.as_ref()))?;
         return Ok(Outcome::Done);
     }
     output::line(configuration(&sides, &differences))?;
@@ -85,6 +89,9 @@ pub fn run(args: &CompareArgs) -> Result<Outcome> {
     };
     output::line(format!("\n{}", curves(&sides, &common)))?;
     output::line(format!("\n{}", numbers(&sides, last)))?;
+    if let Some(table) = &methods {
+        output::line(format!("\n{}", methods::text(table)))?;
+    }
     Ok(Outcome::Done)
 }
 
@@ -105,7 +112,7 @@ pub fn ends_table(runs: &[(&str, &RunData)]) -> String {
 }
 
 /// Returns the keys whose values differ, with each run's value.
-fn differences(sides: &[ComparedRun]) -> Vec<(String, Vec<Option<String>>)> {
+fn differences(sides: &[&ComparedRun]) -> Vec<(String, Vec<Option<String>>)> {
     let keys: BTreeSet<&String> = sides.iter().flat_map(|side| side.keys.keys()).collect();
     let row = |key: &&String| {
         let values: Vec<_> = sides.iter().map(|side| side.keys.get(*key).cloned()).collect();
@@ -181,7 +188,12 @@ fn plain(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"))
 }
 
-fn as_json(sides: &[ComparedRun], differences: &[(String, Vec<Option<String>>)], common: &[f64]) -> Value {
+fn as_json(
+    sides: &[ComparedRun],
+    differences: &[(String, Vec<Option<String>>)],
+    common: &[f64],
+    methods: Option<&MethodTable>,
+) -> Value {
     let one = |side: &ComparedRun| {
         let last = common.last().copied();
         let at_end = |metric: &str| last.and_then(|end| side.at(metric, end));
@@ -196,5 +208,5 @@ fn as_json(sides: &[ComparedRun], differences: &[(String, Vec<Option<String>>)],
     let runs: Vec<Value> = sides.iter().map(one).collect();
     let differences: Vec<Value> =
         differences.iter().map(|(key, values)| json!({ "key": key, "values": values })).collect();
-    json!({ "runs": runs, "differences": differences, "common": common.last() })
+    json!({ "runs": runs, "differences": differences, "common": common.last(), "methods": methods })
 }

@@ -139,12 +139,29 @@ fn runs_are_compared_over_their_common_range() {
     let set = ["--set", "seed=2", "--out", &other].map(str::to_owned);
     sgs(&[&settings()[..], &set].concat()).expect(0);
     let out = sgs(&["compare", text(&first), &other]).expect(0).out;
-    for part in ["The runs differ only in their seed.", "seed", "rounds", "Targets solved, up to", "solved"] {
+    for part in [
+        "The runs differ only in their seed.",
+        "seed",
+        "rounds",
+        "Targets solved, up to",
+        "solved",
+        "Methods:",
+    ] {
         assert!(out.contains(part), "{part}\n{out}");
     }
     let json = sgs(&["compare", text(&first), &other, "--json"]).expect(0).json();
     let ends = json["runs"].as_array().unwrap().iter().map(|run| run["generations"].as_f64().unwrap());
-    assert_eq!(json["common"].as_f64().unwrap(), ends.fold(f64::INFINITY, f64::min), "{json}");
+    let shortest = ends.fold(f64::INFINITY, f64::min);
+    assert_eq!(json["common"].as_f64().unwrap(), shortest, "{json}");
+    // The mean over the two seeds is that of the measured rates.
+    let table = &json["methods"];
+    assert_eq!(table["measures"][0]["solved_at_generations"].as_f64().unwrap(), shortest, "{table}");
+    let rates = json["runs"].as_array().unwrap().iter();
+    let rates: Vec<f64> =
+        rates.map(|run| run["solved"].as_array().unwrap().last().unwrap()[1].as_f64().unwrap()).collect();
+    let trained = table["methods"].as_array().unwrap().last().unwrap();
+    let found = trained["means"][0]["mean"].as_f64().unwrap();
+    assert!((found - (rates[0] + rates[1]) / 2.0).abs() < 1e-9 && trained["seeds"] == 2, "{table} {rates:?}");
     let same = sgs(&["compare", text(&first), text(&first)]).expect(0).out;
     assert!(same.contains("copies of one run"), "{same}");
     assert_eq!(sgs(&["compare", text(&first)]).code, 2);

@@ -1,0 +1,125 @@
+//! The table of methods with several seeds each.
+
+use super::{BUDGET, ComparedRun, differences};
+use crate::output;
+use anyhow::Result;
+use sgs_analysis::figures::seed_groups;
+use sgs_analysis::methods::{Measure, MethodRuns, MethodTable, PairedDifference, SeedMean, compare_methods};
+use sgs_analysis::run::{RunData, metric, read_results};
+use sgs_selfplay::Method;
+use std::path::PathBuf;
+
+/// Compares the methods of runs. Returns `None` unless a method has several seeds. The baseline is REINFORCE-1/2, or else the
+/// method of the first run.
+///
+/// # Errors
+/// Returns an error if a run cannot be read.
+pub(super) fn read(paths: &[PathBuf], sides: &[ComparedRun]) -> Result<Option<MethodTable>> {
+    let known: Vec<RunData> = sides.iter().map(|side| side.data.clone()).collect();
+    let groups = seed_groups(&known);
+    let mut members: Vec<Vec<usize>> = Vec::new();
+    for (run, group) in groups.iter().enumerate() {
+        match members.iter_mut().find(|m| m.first().is_some_and(|first| groups[*first] == *group)) {
+            Some(members) => add(members, run, &known),
+            None => members.push(vec![run]),
+        }
+    }
+    if members.iter().all(|m| m.len() < 2) {
+        return Ok(None);
+    }
+    let data: Vec<RunData> = paths.iter().map(|path| read_results(path)).collect::<Result<_, _>>()?;
+    let methods: Vec<MethodRuns<'_>> = members
+        .iter()
+        .map(|own| MethodRuns {
+            label: label(own, &members, sides),
+            runs: own.iter().map(|run| &data[*run]).collect(),
+        })
+        .collect();
+    let is_reinforce = |own: &Vec<usize>| sides[own[0]].data.method == Some(Method::ReinforceHalf);
+    Ok(compare_methods(&methods, members.iter().position(is_reinforce).unwrap_or(0)))
+}
+
+/// Adds a run to the runs of its method, which are sorted by seed. Of two runs with the same seed, the longer is kept.
+fn add(members: &mut Vec<usize>, run: usize, data: &[RunData]) {
+    let length = |run: usize| data[run].last(metric::GENERATIONS).unwrap_or(0.0);
+    match members.iter_mut().find(|other| data[**other].seed == data[run].seed) {
+        Some(other) if length(run) > length(*other) => *other = run,
+        Some(_) => {}
+        None => members.push(run),
+    }
+    members.sort_by_key(|run| data[*run].seed);
+}
+
+/// Returns the name of a method, with the keys in which it differs from other groups of the same method.
+fn label(own: &[usize], all: &[Vec<usize>], sides: &[ComparedRun]) -> String {
+    let method = |group: &[usize]| sides[group[0]].data.method;
+    let Some(name) = method(own) else { return sides[own[0]].name.clone() };
+    let same: Vec<&ComparedRun> =
+        all.iter().filter(|group| method(group) == method(own)).map(|group| &sides[group[0]]).collect();
+    let keys = differences(&same).into_iter().map(|(key, _)| key);
+    let keys =
+        keys.filter(|key| key != "seed" && !key.starts_with("frozen.") && !BUDGET.contains(&key.as_str()));
+    let settings =
+        keys.map(|key| format!(" {key}={}", sides[own[0]].keys.get(&key).map_or("-", String::as_str)));
+    format!("{}{}", name.as_str(), settings.collect::<String>())
+}
+
+/// Formats the results of methods and their differences from the baseline.
+pub(super) fn text(table: &MethodTable) -> String {
+    let rows = |cells: &dyn Fn(usize) -> Option<Vec<String>>| -> Vec<Vec<String>> {
+        (0..table.methods.len())
+            .filter_map(|i| {
+                let method = &table.methods[i];
+                let first = [method.label.clone(), method.seeds.to_string()];
+                Some(first.into_iter().chain(cells(i)?).collect())
+            })
+            .collect()
+    };
+    let means = rows(&|i| Some(table.methods[i].means.iter().map(mean).collect()));
+    let against = rows(&|i| {
+        let cells: Vec<String> = table.methods[i].differences.iter().map(difference).collect();
+        (!cells.is_empty()).then_some(cells)
+    });
+    let measures: Vec<String> = table.measures.iter().map(|m| heading(*m)).collect();
+    let header: Vec<&str> =
+        ["method", "seeds"].into_iter().chain(measures.iter().map(String::as_str)).collect();
+    let mut text = format!(
+        "Methods: mean over seeds ± half of the 95% t-interval, in %. pass@k is that of the last weights on held-out problems.\n\n{}",
+        output::table(&header, &means)
+    );
+    if !against.is_empty() {
+        text.push_str(&format!(
+            "\n\nDifferences from {} in points: mean over pairs of equal seeds ± half of the 95% t-interval, and 95% bootstrap \
+             interval over pairs and problems.\n\n{}",
+            table.baseline,
+            output::table(&header, &against)
+        ));
+    }
+    text
+}
+
+fn heading(measure: Measure) -> String {
+    match measure {
+        Measure::SolvedAtGenerations(generations) => format!("solved at {generations:.0} generations"),
+        Measure::SolvedAtTokens(tokens) => format!("at {tokens:.0} tokens"),
+        Measure::HeldOut(k) => format!("pass@{k}"),
+    }
+}
+
+fn half(half: Option<f64>) -> String {
+    half.map_or_else(String::new, |half| format!(" ± {:.1}", 100.0 * half))
+}
+
+fn mean(value: &Option<SeedMean>) -> String {
+    value.map_or_else(|| "-".to_owned(), |m| format!("{:.1}{}", 100.0 * m.mean, half(m.half)))
+}
+
+fn difference(value: &Option<PairedDifference>) -> String {
+    value.map_or_else(
+        || "-".to_owned(),
+        |PairedDifference { over_seeds, bootstrap }| {
+            let (low, high) = (100.0 * bootstrap.low, 100.0 * bootstrap.high);
+            format!("{:+.1}{} [{low:+.1}, {high:+.1}]", 100.0 * over_seeds.mean, half(over_seeds.half))
+        },
+    )
+}
