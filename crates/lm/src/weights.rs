@@ -429,28 +429,33 @@ impl TensorFile<'_> {
     /// Passes the bytes for the file to `take`, piece by piece. Rejects NaN and infinity.
     fn encode(&self, path: &Path, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let width = self.file_type.width();
-        let mut values = vec![0.0; ENCODED_AT_ONCE.min(self.len())];
-        let mut bytes = vec![0; values.len() * width];
-        for at in (0..self.len()).step_by(ENCODED_AT_ONCE) {
-            let count = ENCODED_AT_ONCE.min(self.len() - at);
-            let (values, bytes) = (&mut values[..count], &mut bytes[..count * width]);
+        let mut values = vec![0.0; READ_AT_ONCE.min(self.len())];
+        let mut bytes = vec![0; ENCODED_AT_ONCE.min(self.len()) * width];
+        for at in (0..self.len()).step_by(READ_AT_ONCE) {
+            let values = &mut values[..READ_AT_ONCE.min(self.len() - at)];
             (self.source)(self.from + at, values)?;
             if let Some((i, value)) = first_not_finite(values) {
                 let message = format!("element {} is {value}; a checkpoint would be unusable", at + i);
                 return Err(LmError::tensor(path, &self.name, message));
             }
-            match self.file_type {
-                FileType::F32 => put(values, bytes, f32::to_le_bytes),
-                FileType::Bf16 => put(values, bytes, |v| bf16::from_f32(v).to_le_bytes()),
+            for values in values.chunks(ENCODED_AT_ONCE) {
+                let bytes = &mut bytes[..values.len() * width];
+                match self.file_type {
+                    FileType::F32 => put(values, bytes, f32::to_le_bytes),
+                    FileType::Bf16 => put(values, bytes, |v| bf16::from_f32(v).to_le_bytes()),
+                }
+                take(bytes)?;
             }
-            take(bytes)?;
         }
         Ok(())
     }
 }
 
-/// Number of elements that are converted at a time: few enough to stay in a core's cache while they are
-/// checked, converted, hashed and written.
+/// Number of elements that are read at a time: a GPU waits for all its streams when the buffer of a read is freed.
+const READ_AT_ONCE: usize = 1 << 20;
+
+/// Number of elements that are converted at a time: few enough to stay in a core's cache while they are converted, hashed
+/// and written.
 const ENCODED_AT_ONCE: usize = 1 << 14;
 
 /// Writes numbers as bytes.

@@ -168,7 +168,7 @@ impl Rehearsal {
         ensure!(output.status.success(), "--dry-run failed: {}", String::from_utf8_lossy(&output.stderr));
         self.plan = serde_json::from_slice(&output.stdout)?;
         ensure!(self.plan["lacks"] == json!([]), "this machine lacks {}", self.plan["lacks"]);
-        self.report("plan", json!({"forecast": self.plan["forecast"], "memory": self.plan["memory"]}))?;
+        self.report("plan", json!({"forecast": self.plan["forecast"], "hardware": self.plan["hardware"]}))?;
 
         let out = self.run.display().to_string();
         let mut run = self.start(&self.begin(&["--out", &out]))?;
@@ -306,17 +306,21 @@ impl Rehearsal {
         let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
         let peak =
             ranks.iter().map(|rank| number(&rank["rank_device_memory_peak_bytes"])).fold(f64::NAN, f64::max);
-        let planned: f64 =
-            ["weights", "optimiser", "sampling"].iter().map(|part| number(&f["gpu"][part])).sum();
+        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let total = |values: &Value, name: &str| list(values).iter().map(|v| number(&v[name])).sum::<f64>();
+        let processes = list(&f["memory"]).iter().flat_map(list).collect::<Vec<_>>();
+        let planned =
+            processes.iter().map(|process| total(&process["device"], "bytes")).fold(f64::NAN, f64::max);
         let operations =
             8.0 * (self.model.parameters() - self.model.vocab_size * self.model.hidden_size) as f64;
         let each = self.ranks as f64;
+        let sampled = total(&f["roles"], "tokens") / number(&f["sampling_s"]) / each;
         let pair = |forecast: f64, measured: f64| json!({"forecast": forecast, "measured": measured});
         let compared = json!({
-            "sampled_tokens_per_s_and_rank": pair(number(&f["decoded_per_s"]), of(names::SAMPLED_TOKENS_PER_S) / each),
+            "sampled_tokens_per_s_and_rank": pair(sampled, of(names::SAMPLED_TOKENS_PER_S) / each),
             "training_flop_per_s_and_rank":
                 pair(number(&f["training_flop"]) / number(&f["training_s"]) / each, operations * of(names::TRAINED_TOKENS_PER_S) / each),
-            "gpu_bytes": pair(planned, peak),
+            "device_bytes": pair(planned, peak),
         });
         self.report("round", json!({
             "round": round, "generations": of("generations_of_round"), "conjectures": of("conjectures_accepted"),

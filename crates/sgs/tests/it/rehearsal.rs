@@ -45,6 +45,12 @@ fn the_run_of_the_paper_survives_the_loss_of_each_process() {
         assert!(figure("/conjectures") > 0.0 && figure("/solver_examples") > 0.0, "{round}");
         assert!((20.0..80.0).contains(&figure("/solver_tokens_mean")), "{round}");
         assert!(figure("/stages/sampling_s") > 0.0 && figure("/stages/update_s") > 0.0, "{round}");
+        for pair in ["sampled_tokens_per_s_and_rank", "training_flop_per_s_and_rank"] {
+            for value in ["forecast", "measured"] {
+                assert!(figure(&format!("/compared/{pair}/{value}")) > 0.0, "{round}");
+            }
+        }
+        assert!(figure("/compared/device_bytes/forecast") > 1e6, "{round}");
         let rank = |rank: usize, name: &str| figure(&format!("/ranks/{rank}/{name}"));
         let idle = [0, 1].map(|number| rank(number, "rank_sampling_idle"));
         assert!(
