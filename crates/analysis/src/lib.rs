@@ -4,7 +4,7 @@
 //! - [`fit`] fits the scaling law of the paper to a curve of cumulative solve rates.
 //! - [`stats`] has intervals and rank statistics, and [`compare`] compares curves of several runs.
 //! - [`baseline`] has the measured curves of the base models.
-//! - [`figures`] turns runs into figures, and [`plot`] renders figures as SVG, PNG and CSV.
+//! - [`figures`] turns runs into figures, and [`plot`] renders figures as SVG and CSV.
 //! - [`report`] writes an HTML page with all figures and tables, and [`live`] serves it while a run is in progress.
 //!
 //! ```
