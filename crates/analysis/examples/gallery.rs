@@ -6,7 +6,7 @@
 mod synthetic;
 
 use sgs_analysis::figures::{FigureOptions, Yardstick};
-use sgs_analysis::report::{self, ReportOptions};
+use sgs_analysis::report;
 use sgs_selfplay::Method;
 use std::error::Error;
 use std::path::PathBuf;
@@ -26,7 +26,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let runs: Vec<_> = (1..).zip(methods).map(|(seed, m)| synthetic::run(m, seed, size)).collect();
     let yardstick = Yardstick { label: "larger model, pass@4".into(), rate: 0.57 };
     let options = FigureOptions { yardsticks: vec![yardstick], ..FigureOptions::default() };
-    let options = ReportOptions { figures: options, ..ReportOptions::default() };
     for (name, runs) in [("single", &runs[..1]), ("comparison", &runs[..])] {
         let written = report::write(runs, &dir.join(name), &options)?;
         println!("{}", written.index.display());

@@ -5,8 +5,8 @@
 #[path = "../tests/it/synthetic/mod.rs"]
 mod synthetic;
 
+use sgs_analysis::figures::FigureOptions;
 use sgs_analysis::live::{LiveOptions, LiveServer, LiveStage, LiveStatus, LiveWorker, Recent};
-use sgs_analysis::report::ReportOptions;
 use sgs_selfplay::Method;
 use std::error::Error;
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for round in 0..seconds {
         let mut run = whole.clone();
         run.rounds.truncate(100 + round);
-        server.publish(&[run], &ReportOptions::default());
+        server.publish(&[run], &FigureOptions::default());
         for tenth in 0..10 {
             server.set_status(&status(round as u32, tenth * 800));
             std::thread::sleep(Duration::from_millis(100));

@@ -5,7 +5,7 @@
 //! - [`stats`] has intervals and rank statistics, and [`compare`] compares curves of several runs.
 //! - [`methods`] has the results of methods over several seeds, with paired differences.
 //! - [`baseline`] has the measured curves of the base models.
-//! - [`figures`] turns runs into figures, and [`plot`] renders figures as SVG, PNG and CSV.
+//! - [`figures`] turns runs into figures, and [`plot`] renders figures as SVG and CSV.
 //! - [`report`] writes an HTML page with all figures and tables, and [`live`] serves it while a run is in progress.
 //!
 //! ```

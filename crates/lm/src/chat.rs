@@ -4,6 +4,7 @@
 //! strings and maps have Python's methods, and there are `raise_exception`, `strftime_now`, and `tojson` with
 //! the behaviour of `json.dumps`.
 
+use std::fmt::Write;
 use std::path::Path;
 
 use minijinja::syntax::SyntaxConfig;
@@ -143,9 +144,12 @@ fn raise_exception(message: String) -> std::result::Result<Value, Error> {
 
 /// Formats today's date (UTC) with `strftime`; some templates put it into the system turn.
 fn strftime_now(format: String) -> std::result::Result<String, Error> {
-    let now = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC);
-    jiff::fmt::strtime::format(&format, &now)
-        .map_err(|e| Error::new(ErrorKind::InvalidOperation, format!("strftime_now({format:?}): {e}")))
+    let mut text = String::new();
+    write!(text, "{}", chrono::Utc::now().format(&format)).map_err(|_| {
+        let reason = format!("strftime_now({format:?}): the format has an unknown directive");
+        Error::new(ErrorKind::InvalidOperation, reason)
+    })?;
+    Ok(text)
 }
 
 /// `json.dumps(value, indent=indent, ensure_ascii=False)`: without escapes for HTML.
@@ -255,7 +259,16 @@ mod tests {
         let text = render("{{ strftime_now('%d %b %Y') }}", &talk(), false).unwrap();
         let parts: Vec<&str> = text.split(' ').collect();
         assert_eq!(parts.iter().map(|p| p.len()).collect::<Vec<_>>(), [2, 3, 4], "{text}");
-        assert!(render("{{ strftime_now('%!') }}", &talk(), false).is_err());
+        let directives = "%A %B %H:%M:%S %I %p %j %U %W %u %w %y %c %x %X %Z %z %D %F %T %e %-d %s %%";
+        let text = render(&format!("{{{{ strftime_now('{directives}') }}}}"), &talk(), false).unwrap();
+        assert!(text.contains(" UTC +0000 ") && text.ends_with(" %"), "{text}");
+        for wrong in ["%!", "%", "%Q", "%-", "%E"] {
+            let template = format!("{{{{ strftime_now('{wrong}') }}}}");
+            assert!(
+                render(&template, &talk(), false).unwrap_err().to_string().contains("strftime_now"),
+                "{wrong}"
+            );
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::OnceLock;
 
 use serde_json::Value;
@@ -84,8 +85,9 @@ impl Tokenizer {
     /// special token of `tokenizer_config.json` is not in the vocabulary, or if the chat template does not parse.
     pub fn load(dir: &Path) -> Result<Self> {
         let path = dir.join("tokenizer.json");
-        let bytes = std::fs::read(&path).map_err(LmError::io(&path))?;
-        let inner = tokenizers::Tokenizer::from_bytes(&bytes)
+        let text = std::fs::read_to_string(&path).map_err(LmError::io(&path))?;
+        // Not `from_bytes`, which is generic: the library's whole parser would be compiled here again.
+        let inner = tokenizers::Tokenizer::from_str(&text)
             .map_err(|e| LmError::Input(format!("{}: not a supported tokenizer: {e}", path.display())))?;
         let config_path = dir.join("tokenizer_config.json");
         let config = optional_json(&config_path)?;

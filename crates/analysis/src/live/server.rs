@@ -1,7 +1,8 @@
 //! The server of the live page, with one thread for all connections.
 
 use super::LiveStatus;
-use crate::report::{PageSection, ReportOptions, fragment, navigation, page};
+use crate::figures::FigureOptions;
+use crate::report::{PageSection, fragment, navigation, page};
 use crate::run::RunData;
 use http_body_util::channel::{Channel, Sender};
 use http_body_util::{Either, Full};
@@ -159,7 +160,7 @@ impl LiveServer {
         };
         thread.handle().spawn(serve(listener, MOST_CONNECTIONS, HEAD_PATIENCE, connect));
         let server = Self { shared, address, versions: AtomicU64::new(0), _thread: thread };
-        server.publish(&[], &ReportOptions::default());
+        server.publish(&[], &FigureOptions::default());
         Ok(server)
     }
 
@@ -175,7 +176,7 @@ impl LiveServer {
     }
 
     /// Shows these runs and updates open pages.
-    pub fn publish(&self, runs: &[RunData], options: &ReportOptions) {
+    pub fn publish(&self, runs: &[RunData], options: &FigureOptions) {
         let mut fragment = fragment(runs, options);
         // The current activity follows the title and the result. Open pages keep the section, because it never changes.
         fragment.parts.insert(1.min(fragment.parts.len()), PageSection::untitled("live", LIVE_STATUS));

@@ -1,7 +1,7 @@
 //! Follows a run through its directory, regardless of which process writes it.
 
 use super::LiveServer;
-use crate::report::ReportOptions;
+use crate::figures::FigureOptions;
 use crate::run::{Display, RunReader};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ pub fn follow(
     server: &LiveServer,
     path: &Path,
     display: Display<'_>,
-    options: &ReportOptions,
+    options: &FigureOptions,
     pause: Duration,
     stop: &AtomicBool,
     mut each: impl FnMut(&LiveServer),

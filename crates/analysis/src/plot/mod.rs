@@ -1,4 +1,4 @@
-//! Figures as plain data, and their rendering as SVG, PNG and CSV.
+//! Figures as plain data, and their rendering as SVG and CSV.
 //!
 //! A figure consists of panels, and a panel of series. Rendering is independent of runs: `crate::figures` creates these
 //! types.
@@ -9,10 +9,6 @@ mod csv;
 mod heatmap;
 mod hover;
 mod legend;
-#[cfg(feature = "png")]
-mod outline;
-#[cfg(feature = "png")]
-mod png;
 mod scale;
 mod svg;
 pub mod theme;
@@ -24,8 +20,6 @@ pub(crate) use csv::inert;
 pub use csv::write_csv;
 pub use hover::hover_json;
 pub use legend::{LegendEntry, entries};
-#[cfg(feature = "png")]
-pub use png::{PngError, write_png};
 pub use scale::{Scale, Unit, format_value};
 pub(crate) use svg::with_subscripts;
 pub use svg::{Svg, escape, text_width};

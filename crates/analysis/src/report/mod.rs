@@ -1,4 +1,4 @@
-//! The report: a self-contained HTML file, and the figures as SVG, PNG and CSV.
+//! The report: a self-contained HTML file, and the figures as SVG and CSV.
 
 mod conjectures;
 mod examples;
@@ -16,21 +16,6 @@ use crate::plot::{Figure, standalone_svg, write_csv};
 use crate::run::RunData;
 use sgs_rundir::files::write_file;
 use std::path::{Path, PathBuf};
-
-/// Options of a report.
-#[derive(Clone, Debug)]
-pub struct ReportOptions {
-    /// Options of the figures.
-    pub figures: FigureOptions,
-    /// Pixels per SVG unit of PNG files; `None` for no PNG files. The default is 2, or 1,880 pixels for a full-width figure.
-    pub png_scale: Option<f32>,
-}
-
-impl Default for ReportOptions {
-    fn default() -> Self {
-        Self { figures: FigureOptions::default(), png_scale: Some(2.0) }
-    }
-}
 
 /// Files of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,15 +38,11 @@ pub enum ReportError {
     /// A file cannot be published.
     #[error(transparent)]
     File(#[from] sgs_rundir::Error),
-    /// A figure cannot be rendered.
-    #[cfg(feature = "png")]
-    #[error(transparent)]
-    Png(#[from] crate::plot::PngError),
 }
 
-/// Writes `index.html`, `figures/*.svg` (and `.png`) and `tables/*.csv` for a run or a comparison of several runs. Each file
+/// Writes `index.html`, `figures/*.svg` and `tables/*.csv` for a run or a comparison of several runs. Each file
 /// is written atomically.
-pub fn write(runs: &[RunData], out_dir: &Path, options: &ReportOptions) -> Result<Written, ReportError> {
+pub fn write(runs: &[RunData], out_dir: &Path, options: &FigureOptions) -> Result<Written, ReportError> {
     if runs.is_empty() {
         return Err(ReportError::NoRuns);
     }
@@ -79,10 +60,6 @@ pub fn write(runs: &[RunData], out_dir: &Path, options: &ReportOptions) -> Resul
     for figure in &fragment.figures {
         publish(figures_dir.join(format!("{}.svg", figure.id)), standalone_svg(figure).as_bytes())?;
         publish(tables_dir.join(format!("{}.csv", figure.id)), &csv_of(figure, &tables_dir)?)?;
-        #[cfg(feature = "png")]
-        if let Some(scale) = options.png_scale {
-            publish(figures_dir.join(format!("{}.png", figure.id)), &crate::plot::write_png(figure, scale)?)?;
-        }
     }
     for (name, table) in &fragment.tables {
         publish(tables_dir.join(format!("{name}.csv")), table.csv().as_bytes())?;

@@ -1,8 +1,8 @@
 //! The page of a report.
 
 use super::html::{ReportTable, formulas};
-use super::{ReportOptions, conjectures, examples, tables, verdict};
-use crate::figures::{self, PlottedRun};
+use super::{conjectures, examples, tables, verdict};
+use crate::figures::{self, FigureOptions, PlottedRun};
 use crate::plot::Unit;
 use crate::plot::{
     Figure, FigurePanel, PanelContent, PanelShape, entries, escape, format_value, hover_json, panel_svg,
@@ -94,16 +94,16 @@ impl PageSection {
 /// Assembles the sections of a page.
 struct PageBuilder<'a> {
     drawn: &'a [PlottedRun<'a>],
-    options: &'a ReportOptions,
+    options: &'a FigureOptions,
     page: Fragment,
     /// The section in progress.
     open: PageSection,
 }
 
 /// Creates the content of a report on one or several runs.
-pub fn fragment(runs: &[RunData], options: &ReportOptions) -> Fragment {
-    let drawn = figures::draw(runs, &options.figures);
-    let figures = figures::all(&drawn, &options.figures);
+pub fn fragment(runs: &[RunData], options: &FigureOptions) -> Fragment {
+    let drawn = figures::draw(runs, &options);
+    let figures = figures::all(&drawn, &options);
     let page = Fragment { title: title(runs), figures, ..Fragment::default() };
     let mut builder = PageBuilder { drawn: &drawn, options, page, open: PageSection::default() };
     builder.results(runs);
@@ -122,11 +122,7 @@ impl PageBuilder<'_> {
     /// Adds a figure to the section in progress. Returns its title, or `None` if the runs lack its data.
     fn figure(&mut self, id: &str) -> Option<String> {
         let figure = self.page.figures.iter().find(|figure| figure.id == id)?;
-        let kinds: &[(&str, &str)] = match self.options.png_scale {
-            Some(_) if cfg!(feature = "png") => &[("figures", "svg"), ("figures", "png"), ("tables", "csv")],
-            _ => &[("figures", "svg"), ("tables", "csv")],
-        };
-        self.open.files.extend(kinds.iter().map(|(folder, end)| format!("{folder}/{id}.{end}")));
+        self.open.files.extend([format!("figures/{id}.svg"), format!("tables/{id}.csv")]);
         self.open.body.push_str(&figure_html(figure));
         Some(figure.title.clone())
     }
@@ -214,7 +210,7 @@ impl PageBuilder<'_> {
     /// Adds the folded sections.
     fn details(&mut self) {
         let drawn = self.drawn;
-        self.table("scaling-laws", "Parameters", Some(tables::fits(drawn, &self.options.figures)));
+        self.table("scaling-laws", "Parameters", Some(tables::fits(drawn, &self.options)));
         self.text(&tables::what_to_know(drawn));
         let main = figures::main_run(drawn);
         if self.figure("fit-sensitivity").is_some() {

@@ -3,8 +3,9 @@
 use crate::chromium;
 use crate::synthetic;
 use chromium::{Browser, DARK_PAPER, PAPER};
+use sgs_analysis::figures::FigureOptions;
 use sgs_analysis::live::{LiveOptions, LiveServer, LiveStage, LiveStatus, LiveWorker, Recent};
-use sgs_analysis::report::{ReportOptions, write};
+use sgs_analysis::report::write;
 use sgs_analysis::run::RunData;
 use sgs_selfplay::Method;
 
@@ -18,7 +19,7 @@ fn a_report_works_in_a_browser() {
     let dir = tempfile::tempdir().unwrap();
     let methods = [Method::Sgs, Method::ReinforceHalf, Method::Cispo, Method::SgsNoGuide];
     let runs: Vec<RunData> = methods.map(|m| run(m, 40)).into();
-    let options = ReportOptions { png_scale: None, ..ReportOptions::default() };
+    let options = FigureOptions::default();
     let written = write(&runs, dir.path(), &options).unwrap();
     let address = format!("file://{}", written.index.display());
     browser.prefer("light");
@@ -154,7 +155,7 @@ fn the_live_page_follows_a_run_in_a_browser() {
         run.rounds.truncate(rounds);
         run
     };
-    let options = ReportOptions::default();
+    let options = FigureOptions::default();
     let server = LiveServer::start(&LiveOptions::default()).unwrap();
     browser.prefer("light");
     browser.open(&server.url());

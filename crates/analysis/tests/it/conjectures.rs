@@ -1,6 +1,7 @@
 //! Statistics and text of a report on the Conjecturer and the Guide.
 
-use sgs_analysis::report::{ReportOptions, fragment};
+use sgs_analysis::figures::FigureOptions;
+use sgs_analysis::report::fragment;
 use sgs_analysis::run::{
     ConjectureClass, ConjecturedStatement, RunData, StatementDisplay, StatementIdentity, StatementOrigin,
     read_run,
@@ -238,7 +239,7 @@ fn the_report_describes_the_conjectures_and_the_effect_of_the_guide() {
         panic!("{:?}", run.conjecture_stats.rejected)
     };
     assert_eq!(rejected.text, "easy");
-    let fragment = fragment(&[run], &ReportOptions::default());
+    let fragment = fragment(&[run], &FigureOptions::default());
     let ids: Vec<&str> = fragment.figures.iter().map(|f| f.id.as_str()).collect();
     assert!(ids.contains(&"novelty") && ids.contains(&"guide"), "{ids:?}");
     for name in ["conjecture-origins", "conjectures-most-often", "conjectures-rejected"] {

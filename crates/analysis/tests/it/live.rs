@@ -1,8 +1,8 @@
 //! Tests the live page over HTTP.
 
 use crate::synthetic;
+use sgs_analysis::figures::FigureOptions;
 use sgs_analysis::live::{LiveOptions, LiveServer, LiveStatus, Recent};
-use sgs_analysis::report::ReportOptions;
 use sgs_selfplay::Method;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -27,7 +27,7 @@ fn the_page_and_its_sections_are_read_only() {
     let at = server.address();
     assert!(get(at, "/").contains("No round is finished yet"));
     let run = synthetic::run(Method::Sgs, 1, synthetic::Size { rounds: 12, targets: 30 });
-    server.publish(&[run], &ReportOptions::default());
+    server.publish(&[run], &FigureOptions::default());
     let page = get(at, "/");
     assert!(page.starts_with("HTTP/1.1 200 OK") && page.contains("EventSource") && page.contains("12</dd>"));
     let fragment = get(at, "/fragment");
@@ -81,7 +81,7 @@ fn new_figures_and_status_changes_are_sent_as_events() {
     server.set_status(&LiveStatus { round: Some(7), recent: vec![recent], ..LiveStatus::default() });
     let status = lines.by_ref().find(|l| l.starts_with("data: {\"round\":7")).unwrap();
     assert!(status.contains("line\\nline"), "an event is one line");
-    server.publish(&[], &ReportOptions::default());
+    server.publish(&[], &FigureOptions::default());
     assert!(lines.by_ref().any(|l| l == "data: 2"));
     let start = Instant::now();
     drop(server);
@@ -124,7 +124,7 @@ fn a_stopping_server_sends_the_last_figures() {
     let server = LiveServer::start(&LiveOptions::default()).unwrap();
     let mut page = listen(server.address());
     let run = synthetic::run(Method::Sgs, 1, synthetic::Size { rounds: 12, targets: 30 });
-    server.publish(&[run], &ReportOptions::default());
+    server.publish(&[run], &FigureOptions::default());
     server.set_status(&LiveStatus { message: "finished".into(), ..LiveStatus::default() });
     drop(server);
     let mut rest = String::new();
@@ -159,7 +159,7 @@ fn many_event_streams_leave_room_for_pages() {
     let mut rest = String::new();
     readers.remove(0).read_to_string(&mut rest).unwrap();
     assert!(rest.ends_with("\r\n0\r\n\r\n"), "the oldest stream has ended");
-    server.publish(&[], &ReportOptions::default());
+    server.publish(&[], &FigureOptions::default());
     let mut newest = readers.pop().unwrap().lines().map(Result::unwrap);
     assert!(newest.any(|line| line == "data: 2"), "the newest stream goes on");
 }

@@ -2,7 +2,8 @@
 
 use crate::disk;
 use crate::synthetic;
-use sgs_analysis::report::{self, ReportOptions};
+use sgs_analysis::figures::FigureOptions;
+use sgs_analysis::report;
 use sgs_analysis::run::{RunData, StatementDisplay, read_run};
 use sgs_selfplay::Method;
 use std::time::Instant;
@@ -81,7 +82,7 @@ fn damage_is_noted_and_the_rest_is_read() {
     {
         assert!(read.notes.iter().any(|n| n.contains(what)), "{what} in {:?}", read.notes);
     }
-    let written = report::write(&[read], &dir.path().join("report"), &ReportOptions::default()).unwrap();
+    let written = report::write(&[read], &dir.path().join("report"), &FigureOptions::default()).unwrap();
     assert!(std::fs::read_to_string(written.index).unwrap().contains("round 1 is left out"));
 }
 
@@ -114,7 +115,7 @@ fn a_large_run_is_analysed_in_ten_seconds() {
     let start = Instant::now();
     let run = read_run(&path, None).unwrap();
     let read = start.elapsed();
-    report::write(&[run], &temporary.path().join("report"), &ReportOptions::default()).unwrap();
+    report::write(&[run], &temporary.path().join("report"), &FigureOptions::default()).unwrap();
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find(|l| l.starts_with("VmHWM")).unwrap_or_default().to_owned();
     println!("read {read:?}, read and reported {:?}, {peak}", start.elapsed());

@@ -3,13 +3,13 @@
 use crate::synthetic;
 use sgs_analysis::figures::{FigureOptions, Yardstick};
 use sgs_analysis::plot::{PanelContent, SeriesStyle};
-use sgs_analysis::report::{ReportOptions, fragment, page, write};
+use sgs_analysis::report::{fragment, page, write};
 use sgs_analysis::run::{RunData, ShownConjecture, SolvedExample};
 use sgs_rundir::MetricValues;
 use sgs_selfplay::Method;
 
 fn html(runs: &[RunData]) -> String {
-    page(&fragment(runs, &ReportOptions::default()), None)
+    page(&fragment(runs, &FigureOptions::default()), None)
 }
 
 fn size(rounds: u32) -> synthetic::Size {
@@ -19,7 +19,7 @@ fn size(rounds: u32) -> synthetic::Size {
 #[test]
 fn a_report_on_one_run_has_all_its_figures() {
     let run = synthetic::run(Method::Sgs, 1, size(60));
-    let fragment = fragment(&[run], &ReportOptions::default());
+    let fragment = fragment(&[run], &FigureOptions::default());
     let ids: Vec<&str> = fragment.figures.iter().map(|f| f.id.as_str()).collect();
     for id in [
         "cumulative-solve-rate",
@@ -58,8 +58,7 @@ fn a_comparison_has_all_figures_of_the_paper() {
         [Method::Sgs, Method::ReinforceHalf, Method::Cispo, Method::SgsNoGuide, Method::ExpertIteration];
     let runs: Vec<RunData> = (1..).zip(methods).map(|(seed, m)| synthetic::run(m, seed, size(40))).collect();
     let yardsticks = vec![Yardstick { label: "a larger model".into(), rate: 0.4 }];
-    let figures = FigureOptions { yardsticks, ..FigureOptions::default() };
-    let fragment = fragment(&runs, &ReportOptions { figures, ..ReportOptions::default() });
+    let fragment = fragment(&runs, &FigureOptions { yardsticks, ..FigureOptions::default() });
     let ids: Vec<&str> = fragment.figures.iter().map(|f| f.id.as_str()).collect();
     for id in ["baselines", "ablations", "hard-targets", "wall-time", "baseline-entropy"] {
         assert!(ids.contains(&id), "{id} in {ids:?}");
@@ -76,7 +75,7 @@ fn seeds_of_a_method_are_averaged_with_a_band_and_an_uncertainty() {
     let of = |m, seed| synthetic::run(m, seed, synthetic::Size { rounds: 200, targets: 600 });
     let runs =
         [of(Method::Sgs, 1), of(Method::Sgs, 2), of(Method::ReinforceHalf, 3), of(Method::ReinforceHalf, 4)];
-    let fragment = fragment(&runs, &ReportOptions::default());
+    let fragment = fragment(&runs, &FigureOptions::default());
     for id in ["cumulative-solve-rate", "hard-targets", "wall-time", "training-dynamics", "entropy"] {
         let figure = fragment.figures.iter().find(|f| f.id == id).unwrap();
         let PanelContent::Xy(xy) = &figure.panels[0].content else { panic!("{id}: not curves") };
@@ -163,7 +162,7 @@ fn unusual_runs_result_in_useful_pages() {
     // All runs together, with all files.
     let dir = tempfile::tempdir().unwrap();
     let runs = [empty, single, zeros, broken, nothing_but_nan];
-    let options = ReportOptions { png_scale: Some(0.5), ..ReportOptions::default() };
+    let options = FigureOptions::default();
     let written = write(&runs, dir.path(), &options).unwrap();
     assert!(written.files.iter().all(|f| std::fs::metadata(f).unwrap().len() > 0));
     assert!(write(&[], dir.path(), &options).unwrap_err().to_string().contains("no run"));
@@ -206,7 +205,7 @@ fn figures_are_written_as_standalone_svg_and_csv() {
     let dir = tempfile::tempdir().unwrap();
     let run = synthetic::run(Method::Sgs, 1, size(30));
     let rounds = run.rounds.len();
-    let written = write(&[run], dir.path(), &ReportOptions::default()).unwrap();
+    let written = write(&[run], dir.path(), &FigureOptions::default()).unwrap();
     let svg = std::fs::read_to_string(dir.path().join("figures/cumulative-solve-rate.svg")).unwrap();
     assert!(
         svg.starts_with("<svg xmlns=")
@@ -245,8 +244,7 @@ fn no_csv_file_contains_a_formula() {
         }
         run
     };
-    let options = ReportOptions { png_scale: None, ..ReportOptions::default() };
-    let written = write(&[run(1), run(2)], dir.path(), &options).unwrap();
+    let written = write(&[run(1), run(2)], dir.path(), &FigureOptions::default()).unwrap();
     let (mut cells, mut names) = (0, 0);
     for file in written.files.iter().filter(|f| f.extension().is_some_and(|end| end == "csv")) {
         for row in

@@ -1,7 +1,8 @@
 //! The verdict at the top of a report.
 
 use sgs_analysis::baseline::Baseline;
-use sgs_analysis::report::{ReportOptions, fragment};
+use sgs_analysis::figures::FigureOptions;
+use sgs_analysis::report::fragment;
 use sgs_analysis::run::{ConjectureRound, EvaluationData, RunData, metric};
 use sgs_rundir::MetricValues;
 use sgs_selfplay::Method;
@@ -19,7 +20,7 @@ fn run(method: Method, rates: &[f64]) -> RunData {
 
 /// Returns the text of the verdict.
 fn verdict(runs: &[RunData]) -> String {
-    let head = fragment(runs, &ReportOptions::default()).parts[0].html(false);
+    let head = fragment(runs, &FigureOptions::default()).parts[0].html(false);
     let text = head.split("<p class=\"verdict\">").nth(1).unwrap_or_default();
     text.split("</p>").next().unwrap_or_default().to_owned()
 }
@@ -70,7 +71,7 @@ fn a_run_is_compared_with_the_measured_curve_of_its_base_model() {
         ["at 1700 generations, it is 30.0% against 22.5% (20.0% to 25.0%, 2 seeds) for the base model"];
     assert_contains(&verdict(std::slice::from_ref(&one)), &parts);
     let drawn = |runs: &[RunData]| {
-        let page = fragment(runs, &ReportOptions::default());
+        let page = fragment(runs, &FigureOptions::default());
         page.parts.iter().any(|part| part.html(false).contains("Base model without training, 2 seeds"))
     };
     assert!(drawn(std::slice::from_ref(&one)));

@@ -6,7 +6,7 @@ use crate::exit::Outcome;
 use anyhow::{Context, Result};
 use sgs_analysis::figures::FigureOptions;
 use sgs_analysis::fit::{Cut, FitOptions};
-use sgs_analysis::report::{self, ReportOptions};
+use sgs_analysis::report;
 use sgs_analysis::run::{RunData, read_run};
 use std::path::{Path, PathBuf};
 
@@ -22,8 +22,7 @@ pub fn run(args: &ReportArgs) -> Result<Outcome> {
         fit.cut = Cut::At(cut);
     }
     let baseline = args.baseline.as_deref().map(|given| position(given, &args.runs)).transpose()?;
-    let figures = FigureOptions { fit, yardsticks: args.yardsticks.clone(), baseline };
-    let options = ReportOptions { figures, ..ReportOptions::default() };
+    let options = FigureOptions { fit, yardsticks: args.yardsticks.clone(), baseline };
     crate::output::line(write_for(&args.runs, &out, &options)?.display())?;
     Ok(Outcome::Done)
 }
@@ -42,7 +41,7 @@ fn position(given: &Path, runs: &[PathBuf]) -> Result<usize> {
 ///
 /// # Errors
 /// Returns an error if a run cannot be read or the folder cannot be written.
-pub fn write_for(runs: &[PathBuf], out: &Path, options: &ReportOptions) -> Result<PathBuf> {
+pub fn write_for(runs: &[PathBuf], out: &Path, options: &FigureOptions) -> Result<PathBuf> {
     let read = |dir: &PathBuf| -> Result<RunData> {
         let shown = TextDisplay::of_run(dir)?;
         Ok(read_run(dir, Some(&shown))?)

@@ -9,7 +9,8 @@ use crate::page::LivePage;
 use crate::view::{ProgressFormat, View};
 use crate::{related_runs, signals, summary};
 use anyhow::{Result, bail};
-use sgs_analysis::report::{self, ReportOptions};
+use sgs_analysis::figures::FigureOptions;
+use sgs_analysis::report;
 use sgs_analysis::run::{metric, read_run};
 use sgs_data::base::made::{MadeBase, base_folder};
 use sgs_data::base::recipe;
@@ -352,7 +353,7 @@ fn print_results(path: &Path, json: bool) {
                 crate::output::line(line)?;
             }
         }
-        let written = report::write(&[run], &path.join("report"), &ReportOptions::default())?;
+        let written = report::write(&[run], &path.join("report"), &FigureOptions::default())?;
         eprintln!("report: {}", written.index.display());
         Ok(())
     };

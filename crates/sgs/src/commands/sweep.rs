@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use machine::{RunSlot, SlotPool};
 use mps::MpsControl;
 use plan::{SweepPlan, SweepRun};
-use sgs_analysis::report::ReportOptions;
+use sgs_analysis::figures::FigureOptions;
 use sgs_analysis::run::{RunData, metric, read_metrics};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -153,7 +153,7 @@ impl Sweep {
             let runs = folders.iter().map(|folder| read_metrics(folder)).collect::<Result<Vec<_>, _>>()?;
             let named: Vec<(&str, &RunData)> = runs.iter().map(|run| (run.name.as_str(), run)).collect();
             output::line(compare::ends_table(&named))?;
-            let index = report::write_for(&folders, &out.join("report"), &ReportOptions::default())?;
+            let index = report::write_for(&folders, &out.join("report"), &FigureOptions::default())?;
             eprintln!("report: {}", index.display());
         }
         for (member, how) in &self.failed {

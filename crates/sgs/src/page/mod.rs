@@ -13,8 +13,8 @@ use crate::args::PageArgs;
 use crate::display::TextDisplay;
 use anyhow::{Context, Result};
 use feed::Feed;
+use sgs_analysis::figures::FigureOptions;
 use sgs_analysis::live::{self, LiveOptions, LiveServer, LiveStatus, LiveWorker};
-use sgs_analysis::report::ReportOptions;
 use sgs_fleet::board::KindStats;
 use sgs_fleet::{BoardStatus, Fleet};
 use sgs_formal::FormalSystem;
@@ -59,7 +59,7 @@ impl LivePage {
         let (shared, flag, folder) = (Arc::clone(&server), stop.flag(), run.to_owned());
         let shown = TextDisplay::by(system);
         let follow = move || -> Result<()> {
-            Ok(live::follow(&shared, &folder, Some(&shown), &ReportOptions::default(), POLL, &flag, |_| ())?)
+            Ok(live::follow(&shared, &folder, Some(&shown), &FigureOptions::default(), POLL, &flag, |_| ())?)
         };
         let figures = std::thread::Builder::new().name("live-figures".into()).spawn(move || {
             // A failure of the page does not stop the run.

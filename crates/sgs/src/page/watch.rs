@@ -6,8 +6,8 @@ use crate::activity::{Activity, activity_of, fleet};
 use crate::args::PageArgs;
 use crate::display::TextDisplay;
 use anyhow::Result;
+use sgs_analysis::figures::FigureOptions;
 use sgs_analysis::live::{self, LiveOptions, LiveServer, LiveStatus, LiveWorker};
-use sgs_analysis::report::ReportOptions;
 use sgs_run::StopFlag;
 use sgs_run::config::folder::config_of;
 use sgs_run::config::held_out;
@@ -36,7 +36,7 @@ pub fn watch(run: &Path, address: SocketAddr, args: &PageArgs) -> Result<()> {
     let shown = TextDisplay::of_run(run)?;
     let mut follower = JournalFollower::new(RunView::open(run)?);
     let each = |server: &LiveServer| server.set_status(&follower.status());
-    live::follow(&server, run, Some(&shown), &ReportOptions::default(), POLL, &stop.flag(), each)?;
+    live::follow(&server, run, Some(&shown), &FigureOptions::default(), POLL, &stop.flag(), each)?;
     Ok(())
 }
 
