@@ -192,20 +192,20 @@ impl RunDir {
         Ok(resume::next_step(stage_of(&self.journal.reader().markers()?, round)))
     }
 
-    /// Marks a round as started. `detail` is stored for the caller, who gets it back on resume.
+    /// Marks a round as started.
     ///
     /// # Errors
     /// Returns an error if an earlier round is not sampled yet or the journal fails.
-    pub fn start_round(&self, round: u32, detail: &str) -> Result<()> {
-        self.advance(round, JournalStage::Started, None, detail)
+    pub fn start_round(&self, round: u32) -> Result<()> {
+        self.advance(round, JournalStage::Started, None, "")
     }
 
     /// Marks a round as sampled and judged, and waits until all its records are durable.
     ///
     /// # Errors
     /// Returns an error if the round has not started or the journal fails.
-    pub fn finish_sampling(&self, round: u32, detail: &str) -> Result<()> {
-        self.advance(round, JournalStage::Sampled, None, detail)
+    pub fn finish_sampling(&self, round: u32) -> Result<()> {
+        self.advance(round, JournalStage::Sampled, None, "")
     }
 
     /// Removes a round and all later ones from the journal, because their samples cannot be used. The round then starts
@@ -290,7 +290,8 @@ impl RunDir {
         Ok(checkpoint)
     }
 
-    /// Marks the round as updated without an update: the weights remain those of the last checkpoint.
+    /// Marks the round as updated without an update: the weights remain those of the last checkpoint. `detail` is stored for
+    /// the caller, who gets it back on resume.
     ///
     /// # Errors
     /// Returns an error if sampling is not finished or the journal fails.

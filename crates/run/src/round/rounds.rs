@@ -366,7 +366,7 @@ impl Sampling {
     {
         let Self { round, next, mut record, started } = self;
         let (number, runner) = (round.number(), rounds.runner);
-        runner.run.start_round(number, "")?;
+        runner.run.start_round(number)?;
         let (workers, journal) = (&rounds.workers, runner.run.journal());
         let context = context(runner, &rounds.tokenizer, rounds.window, workers, number);
         let recheck = workers.recheck_policy(&*runner.system, &runner.targets, &rounds.state);
@@ -434,7 +434,7 @@ impl Updating {
             false
         } else {
             // The update depends on every result: all of them must be durable first.
-            rounds.runner.run.finish_sampling(self.outcome.round, "")?;
+            rounds.runner.run.finish_sampling(self.outcome.round)?;
             self.match_conjectures(rounds)?;
             self.train(rounds)?
         };
