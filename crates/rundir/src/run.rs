@@ -16,6 +16,7 @@ use crate::rows::EvaluationRow;
 use crate::view::{CHECKPOINTS, CONFIG, EVALUATIONS, FLEET, JOURNAL, METRICS, ROUNDS, RunView};
 use crate::write_point::reached;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 const LOCK: &str = "lock";
@@ -109,10 +110,7 @@ impl RunDir {
             removed.extend(files::remove_unfinished(&path.join(part))?);
         }
         // Every weight there is in a checkpoint, or was lost with the update that made it.
-        let weights = path.join(WEIGHTS);
-        if weights.is_dir() {
-            fs::remove_dir_all(&weights).map_err(Error::io("remove", &weights))?;
-        }
+        remove_weights(path)?;
         if view.report_directory().is_dir() {
             removed.extend(files::remove_unfinished(&view.report_directory())?);
         }
@@ -273,6 +271,14 @@ impl RunDir {
         let directory = all.join(rounds::directory_name(round));
         StagedDirectory::prepare(&directory, fill)?.publish()?;
         Ok(directory)
+    }
+
+    /// Removes the weights that [`publish_weights`](Self::publish_weights) has published. Call it when no worker reads them.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be removed.
+    pub fn remove_weights(&self) -> Result<()> {
+        remove_weights(self.view.path())
     }
 
     /// Publishes a prepared checkpoint.
@@ -448,6 +454,14 @@ impl RunDir {
         let standing =
             last.map_or("no round has begun".into(), |(r, s)| format!("round {r} is {}", s.as_str()));
         Err(Error::OutOfTurn { round, what: format!("be {} now: {standing}", stage.as_str()) })
+    }
+}
+
+fn remove_weights(run: &Path) -> Result<()> {
+    let weights = run.join(WEIGHTS);
+    match fs::remove_dir_all(&weights) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io("remove", &weights)(error)),
+        _ => Ok(()),
     }
 }
 

@@ -146,6 +146,8 @@ impl<'r, D: Parallel + Decode> RoundLoop<'r, '_, D> {
             }
         }
         self.workers.stop()?;
+        // After the workers, which read them, and before the mark: a run that is killed in between is still to be ended.
+        self.runner.run.remove_weights()?;
         // Last, because a run that is marked as ended is complete and has no workers.
         folder::mark_ended(self.runner.run.view().path(), by, after)?;
         Ok(Outcome::Done)

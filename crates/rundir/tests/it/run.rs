@@ -100,6 +100,25 @@ fn a_marker_of_any_stage_can_have_a_detail() {
 }
 
 #[test]
+fn weights_for_workers_are_removed_and_made_again() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run");
+    let run = create(&path);
+    run.remove_weights().unwrap();
+    for round in [0, 1] {
+        let folder = run.publish_weights(round, weights("a")).unwrap();
+        assert_eq!(fs::read(folder.join("weights")).unwrap(), b"a");
+        run.remove_weights().unwrap();
+        assert!(!path.join("weights").exists());
+    }
+    // A process that is killed leaves them behind.
+    run.publish_weights(2, weights("a")).unwrap();
+    drop(run);
+    open(&path).unwrap();
+    assert!(!path.join("weights").exists());
+}
+
+#[test]
 fn steps_out_of_order_are_rejected_and_repeated_steps_have_no_effect() {
     let dir = TempDir::new().unwrap();
     let run = create(&dir.path().join("run"));
