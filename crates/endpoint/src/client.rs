@@ -37,6 +37,9 @@ pub struct EndpointSettings {
     pub timeout: Duration,
     /// Maximum time without any reply before the endpoint counts as unavailable.
     pub patience: Duration,
+    /// Whether to have the same patience with a server that refuses connections before its first reply, because it may be about
+    /// to start. Otherwise the address is taken for wrong after two seconds.
+    pub waits_for_start: bool,
     /// Maximum number of idle connections.
     pub connections: usize,
 }
@@ -95,14 +98,16 @@ pub struct Endpoint {
     pub(crate) base: String,
     pub(crate) model: String,
     capabilities: Capabilities,
-    /// Time of the last reply.
-    answered: Mutex<Instant>,
+    /// Time of the last reply; `None` before the first.
+    answered: Mutex<Option<Instant>>,
     /// Number of requests without a reply.
     outages: AtomicU64,
 }
 
 /// Timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time after which a server that has refused every connection counts as absent. It covers a restart that is in progress.
+const REFUSAL_PATIENCE: Duration = Duration::from_secs(2);
 /// Maximum size of a reply, in bytes.
 const MAX_REPLY: u64 = 64 << 20;
 /// Interval at which a wait polls for cancellation.
@@ -116,6 +121,8 @@ pub(crate) enum Exchange {
         why: String,
         asked: Option<Duration>,
         answered: bool,
+        /// Whether nothing listens at the address.
+        is_refused: bool,
     },
     Refused {
         status: u16,
@@ -180,7 +187,7 @@ impl Endpoint {
             agent: config.build().into(),
             base,
             capabilities,
-            answered: Mutex::new(Instant::now()),
+            answered: Mutex::new(None),
             outages: AtomicU64::new(0),
         })
     }
@@ -362,7 +369,8 @@ impl Endpoint {
     }
 
     /// Repeats a request until it succeeds. While other requests succeed, it fails after `tries` attempts; while none does,
-    /// it fails when the endpoint has been unavailable for `patience`.
+    /// it fails when the endpoint has been unavailable for `patience`, or has never replied and refuses connections (see
+    /// [`EndpointSettings::waits_for_start`]).
     pub(crate) fn retry(
         &self,
         seed: u64,
@@ -374,7 +382,7 @@ impl Endpoint {
         let mut tries = 0;
         loop {
             tries += 1;
-            let (why, asked) = match once() {
+            let (why, asked, is_refused) = match once() {
                 Exchange::Answer(body) => {
                     self.note_reply();
                     return Ok(body);
@@ -383,17 +391,22 @@ impl Endpoint {
                 Exchange::Untrusted(problem) => {
                     return Err(EndpointError::Untrusted { url: self.base.clone(), problem });
                 }
-                Exchange::Again { why, asked, answered } => {
+                Exchange::Again { why, asked, answered, is_refused } => {
                     if answered {
                         self.note_reply();
                     } else {
                         self.outages.fetch_add(1, Ordering::AcqRel);
                     }
-                    (format!("{why}{}", self.proxy_note()), asked)
+                    (format!("{why}{}", self.proxy_note()), asked, is_refused)
                 }
             };
             let url = self.base.clone();
-            let answered = *self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+            let last_reply = *self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_absent = is_refused && last_reply.is_none() && !self.settings.waits_for_start;
+            if is_absent && begun.elapsed() >= REFUSAL_PATIENCE {
+                return Err(EndpointError::Absent { url, problem: why });
+            }
+            let answered = last_reply.unwrap_or(begun);
             if answered > begun && tries >= self.settings.tries.max(1) {
                 return Err(EndpointError::Failing { url, tries, last: why });
             }
@@ -421,7 +434,7 @@ impl Endpoint {
     }
 
     fn note_reply(&self) {
-        *self.answered.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.answered.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
     fn refused(&self, status: u16, message: String) -> EndpointError {
@@ -455,7 +468,7 @@ fn wait(span: Duration, cancelled: impl Fn() -> bool) -> Result<(), EndpointErro
 
 /// Reads a reply and classifies its status.
 fn exchange(url: &str, answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Exchange {
-    let again = |why: String| Exchange::Again { why, asked: None, answered: false };
+    let again = |why: String| Exchange::Again { why, asked: None, answered: false, is_refused: false };
     let mut answer = match answer {
         Ok(answer) => answer,
         // The TLS library reports an untrusted certificate, or data that is not TLS, in this way.
@@ -464,7 +477,12 @@ fn exchange(url: &str, answer: Result<ureq::http::Response<ureq::Body>, ureq::Er
         {
             return Exchange::Untrusted(error.to_string());
         }
-        Err(error) => return again(error.to_string()),
+        Err(error) => {
+            let is_refused =
+                matches!(&error, ureq::Error::Io(e) if e.kind() == std::io::ErrorKind::ConnectionRefused);
+            let why = error.to_string();
+            return Exchange::Again { why, asked: None, answered: false, is_refused };
+        }
     };
     let status = answer.status().as_u16();
     let asked = answer.headers().get("retry-after").and_then(|v| v.to_str().ok());
@@ -476,13 +494,12 @@ fn exchange(url: &str, answer: Result<ureq::http::Response<ureq::Body>, ureq::Er
     match status {
         200..300 => Exchange::Answer(body),
         // The server is up, but cannot handle this request now.
-        408 | 425 | 429 | 500 => {
-            Exchange::Again { why: format!("HTTP {status}: {}", error_message(&body)), asked, answered: true }
-        }
-        502..=504 | 520..=530 => Exchange::Again {
+        408 | 425 | 429 | 500 | 502..=504 | 520..=530 => Exchange::Again {
             why: format!("HTTP {status}: {}", error_message(&body)),
             asked,
-            answered: false,
+            // The others come from a gateway whose server is away.
+            answered: status <= 500,
+            is_refused: false,
         },
         300..400 => {
             let to = answer.headers().get("location").and_then(|to| to.to_str().ok());

@@ -26,6 +26,11 @@ pub enum EndpointError {
         "{url} serves {model:?}, whose tokens are not those of the run's tokenizer: {problem}; serve a model with the same tokenizer, or send prompts as text"
     )]
     Vocabulary { url: String, model: String, problem: String },
+    /// Nothing listens at the address.
+    #[error(
+        "nothing listens at {url} ({problem}): start the server, or correct the host and port; `curl {url}/models` must answer"
+    )]
+    Absent { url: String, problem: String },
     #[error("{url} has not answered for {seconds} s; last: {last}")]
     Unavailable { url: String, seconds: u64, last: String },
     #[error("{url}: a request failed {tries} times; last: {last}")]

@@ -53,6 +53,7 @@ use std::error::Error;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use timed_writes::TimedWrites;
@@ -175,6 +176,9 @@ pub async fn serve<B, F, A>(
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let regular = Arc::new(Semaphore::new(places));
+    // Requests that follow others on their connection take turns. Only one of these connections at a time is in the thread's
+    // queue of tasks, so that clients that send many requests at once do not delay new connections.
+    let turns = Arc::new(Semaphore::new(1));
     let mut extra: VecDeque<AbortHandle> = VecDeque::new();
     loop {
         let stream = accept(&listener).await;
@@ -182,13 +186,20 @@ pub async fn serve<B, F, A>(
         let place = Arc::clone(&regular).try_acquire_owned().ok();
         let is_extra = place.is_none();
         let answer = connect(Visitor { address: peer.ip(), is_extra });
+        let (turns, is_first) = (Arc::clone(&turns), AtomicBool::new(true));
         let task = tokio::spawn(async move {
             let _place = place;
             let answer = |request| {
                 let answer = answer(request);
-                // One request per turn: clients that send many at once do not delay others.
+                let turns = (!is_first.swap(false, Ordering::Relaxed)).then(|| Arc::clone(&turns));
                 async move {
-                    yield_now().await;
+                    if let Some(turns) = turns {
+                        // The turn ends before the answer, which can take long. The semaphore is never closed.
+                        match turns.try_acquire() {
+                            Ok(_turn) => yield_now().await,
+                            Err(_) => drop(turns.acquire().await),
+                        }
+                    }
                     answer.await
                 }
             };
@@ -233,6 +244,7 @@ pub async fn serve_connection<B, A>(
 mod tests {
     use super::*;
     use std::io::{Read, Write};
+    use std::sync::atomic::AtomicUsize;
 
     #[test]
     fn silent_connections_do_not_keep_a_request_out() {
@@ -250,5 +262,42 @@ mod tests {
             assert!(reply.starts_with("HTTP/1.1 200") && reply.ends_with("true"), "{reply}");
         }
         drop(silent);
+    }
+
+    /// Counts the requests of other clients that are answered between the arrival of a connection and its answer.
+    #[test]
+    fn clients_that_send_many_requests_do_not_delay_new_connections() {
+        const FLOODS: usize = 256;
+        let thread = ServiceThread::start("test").unwrap();
+        let (listener, address) = thread.listen(([127, 0, 0, 1], 0).into()).unwrap();
+        let answered = Arc::new(AtomicUsize::new(0));
+        let connect = move |_: Visitor| {
+            let (answered, at_start) = (Arc::clone(&answered), answered.load(Ordering::Relaxed));
+            move |_| {
+                let before = answered.fetch_add(1, Ordering::Relaxed) - at_start;
+                async move { Response::new(before.to_string()) }
+            }
+        };
+        thread.handle().spawn(serve(listener, 2 * FLOODS, Duration::from_secs(60), connect));
+        let requests = "GET / HTTP/1.1\r\nhost: a\r\n\r\n".repeat(1000);
+        let flood = || {
+            let mut stream = std::net::TcpStream::connect(address).unwrap();
+            stream.write_all(requests.as_bytes()).unwrap();
+            stream
+        };
+        let mut floods: Vec<_> = (0..FLOODS).map(|_| flood()).collect();
+        let mut delays: Vec<usize> = Vec::new();
+        for _ in 0..40 {
+            let mut client = std::net::TcpStream::connect(address).unwrap();
+            write!(client, "GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+            let mut reply = String::new();
+            client.read_to_string(&mut reply).unwrap();
+            delays.push(reply.rsplit('\n').next().unwrap().parse().unwrap());
+            // New requests before the old ones run out. Nobody reads the replies.
+            floods.rotate_left(1);
+            floods[0] = flood();
+        }
+        delays.sort_unstable();
+        assert!(delays[20] < FLOODS / 2, "other requests answered before: {delays:?}");
     }
 }

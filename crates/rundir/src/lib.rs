@@ -22,10 +22,10 @@
 //! let config = FrozenConfig { text: "seed = 1\n".into(), version: "0.1.0".into(), data: Default::default() };
 //! let run = RunDir::create(&folder, &config, None)?;
 //!
-//! run.start_round(0, "")?;
+//! run.start_round(0)?;
 //! let key = RecordKey { round: 0, kind: "rollout".into(), problem: "syl".into(), index: 0 };
 //! run.journal().append_durably(vec![Record { key, payload: b"a proof".to_vec() }])?;
-//! run.finish_sampling(0, "")?;
+//! run.finish_sampling(0)?;
 //! run.publish_checkpoint(0, "", |dir| Ok(std::fs::write(dir.join("weights"), b"...")?))?;
 //! run.publish_round(&MetricValues::new(0), |_tables| Ok(()))?;
 //!

@@ -16,6 +16,7 @@ use crate::rows::EvaluationRow;
 use crate::view::{CHECKPOINTS, CONFIG, EVALUATIONS, FLEET, JOURNAL, METRICS, ROUNDS, RunView};
 use crate::write_point::reached;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 const LOCK: &str = "lock";
@@ -109,10 +110,7 @@ impl RunDir {
             removed.extend(files::remove_unfinished(&path.join(part))?);
         }
         // Every weight there is in a checkpoint, or was lost with the update that made it.
-        let weights = path.join(WEIGHTS);
-        if weights.is_dir() {
-            fs::remove_dir_all(&weights).map_err(Error::io("remove", &weights))?;
-        }
+        remove_weights(path)?;
         if view.report_directory().is_dir() {
             removed.extend(files::remove_unfinished(&view.report_directory())?);
         }
@@ -192,20 +190,20 @@ impl RunDir {
         Ok(resume::next_step(stage_of(&self.journal.reader().markers()?, round)))
     }
 
-    /// Marks a round as started. `detail` is stored for the caller, who gets it back on resume.
+    /// Marks a round as started.
     ///
     /// # Errors
     /// Returns an error if an earlier round is not sampled yet or the journal fails.
-    pub fn start_round(&self, round: u32, detail: &str) -> Result<()> {
-        self.advance(round, JournalStage::Started, None, detail)
+    pub fn start_round(&self, round: u32) -> Result<()> {
+        self.advance(round, JournalStage::Started, None, "")
     }
 
     /// Marks a round as sampled and judged, and waits until all its records are durable.
     ///
     /// # Errors
     /// Returns an error if the round has not started or the journal fails.
-    pub fn finish_sampling(&self, round: u32, detail: &str) -> Result<()> {
-        self.advance(round, JournalStage::Sampled, None, detail)
+    pub fn finish_sampling(&self, round: u32) -> Result<()> {
+        self.advance(round, JournalStage::Sampled, None, "")
     }
 
     /// Removes a round and all later ones from the journal, because their samples cannot be used. The round then starts
@@ -275,6 +273,14 @@ impl RunDir {
         Ok(directory)
     }
 
+    /// Removes the weights that [`publish_weights`](Self::publish_weights) has published. Call it when no worker reads them.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be removed.
+    pub fn remove_weights(&self) -> Result<()> {
+        remove_weights(self.view.path())
+    }
+
     /// Publishes a prepared checkpoint.
     ///
     /// # Errors
@@ -290,7 +296,8 @@ impl RunDir {
         Ok(checkpoint)
     }
 
-    /// Marks the round as updated without an update: the weights remain those of the last checkpoint.
+    /// Marks the round as updated without an update: the weights remain those of the last checkpoint. `detail` is stored for
+    /// the caller, who gets it back on resume.
     ///
     /// # Errors
     /// Returns an error if sampling is not finished or the journal fails.
@@ -447,6 +454,14 @@ impl RunDir {
         let standing =
             last.map_or("no round has begun".into(), |(r, s)| format!("round {r} is {}", s.as_str()));
         Err(Error::OutOfTurn { round, what: format!("be {} now: {standing}", stage.as_str()) })
+    }
+}
+
+fn remove_weights(run: &Path) -> Result<()> {
+    let weights = run.join(WEIGHTS);
+    match fs::remove_dir_all(&weights) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io("remove", &weights)(error)),
+        _ => Ok(()),
     }
 }
 

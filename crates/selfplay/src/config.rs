@@ -149,7 +149,7 @@ impl Objective {
 sgs_keys::choice! {
     /// Which problems the Solver is trained on. Names from the paper's code are in parentheses.
     pub enum Selection {
-        /// The objective's default rule.
+        /// The rule of the objective ([`Objective::selection`]).
         Auto = "auto",
         /// Solved at least once: s > 0 (`all`).
         All = "all",
@@ -481,7 +481,7 @@ impl ConjecturerConfig {
 }
 
 impl SolverConfig {
-    /// Returns the selection rule in effect; never [`Selection::Auto`].
+    /// Returns the selection rule in effect: that of the objective under [`Selection::Auto`], which is never returned.
     pub fn effective_selection(&self) -> Selection {
         match self.selection {
             Selection::Auto => self.objective.selection(),

@@ -19,7 +19,8 @@ use crate::penalty::{length_penalty, short_proof_weight};
 
 /// Returns whether a target is trained on, given its solve rate in this round. The rate counts verdicts before any penalty.
 ///
-/// Under [`Selection::FewProofs`], the rule selects the targets whose new proofs enter the store that is trained on.
+/// `selection` is that of `SolverConfig::effective_selection`. Under [`Selection::FewProofs`], the rule selects the targets
+/// whose new proofs enter the store that is trained on.
 pub fn selects_target(selection: Selection, rate: f64, solved_before: bool) -> bool {
     match selection {
         Selection::Unsolved => rate > 0.0 && !solved_before,
@@ -27,12 +28,13 @@ pub fn selects_target(selection: Selection, rate: f64, solved_before: bool) -> b
     }
 }
 
-/// Returns whether a conjecture is trained on, given its solve rate.
+/// Returns whether a conjecture is trained on, given its solve rate. `selection` as for [`selects_target`].
 pub fn selects_conjecture(selection: Selection, rate: f64) -> bool {
     match selection {
         Selection::Hard => rate > 0.0 && rate <= 0.5,
         Selection::Mixed => rate > 0.0 && rate < 1.0,
-        Selection::All | Selection::Unsolved | Selection::FewProofs | Selection::Auto => rate > 0.0,
+        Selection::All | Selection::Unsolved | Selection::FewProofs => rate > 0.0,
+        Selection::Auto => unreachable!("invariant: `effective_selection` replaces it"),
     }
 }
 

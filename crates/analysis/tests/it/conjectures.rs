@@ -175,8 +175,8 @@ fn run(path: &Path) -> RunData {
         Made("old", Refused, "known", None, 0.0),
     ];
     for (round, made) in (0..).zip([&first[..], &second[..]]) {
-        dir.start_round(round, "").unwrap();
-        dir.finish_sampling(round, "").unwrap();
+        dir.start_round(round).unwrap();
+        dir.finish_sampling(round).unwrap();
         dir.skip_update(round, "").unwrap();
         let mut metrics = MetricValues::new(round);
         metrics.set("generations", 100.0 * f64::from(round + 1));

@@ -5,4 +5,4 @@ pub mod compose;
 mod verify;
 
 pub use build::{ComposeOptions, Composition, THEOREMS_PER_FILE};
-pub use verify::{Verified, verify_in_order};
+pub use verify::{Verified, verify_all};

@@ -1,4 +1,4 @@
-//! Verification of the proofs of a data set by Lean, in parallel and in order.
+//! Verification of the proofs of a data set by Lean, in parallel.
 
 use sgs_formal::FormalSystem;
 use sgs_lean::Lean;
@@ -18,8 +18,27 @@ pub struct Verified {
     pub elapsed: Duration,
 }
 
-/// Verifies the proofs of all targets, in as many threads as the checker serves, and calls `each` with the results in the
-/// order of the targets.
+/// Verifies the proofs of all targets, in as many threads as the checker serves, and calls `each` with each result as soon
+/// as it is known.
+///
+/// # Errors
+/// Returns the error of `each`; no further proof is then begun.
+pub fn verify_all<'t, E>(
+    checker: &Lean,
+    targets: &'t [Target],
+    mut each: impl FnMut(&'t Target, Verified) -> Result<(), E>,
+) -> Result<(), E> {
+    // Slots that check whole files need full batches, and the next batch ready.
+    let threads = checker.parallel_verifications();
+    in_parallel(
+        threads,
+        targets,
+        |target| verify(checker, target),
+        |(_, target), result| each(target, result),
+    )
+}
+
+/// Like [`verify_all`], but calls `each` in the order of the targets: a result waits for those of earlier targets.
 ///
 /// # Errors
 /// Returns the error of `each`; no further proof is then begun.
@@ -28,17 +47,34 @@ pub fn verify_in_order<'t, E>(
     targets: &'t [Target],
     each: impl FnMut(&'t Target, Verified) -> Result<(), E>,
 ) -> Result<(), E> {
-    // Slots that check whole files need full batches, and the next batch ready.
     in_order(checker.parallel_verifications(), targets, |target| verify(checker, target), each)
 }
 
-/// Applies `work` to all items on up to `threads` threads, and calls `each` with the results in the order of the items, as
-/// soon as the earlier ones are known.
+/// Like [`in_parallel`], but calls `each` in the order of the items.
 fn in_order<'t, T: Sync, R: Send, E>(
     threads: usize,
     items: &'t [T],
     work: impl Fn(&'t T) -> R + Sync,
     mut each: impl FnMut(&'t T, R) -> Result<(), E>,
+) -> Result<(), E> {
+    let (mut waiting, mut due) = (BTreeMap::new(), 0);
+    in_parallel(threads, items, work, |(i, item), result| {
+        waiting.insert(i, (item, result));
+        while let Some((item, result)) = waiting.remove(&due) {
+            each(item, result)?;
+            due += 1;
+        }
+        Ok(())
+    })
+}
+
+/// Applies `work` to all items on up to `threads` threads, and calls `each` with the items, their indices and their results
+/// as they arrive.
+fn in_parallel<'t, T: Sync, R: Send, E>(
+    threads: usize,
+    items: &'t [T],
+    work: impl Fn(&'t T) -> R + Sync,
+    mut each: impl FnMut((usize, &'t T), R) -> Result<(), E>,
 ) -> Result<(), E> {
     let next = AtomicUsize::new(0);
     let (send, receive) = mpsc::channel();
@@ -47,27 +83,18 @@ fn in_order<'t, T: Sync, R: Send, E>(
             let (send, next, work) = (send.clone(), &next, &work);
             scope.spawn(move || {
                 while let Some((i, item)) = take(items, next) {
-                    if send.send((i, work(item))).is_err() {
+                    if send.send(((i, item), work(item))).is_err() {
                         return;
                     }
                 }
             });
         }
         drop(send);
-        let mut waiting = BTreeMap::new();
-        let mut due = items.iter().enumerate();
-        let mut wanted = due.next();
-        for (i, result) in receive {
-            waiting.insert(i, result);
-            while let Some((w, item)) = wanted
-                && let Some(result) = waiting.remove(&w)
-            {
-                if let Err(error) = each(item, result) {
-                    // The caller wants no more results: start no further work.
-                    next.store(items.len(), Ordering::Relaxed);
-                    return Err(error);
-                }
-                wanted = due.next();
+        for (item, result) in receive {
+            if let Err(error) = each(item, result) {
+                // The caller wants no more results: start no further work.
+                next.store(items.len(), Ordering::Relaxed);
+                return Err(error);
             }
         }
         Ok(())

@@ -16,12 +16,12 @@ use sgs_base::random::SeededRng;
 use sgs_metamath::assertion_index::{Triviality, application};
 use sgs_metamath::database::distinct;
 use sgs_metamath::grammar::{Tree, TreeNode, TypeId};
-use sgs_metamath::judge::database_proof;
 use sgs_metamath::normal_text::normal_text;
 use sgs_metamath::splits::{LESSON_STEPS, Lesson, Split};
 use sgs_metamath::statement::Statement;
 use sgs_metamath::statement::normal_form_of_rule;
 use sgs_metamath::system::Metamath;
+use sgs_metamath::theorem_proofs::theorem_proof;
 use sgs_metamath::theory::{RuleId, Theory};
 use sgs_metamath::unify::{Goal, ProofStep, Unifier};
 use sgs_selfplay::Review;
@@ -162,7 +162,7 @@ impl<'a> Maker<'a> {
             .targets
             .par_iter()
             .map_init(Unifier::new, |unifier, &rule| {
-                let Ok(Some(steps)) = database_proof(self.theory, rule, LESSON_STEPS) else {
+                let Ok(Some(steps)) = theorem_proof(self.theory, rule, LESSON_STEPS) else {
                     return Vec::new();
                 };
                 let Some(statement) = normal_form_of_rule(self.theory, rule) else { return Vec::new() };

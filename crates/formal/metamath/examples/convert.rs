@@ -3,8 +3,9 @@
 //! Usage: `convert MAX_STEPS DATABASE…`
 #![allow(clippy::print_stdout, reason = "a command-line program")]
 
-use sgs_metamath::judge::{Judge, database_proof};
+use sgs_metamath::judge::Judge;
 use sgs_metamath::kernel::{Kernel, verify_theorem};
+use sgs_metamath::theorem_proofs::theorem_proof;
 use sgs_metamath::theory::{RuleId, Theory};
 use sgs_metamath::unify::{Goal, ProofLimits};
 use sgs_selfplay::Verdict;
@@ -24,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             if let Err(error) = verify_theorem(&mut kernel, theory.database(), theory.rule(id).statement) {
                 println!("the kernel rejects {}: {error}", theory.label(id));
             }
-            let Some(steps) = database_proof(&theory, id, limit)? else {
+            let Some(steps) = theorem_proof(&theory, id, limit)? else {
                 longer += 1;
                 continue;
             };

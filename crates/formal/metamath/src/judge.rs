@@ -3,11 +3,9 @@
 use crate::database::{Expression, StatementId};
 use crate::grammar::TreeNode;
 use crate::kernel::{Dummies, Kernel, KernelError, KernelGoal};
-use crate::proof::{ProofOp, ProofTextError, essential_steps, read_proof};
-use crate::statement::Statement;
-use crate::theory::{RuleId, Theory};
+use crate::proof::ProofOp;
+use crate::theory::Theory;
 use crate::unify::{Goal, ProofLimits, ProofRejection, ProofStep, Unifier};
-use rayon::prelude::*;
 use sgs_selfplay::Verdict;
 
 /// The judge's decision about a proof.
@@ -132,52 +130,4 @@ pub(crate) fn expression(theory: &Theory, tree: &[TreeNode]) -> Expression {
     let mut symbols = Vec::new();
     theory.grammar().unparse(tree, &mut symbols);
     Expression { typecode: theory.provable(), symbols: symbols.into() }
-}
-
-/// A theorem of the database with its proof as essential steps.
-#[derive(Clone, Debug)]
-pub struct DatabaseProof {
-    /// The theorem.
-    pub rule: RuleId,
-    /// Its statement.
-    pub statement: Statement,
-    /// Its proof.
-    pub steps: Vec<ProofStep>,
-}
-
-/// Returns all theorems of the database whose proofs have at most `limit` steps. Unreadable proofs (such as incomplete
-/// ones) are left out.
-pub fn database_proofs(theory: &Theory, limit: usize) -> Vec<DatabaseProof> {
-    let read = |i: usize| {
-        let rule = RuleId(i as u32);
-        let is_theorem = theory.assertion(rule).is_theorem();
-        let steps = is_theorem.then(|| database_proof(theory, rule, limit))?.ok()??;
-        Some(DatabaseProof { rule, statement: Statement::of_rule(theory.rule(rule)), steps })
-    };
-    (0..theory.rules().len()).into_par_iter().filter_map(read).collect()
-}
-
-/// Returns a theorem's proof in the database as essential steps; `None` if it has more than `limit`.
-///
-/// # Errors
-/// Returns an error if the proof's text is malformed.
-pub fn database_proof(
-    theory: &Theory,
-    rule: RuleId,
-    limit: usize,
-) -> Result<Option<Vec<ProofStep>>, ProofTextError> {
-    let database = theory.database();
-    let assertion = theory.assertion(rule);
-    let ops = read_proof(database, theory.rule(rule).statement, assertion)?;
-    let is_provable = |typecode| typecode == theory.provable();
-    let Some(labels) = essential_steps(database, &ops, is_provable, limit)? else { return Ok(None) };
-    let hypotheses: Vec<StatementId> = database.essentials(assertion).map(|(h, _)| h).collect();
-    let step = |label: &StatementId| {
-        let hypothesis = hypotheses.iter().position(|h| h == label).map(|i| ProofStep::Hypothesis(i as u32));
-        hypothesis.or_else(|| theory.rule_of(*label).map(ProofStep::Rule))
-    };
-    match labels.iter().map(step).collect::<Option<Vec<ProofStep>>>() {
-        Some(steps) => Ok(Some(steps)),
-        None => Err(ProofTextError::Malformed("a step is not a provable assertion".to_owned())),
-    }
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`database`], [`grammar`], [`theory`] | parse a Metamath database and its formulas; turn assertions into inference rules |
 //! | [`statement`], [`notation`] | statements to prove, as canonical text and in human-readable notation |
-//! | [`proof_text`], [`proof`] | proofs as lists of essential steps, and full Metamath proofs |
+//! | [`proof_text`], [`proof`], [`theorem_proofs`] | proofs as lists of essential steps, full Metamath proofs, and those in the database |
 //! | [`unify`], [`kernel`], [`judge`] | check a proof twice: by unification on trees, and by substitution on symbol strings |
 //! | [`verify`], [`export`], [`audit`] | verify files of proofs, export them as a database, check a database's own theorems |
 //! | [`system`], [`tokens`], [`lemma`], [`align`] | the [`sgs_formal::FormalSystem`]: prompts, vocabulary, citing lemmas |
@@ -53,6 +53,7 @@ pub mod splits;
 pub mod statement;
 pub mod sub_proof;
 pub mod system;
+pub mod theorem_proofs;
 pub mod theory;
 pub mod tokens;
 pub mod unify;

@@ -1,8 +1,8 @@
 //! Splits the theorems of a database into targets and training theorems.
 
-use crate::judge::database_proof;
 use crate::normal_text::{NormalText, normal_text};
 use crate::statement::{Statement, normal_form_of_rule};
+use crate::theorem_proofs::theorem_proof;
 use crate::theory::{RuleId, Theory};
 use crate::unify::ProofStep;
 use rayon::prelude::*;
@@ -99,7 +99,7 @@ pub fn split(theory: &Theory, rule: SplitRule) -> Split {
             if !theory.assertion(id).is_theorem() {
                 return None;
             }
-            let steps = database_proof(theory, id, LESSON_STEPS).ok()??;
+            let steps = theorem_proof(theory, id, LESSON_STEPS).ok()??;
             Some((normal_form_of_rule(theory, id)?, steps))
         })
         .collect();

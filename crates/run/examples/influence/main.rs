@@ -17,9 +17,9 @@ use sgs_lm::model::{Mode, Model};
 use sgs_lm::optim::{AdamConfig, LrSchedule};
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::trainer::{Policy, TrainOptions, Trainer};
-use sgs_metamath::judge::database_proof;
 use sgs_metamath::proof_text::write_steps;
 use sgs_metamath::system::Metamath;
+use sgs_metamath::theorem_proofs::theorem_proof;
 use sgs_run::config::RunConfig;
 use sgs_run::config::device;
 use sgs_run::config::folder;
@@ -255,7 +255,7 @@ impl Study {
 fn known_proof(system: &Metamath, tokenizer: &Tokenizer, problem: &Problem) -> Result<Option<KnownProof>> {
     let theory = system.theory();
     let Some(rule) = theory.find(problem.id.as_str()) else { return Ok(None) };
-    let Some(steps) = database_proof(theory, rule, 24)? else { return Ok(None) };
+    let Some(steps) = theorem_proof(theory, rule, 24)? else { return Ok(None) };
     let proof = write_steps(theory, &steps);
     let mut tokens = sampling::encode(tokenizer, &system.solver_prompt(problem))?.to_vec();
     let prompt_len = tokens.len();

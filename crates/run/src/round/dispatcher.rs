@@ -22,7 +22,7 @@ use crate::round::record::{self, Entry};
 use crate::round::result_parser::ResultParser;
 use crate::round::run_workers::RunWorkers;
 use crate::round::sampling_context::SamplingContext;
-use crate::round::task_builder::{READ_BY_ONE, TaskBuilder, TaskCommands};
+use crate::round::task_builder::{MIN_ITEMS_PER_THREAD, TaskBuilder, TaskCommands};
 use crate::workers::tasks::task_number;
 use rayon::prelude::*;
 use sgs_fleet::{FinishedTask, Fleet, TaskId, TaskResult};
@@ -267,7 +267,7 @@ impl<'a> Dispatcher<'a> {
             let record = if has_journal { record::record(&mut found) } else { Ok(None) };
             Ok(Some((found, record)))
         };
-        answered.par_iter().with_min_len(READ_BY_ONE).map(parse).collect()
+        answered.par_iter().with_min_len(MIN_ITEMS_PER_THREAD).map(parse).collect()
     }
 
     /// Submits a task to another worker to recheck a verdict. It has the lowest priority, so that tasks that every

@@ -17,6 +17,7 @@ mod run_workers;
 pub mod runner;
 mod sampled_round;
 pub mod sampling_context;
+mod stages;
 mod task_builder;
 mod unsampled;
 mod update_record;

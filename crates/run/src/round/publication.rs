@@ -13,7 +13,7 @@
 use super::update_record::PublishTimes;
 use crate::config::RunConfig;
 use crate::error::{Context, Result, RunError};
-use crate::round::task_builder::READ_BY_ONE;
+use crate::round::task_builder::MIN_ITEMS_PER_THREAD;
 use crate::round::update_record::UpdateRecord;
 use crate::train::policies::{HandedWeights, HostSnapshots, beside};
 use crate::train::update::Completions;
@@ -40,7 +40,7 @@ impl StatementFeatures {
             let problem = &found.problem;
             (problem.id.clone(), system.features(&problem.statement))
         };
-        Self(outcome.problems.par_iter().with_min_len(READ_BY_ONE).map(of).collect())
+        Self(outcome.problems.par_iter().with_min_len(MIN_ITEMS_PER_THREAD).map(of).collect())
     }
 
     /// Returns the features of one problem.

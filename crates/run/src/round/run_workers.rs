@@ -80,7 +80,7 @@ impl RunWorkers {
                     );
                 }
                 if runner.config.model.device == "cuda" {
-                    remote.spread_over(crate::config::device::visible_gpus());
+                    remote.assign_gpus(crate::config::device::visible_gpus());
                 }
                 Some(remote)
             }
@@ -256,7 +256,7 @@ impl RunWorkers {
         let folders = policies::folders(&runner.config, &self.base, at);
         let header = runner.targets.first().map(|target| Arc::clone(&target.context)).unwrap_or_default();
         let sheet = |policy| RunManifest::new(&runner.config, &header, tokenizer.eos(), policy);
-        self.policy_id = Some(remote.lay_out(policy_version, &folders, sheet)?);
+        self.policy_id = Some(remote.publish_policy(policy_version, &folders, sheet)?);
         if self.started {
             return Ok(Vec::new());
         }

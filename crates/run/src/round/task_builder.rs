@@ -10,13 +10,13 @@ use sgs_formal::conjecture_prompt;
 use sgs_selfplay::{Command, Problem, Role};
 use std::sync::Arc;
 
-/// Maximum number of tokens in a task with several completions. The completions of a task are reported together, so it
+/// Maximum number of tokens to sample for a task with several completions. The completions of a task are reported together, so it
 /// must be short: short completions of one problem form one task, long ones a task each. This limits what is lost with
 /// a worker.
-const TOKENS_A_TASK: usize = 1024;
+const MAX_TOKENS_PER_TASK: usize = 1024;
 
-/// Minimum number of items per thread when parsing in parallel.
-pub(crate) const READ_BY_ONE: usize = 16;
+/// Minimum number of prompts, results or statements that a thread processes when a list of them is processed in parallel.
+pub(crate) const MIN_ITEMS_PER_THREAD: usize = 16;
 
 /// Builds tasks from commands.
 pub(crate) struct TaskBuilder<'a> {
@@ -41,7 +41,7 @@ impl TaskBuilder<'_> {
                 checks.push(command);
                 continue;
             }
-            let most = self.completions_a_task(&command);
+            let most = self.max_completions(&command);
             match groups.last_mut() {
                 Some(group) if group.len() < most && have_one_prompt(&group[0], &command) => {
                     group.push(command)
@@ -56,12 +56,12 @@ impl TaskBuilder<'_> {
         groups
     }
 
-    /// Number of completions of one prompt in one task.
-    fn completions_a_task(&self, command: &Command) -> usize {
+    /// Maximum number of completions of one prompt in one task.
+    fn max_completions(&self, command: &Command) -> usize {
         if self.context.is_served(command) {
             return 1;
         }
-        (TOKENS_A_TASK / self.context.limit(command).max(1)).max(1)
+        (MAX_TOKENS_PER_TASK / self.context.limit(command).max(1)).max(1)
     }
 
     /// Builds a task for each group of commands.
@@ -92,7 +92,7 @@ impl TaskBuilder<'_> {
         let own: Vec<usize> = (0..groups.len()).filter(|&i| i == 0 || !is_next(i)).collect();
         let encode = |&i: &usize| groups[i].first().map_or(Ok(Arc::default()), |first| self.prompt(first));
         let encoded: Vec<Arc<[u32]>> =
-            own.par_iter().with_min_len(READ_BY_ONE).map(encode).collect::<Result<_>>()?;
+            own.par_iter().with_min_len(MIN_ITEMS_PER_THREAD).map(encode).collect::<Result<_>>()?;
         let ends = own.iter().skip(1).copied().chain([groups.len()]);
         let shared = own.iter().zip(ends).zip(encoded);
         Ok(shared.flat_map(|((&start, end), prompt)| vec![prompt; end - start]).collect())

@@ -57,6 +57,7 @@ impl EndpointConfig {
             tries: self.tries,
             timeout: Duration::from_secs_f64(self.timeout_s),
             patience: Duration::from_secs_f64(self.patience_s),
+            waits_for_start: false,
             connections: self.concurrency,
         })
     }
@@ -105,7 +106,9 @@ impl ServedRoles {
             e.refresh = config.sampling.endpoint.refresh;
         }
         let longest = roles.iter().map(|role| config.sampling.tokens(*role)).max().unwrap_or(1);
-        let served = Self::connect(&e, longest, tokenizer, probe, context)?;
+        // Servers are often started together with the run.
+        let settings = EndpointSettings { waits_for_start: true, ..e.settings()? };
+        let served = Self::connect_with(settings, longest, tokenizer, probe, context)?;
         if is_trained {
             served.check_trainable()?;
         }
@@ -132,7 +135,8 @@ impl ServedRoles {
     /// length and `context` the maximum sequence length that will be requested, in tokens.
     ///
     /// # Errors
-    /// Returns an error if the server rejects the API key, or if its model, context length or tokenizer is unsuitable.
+    /// Returns an error if nothing listens at the address, the server rejects the API key, or its model, context length or
+    /// tokenizer is unsuitable.
     pub fn connect(
         e: &EndpointConfig,
         longest: usize,
@@ -140,12 +144,23 @@ impl ServedRoles {
         probe: &[u32],
         context: usize,
     ) -> Result<Self> {
+        Self::connect_with(e.settings()?, longest, tokenizer, probe, context)
+    }
+
+    fn connect_with(
+        settings: EndpointSettings,
+        longest: usize,
+        tokenizer: Tokenizer,
+        probe: &[u32],
+        context: usize,
+    ) -> Result<Self> {
         let probe = ask(&tokenizer, probe, 0, longest.min(16), 1.0)?;
-        let (endpoint, sample) = Endpoint::connect(e.settings()?, &probe, context, tokenizer.vocab_size())?;
+        let (prompt, concurrency) = (settings.prompt, settings.connections);
+        let (endpoint, sample) = Endpoint::connect(settings, &probe, context, tokenizer.vocab_size())?;
         let capabilities = endpoint.capabilities();
         if let Some(problem) = sample.tokens.as_deref().and_then(|t| differs(&tokenizer, t, &sample.text)) {
             let (url, model) = (endpoint.url().to_owned(), endpoint.model().to_owned());
-            if e.prompt != PromptChoice::Text {
+            if prompt != PromptMode::Text {
                 return Err(EndpointError::Vocabulary { url, model, problem }.into());
             }
         }
@@ -169,7 +184,7 @@ impl ServedRoles {
         }
         tracing::info!("{} serves {}: {capabilities:?}", endpoint.url(), endpoint.model());
         let context = capabilities.context.unwrap_or(usize::MAX).min(context);
-        Ok(Self { endpoint, tokenizer, context, concurrency: e.concurrency })
+        Ok(Self { endpoint, tokenizer, context, concurrency })
     }
 
     /// Samples a completion of at most `most` tokens for each prompt that fits into the context.

@@ -28,13 +28,13 @@ const KEY: &str = "fleet.key";
 const WORKERS: &str = "workers";
 
 /// Maximum number of open verifications before generation is held back.
-const MOST_OPEN_VERIFICATIONS: usize = 200_000;
+const MAX_OPEN_VERIFICATIONS: usize = 200_000;
 /// Time that workers have to exit at the end of the run.
 const GRACE: Duration = Duration::from_secs(30);
 /// Time that the service keeps answering after the end, so that all workers learn about it.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// A worker that was silent for longer does not count as present.
-const HEARD: f64 = 60.0;
+/// A worker counts as active if it was heard from within this many seconds.
+const ACTIVE_WITHIN_S: f64 = 60.0;
 /// Interval between warnings that there are no workers.
 const REMINDER: Duration = Duration::from_secs(60);
 /// Longest time in which workers hold tasks without any result.
@@ -96,7 +96,7 @@ pub struct RemoteWorkers {
     config: FleetConfig,
     run: PathBuf,
     url: String,
-    shelf: ArtifactStore,
+    artifacts: ArtifactStore,
     pools: Vec<WorkerPool>,
     models: Mutex<HashMap<PathBuf, ModelManifest>>,
     gpus: Vec<String>,
@@ -118,11 +118,11 @@ impl RemoteWorkers {
             backpressure: Some(Backpressure {
                 hold: GENERATE,
                 while_open: VERIFY,
-                limit: MOST_OPEN_VERIFICATIONS,
+                limit: MAX_OPEN_VERIFICATIONS,
             }),
             ..BoardConfig::default()
         });
-        let shelf = ArtifactStore::default();
+        let artifacts = ArtifactStore::default();
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let pools = [&config.generate, &config.verify];
         let is_cluster = pools.iter().any(|pool| pool.by == By::Slurm);
@@ -132,7 +132,7 @@ impl RemoteWorkers {
             listen,
             token: Some(token),
             tls: Some(tls),
-            artifacts: shelf.clone(),
+            artifacts: artifacts.clone(),
             ..ServiceConfig::default()
         };
         let service = Service::start(fleet.clone(), asked).map_err(|error| {
@@ -141,7 +141,7 @@ impl RemoteWorkers {
         })?;
         let address = service.address();
         // Keep the previous port for workers that were given this address; local workers are restarted anyway.
-        let is_looked_for =
+        let keeps_port =
             config.listen.is_some() || pools.iter().any(|c| matches!(c.by, By::None | By::Slurm));
         let host = match &config.host {
             Some(host) => host.clone(),
@@ -149,7 +149,7 @@ impl RemoteWorkers {
             None => address.ip().to_string(),
         };
         let url = service.url(&host);
-        if is_looked_for {
+        if keeps_port {
             config.listen = Some(address);
         }
         let config = config.absolute()?;
@@ -160,7 +160,7 @@ impl RemoteWorkers {
             config,
             run,
             url,
-            shelf,
+            artifacts,
             pools: Vec::new(),
             models: Mutex::default(),
             gpus: Vec::new(),
@@ -171,7 +171,7 @@ impl RemoteWorkers {
 
     /// Distributes the generation workers of this machine over these GPUs. Workers share GPUs if there are more of
     /// them.
-    pub fn spread_over(&mut self, gpus: Vec<String>) {
+    pub fn assign_gpus(&mut self, gpus: Vec<String>) {
         self.gpus = gpus;
     }
 
@@ -201,7 +201,7 @@ impl RemoteWorkers {
     ///
     /// # Errors
     /// Returns an error if a model folder cannot be read.
-    pub fn lay_out(
+    pub fn publish_policy(
         &self,
         policy_version: u32,
         folders: &[PathBuf; 3],
@@ -220,15 +220,15 @@ impl RemoteWorkers {
             .values()
             .flat_map(|model| {
                 model.files.iter().map(|file| {
-                    let name = model.shelf_name(file);
-                    self.shelf.put_file(&name, &model.folder.join(file.name.as_str()));
+                    let name = model.artifact_name(file);
+                    self.artifacts.put_file(&name, &model.folder.join(file.name.as_str()));
                     name
                 })
             })
             .collect();
         let sheet = serde_json::to_vec(&sheet(policy)).context("the run's manifest")?;
-        self.shelf.put(manifest::NAME, sheet);
-        self.shelf.retain(|name| name == manifest::NAME || names.iter().any(|n| n == name));
+        self.artifacts.put(manifest::NAME, sheet);
+        self.artifacts.retain(|name| name == manifest::NAME || names.iter().any(|n| n == name));
         Ok(policy_id)
     }
 
@@ -375,22 +375,25 @@ impl RemoteWorkers {
             status.kinds.iter().filter(|k| k.pending + k.leased > 0 && self.by(&k.kind) != By::Embedded);
         let alone = self.config.recheck.is_some()
             && status.kinds.iter().any(|k| {
-                k.kind == VERIFY && k.pending > 0 && k.leased == 0 && self.heard(status, &VERIFY) == 1
+                k.kind == VERIFY
+                    && k.pending > 0
+                    && k.leased == 0
+                    && self.active_workers(status, &VERIFY) == 1
             });
         let second =
             alone.then(|| "proofs wait for a second worker to check them again (`recheck`)".to_owned());
-        let nobody = waits.filter(|k| self.heard(status, &k.kind) == 0);
-        let nobody = nobody.map(|k| {
+        let unattended = waits.filter(|k| self.active_workers(status, &k.kind) == 0);
+        let unattended = unattended.map(|k| {
             let pool = self.pools.iter().find(|pool| pool.kind == k.kind).map(|c| c.supervisor.status());
-            let jobs = pool.map_or_else(|| format!("none has connected to {}", self.url), |s| in_words(&s));
+            let jobs = pool.map_or_else(|| format!("none has connected to {}", self.url), |s| describe(&s));
             format!("{} {} tasks wait, {jobs}", k.pending + k.leased, k.kind)
         });
-        nobody.chain(second).collect()
+        unattended.chain(second).collect()
     }
 
-    /// Number of recently active workers of a kind.
-    fn heard(&self, status: &BoardStatus, kind: &WorkKind) -> usize {
-        let workers = status.workers.iter().filter(|w| w.silent_s < HEARD);
+    /// Number of active workers of a kind.
+    fn active_workers(&self, status: &BoardStatus, kind: &WorkKind) -> usize {
+        let workers = status.workers.iter().filter(|w| w.silent_s < ACTIVE_WITHIN_S);
         workers.filter(|w| w.worker.as_str().starts_with(kind.as_str())).count()
     }
 
@@ -408,7 +411,7 @@ impl RemoteWorkers {
         for thread in stopping {
             thread.join().map_err(|_| RunError::Failed("a supervisor's thread panicked".into()))?;
         }
-        if self.fleet.status()?.workers.iter().any(|w| w.silent_s < HEARD) {
+        if self.fleet.status()?.workers.iter().any(|w| w.silent_s < ACTIVE_WITHIN_S) {
             std::thread::sleep(FAREWELL);
         }
         Ok(())
@@ -417,14 +420,14 @@ impl RemoteWorkers {
 
 impl std::fmt::Debug for RemoteWorkers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Outside")
+        f.debug_struct("RemoteWorkers")
             .field("url", &self.url)
             .field("service", &self.service)
             .finish_non_exhaustive()
     }
 }
 
-fn in_words(s: &SupervisorStatus) -> String {
+fn describe(s: &SupervisorStatus) -> String {
     let trouble = s.trouble.as_ref().map(|t| format!("; the last trouble: {t}")).unwrap_or_default();
     format!("{} of {} workers run, {} are in the queue{trouble}", s.running, s.wanted, s.waiting)
 }

@@ -130,12 +130,12 @@ pub fn work<D: Device + Decode, W: RoleModels<D>>(
     drain: &StopFlag,
     counters: &Mutex<GenerateCounters>,
 ) -> Result<()> {
-    let mut bench = SamplerBench::new(weights, &settings.sampler)?;
+    let mut role_samplers = RoleSamplers::new(weights, &settings.sampler)?;
     let mut ask_at = Instant::now();
     while !drain.is_set() {
-        let is_idle = bench.in_flight() == 0;
+        let is_idle = role_samplers.in_flight() == 0;
         let wait = if is_idle { Duration::from_millis(200) } else { Duration::ZERO };
-        let room = bench.room(settings.in_hand);
+        let room = role_samplers.room(settings.in_hand);
         if is_idle || (room > 0 && Instant::now() >= ask_at) {
             let leases = session.lease(room, wait)?;
             if leases.len() < room {
@@ -150,41 +150,41 @@ pub fn work<D: Device + Decode, W: RoleModels<D>>(
                     }
                 };
                 let held = || weights.read().unwrap_or_else(PoisonError::into_inner).holds(&task);
-                if task.policy_version > bench.policy_version
-                    || (task.policy_version == bench.policy_version && !held())
+                if task.policy_version > role_samplers.policy_version
+                    || (task.policy_version == role_samplers.policy_version && !held())
                 {
-                    bench.leave(|lease| session.finish(lease, LeaseOutcome::Returned));
+                    role_samplers.cancel_all(|lease| session.finish(lease, LeaseOutcome::Returned));
                     follow(task.policy_version)?;
-                    bench.take_up(&*weights.read().unwrap_or_else(PoisonError::into_inner));
+                    role_samplers.set_policy(&*weights.read().unwrap_or_else(PoisonError::into_inner));
                 }
-                if !bench.samplers.iter().any(|(role, _)| *role == task.role) {
+                if !role_samplers.samplers.iter().any(|(role, _)| *role == task.role) {
                     let reason = format!("the worker has no weights for the {}", task.role.as_str());
                     session.finish(lease.id(), LeaseOutcome::Failed(reason));
-                } else if task.policy_version == bench.policy_version {
-                    if bench.submit(lease.id(), &task, &settings.stop)? {
-                        bench.answer(lease.id(), session)?;
+                } else if task.policy_version == role_samplers.policy_version {
+                    if role_samplers.submit(lease.id(), &task, &settings.stop)? {
+                        role_samplers.answer(lease.id(), session)?;
                     }
                 } else {
-                    let (asked, has) = (task.policy_version, bench.policy_version);
+                    let (asked, has) = (task.policy_version, role_samplers.policy_version);
                     let reason = format!("asked for policy {asked}, the worker has {has}");
                     session.finish(lease.id(), LeaseOutcome::Failed(reason));
                 }
             }
         }
         for lease in session.take_abandoned() {
-            bench.cancel(lease);
+            role_samplers.cancel(lease);
         }
-        bench.step(weights, session, counters)?;
+        role_samplers.step(weights, session, counters)?;
     }
     let deadline = Instant::now() + settings.grace;
-    while bench.in_flight() > 0 && Instant::now() < deadline {
-        bench.step(weights, session, counters)?;
+    while role_samplers.in_flight() > 0 && Instant::now() < deadline {
+        role_samplers.step(weights, session, counters)?;
     }
     Ok(())
 }
 
 /// One sampler per role that has weights, and the tasks whose completions they sample.
-struct SamplerBench<D: Decode> {
+struct RoleSamplers<D: Decode> {
     /// In the order of [`ROLES`].
     samplers: Vec<(Role, Sampler<D>)>,
     /// The policy version of everything in flight.
@@ -195,7 +195,7 @@ struct SamplerBench<D: Decode> {
     tasks: HashMap<LeaseId, TaskInFlight>,
     next: u64,
     /// Largest number of completions of a task so far, an estimate for the next; `None` before the first task.
-    a_task: Option<usize>,
+    completions_per_task: Option<usize>,
     finished: Vec<SampledCompletion>,
     /// Since when a step has been in flight, and the total time before that.
     in_flight_since: Option<Instant>,
@@ -210,7 +210,7 @@ struct TaskInFlight {
     left: usize,
 }
 
-impl<D: Device + Decode> SamplerBench<D> {
+impl<D: Device + Decode> RoleSamplers<D> {
     fn new(weights: &RwLock<impl RoleModels<D>>, options: &SamplerOptions) -> Result<Self> {
         let weights = weights.read().unwrap_or_else(PoisonError::into_inner);
         let mut samplers = Vec::new();
@@ -228,7 +228,7 @@ impl<D: Device + Decode> SamplerBench<D> {
             requests: HashMap::new(),
             tasks: HashMap::new(),
             next: 0,
-            a_task: None,
+            completions_per_task: None,
             finished: Vec::new(),
             in_flight_since: None,
             busy: Duration::ZERO,
@@ -236,7 +236,7 @@ impl<D: Device + Decode> SamplerBench<D> {
     }
 
     /// Switches to new weights.
-    fn take_up(&mut self, weights: &impl RoleModels<D>) {
+    fn set_policy(&mut self, weights: &impl RoleModels<D>) {
         self.policy_version = weights.policy_version();
         self.policy_id = weights.policy_id();
     }
@@ -250,10 +250,10 @@ impl<D: Device + Decode> SamplerBench<D> {
     /// as long as a request is not worth its time.
     fn room(&self, most: usize) -> usize {
         let free = most.saturating_sub(self.in_flight());
-        match self.a_task {
+        match self.completions_per_task {
             _ if free < (most / 16).max(1) => 0,
             None => 1,
-            Some(a_task) => free.div_ceil(a_task),
+            Some(completions) => free.div_ceil(completions),
         }
     }
 
@@ -278,7 +278,7 @@ impl<D: Device + Decode> SamplerBench<D> {
             requests.push(id);
         }
         let left = requests.len();
-        self.a_task = Some(left.max(self.a_task.unwrap_or(1)));
+        self.completions_per_task = Some(left.max(self.completions_per_task.unwrap_or(1)));
         self.tasks.insert(lease, TaskInFlight { sampler, samples: vec![None; left], requests, left });
         Ok(left == 0)
     }
@@ -293,9 +293,9 @@ impl<D: Device + Decode> SamplerBench<D> {
     }
 
     /// Cancels everything in flight, because the run has moved on to other weights.
-    fn leave(&mut self, mut give_back: impl FnMut(LeaseId)) {
+    fn cancel_all(&mut self, mut give_back: impl FnMut(LeaseId)) {
         self.samplers.iter_mut().for_each(|(_, sampler)| sampler.cancel_all());
-        self.rest();
+        self.note_idle();
         self.requests.clear();
         self.tasks.drain().for_each(|(lease, _)| give_back(lease));
     }
@@ -318,7 +318,7 @@ impl<D: Device + Decode> SamplerBench<D> {
         counters: &Mutex<GenerateCounters>,
     ) -> Result<()> {
         if self.in_flight() == 0 {
-            self.rest();
+            self.note_idle();
             return Ok(());
         }
         let weights = weights.read().unwrap_or_else(PoisonError::into_inner);
@@ -345,7 +345,7 @@ impl<D: Device + Decode> SamplerBench<D> {
             self.samplers[i].1.finish(&mut self.finished)?;
         }
         if is_last {
-            self.rest();
+            self.note_idle();
         }
         // The weights changed during the completion. Fail the task, so that it is sampled again.
         let exchanged = self.policy_version != weights.policy_version();
@@ -369,7 +369,7 @@ impl<D: Device + Decode> SamplerBench<D> {
     }
 
     /// Records that no step is in flight.
-    fn rest(&mut self) {
+    fn note_idle(&mut self) {
         self.busy += self.in_flight_since.take().map_or(Duration::ZERO, |since| since.elapsed());
     }
 

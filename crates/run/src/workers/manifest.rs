@@ -140,7 +140,7 @@ impl ModelManifest {
     }
 
     /// Name of a model file in the artifact store.
-    pub fn shelf_name(&self, file: &ManifestFile) -> String {
+    pub fn artifact_name(&self, file: &ManifestFile) -> String {
         format!("models/{}/{}", self.id, file.name)
     }
 }

@@ -110,7 +110,7 @@ impl WeightSource {
 
     /// Sends the parts of a file to `parts`, in order. Ends early if nobody takes them.
     fn receive(&self, model: &ModelManifest, file: &ManifestFile, parts: SyncSender<Vec<u8>>) -> Result<()> {
-        let name = model.shelf_name(file);
+        let name = model.artifact_name(file);
         let mut at = 0;
         while at < file.bytes {
             let part = self.until(&name, || match self.client.read_file(&name, at, PART)? {
@@ -278,7 +278,7 @@ mod tests {
     ) -> PolicyManifest {
         let hidden = |model: &ModelManifest| {
             for file in &model.files {
-                shelf.put_file(&model.shelf_name(file), &model.folder.join(file.name.as_str()));
+                shelf.put_file(&model.artifact_name(file), &model.folder.join(file.name.as_str()));
             }
             ModelManifest { folder: "/no/such/folder".into(), ..model.clone() }
         };

@@ -228,7 +228,7 @@ fn what_was_lost_of_a_round_in_progress_is_tried_again() {
         let event = Event::Lost { key: key(kind), reason: "given up after 3 failures".into() };
         record::record(&mut [Entry { event, completion: None }]).unwrap().unwrap()
     };
-    runner.run.start_round(0, "").unwrap();
+    runner.run.start_round(0).unwrap();
     runner.run.journal().append_durably(vec![lost(TaskKind::Conjecture), lost(TaskKind::Rollout)]).unwrap();
     assert_eq!(runner.work(&mut |_| ()).unwrap(), Outcome::Done);
     let round = RunView::open(&folder).unwrap().round(0).unwrap();

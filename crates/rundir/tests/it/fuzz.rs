@@ -16,10 +16,10 @@ fn make(path: &Path) {
         payload: vec![index as u8; 100],
     };
     for round in 0..3 {
-        run.start_round(round, "").unwrap();
+        run.start_round(round).unwrap();
         run.journal().append_durably((0..40).map(|i| record(round, i)).collect()).unwrap();
         if round < 2 {
-            run.finish_sampling(round, "").unwrap();
+            run.finish_sampling(round).unwrap();
             let weights = |dir: &Path| Ok(fs::write(dir.join("weights"), vec![round as u8; 500])?);
             run.publish_checkpoint(round, "", weights).unwrap();
             let mut metrics = MetricValues::new(round);

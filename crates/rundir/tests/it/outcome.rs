@@ -86,8 +86,8 @@ fn features(problem: &Problem) -> Features {
 }
 
 fn write(run: &RunDir, outcome: &RoundOutcome, metrics: &MetricValues) -> Result<()> {
-    run.start_round(outcome.round, "")?;
-    run.finish_sampling(outcome.round, "")?;
+    run.start_round(outcome.round)?;
+    run.finish_sampling(outcome.round)?;
     run.skip_update(outcome.round, "")?;
     run.publish_round(metrics, |tables| {
         let mut completion = |key: &TaskKey| Ok((chance(key) != 99).then(|| completion(key)));

@@ -38,9 +38,9 @@ fn metrics(round: u32) -> MetricValues {
 }
 
 fn whole_round(run: &RunDir, round: u32) {
-    run.start_round(round, "").unwrap();
+    run.start_round(round).unwrap();
     run.journal().append_durably(vec![record(round, 0), record(round, 1)]).unwrap();
-    run.finish_sampling(round, "").unwrap();
+    run.finish_sampling(round).unwrap();
     run.publish_checkpoint(round, "", weights(&round.to_string())).unwrap();
     run.publish_round(&metrics(round), |_| Ok(())).unwrap();
 }
@@ -55,16 +55,14 @@ fn a_round_goes_through_its_stages_and_the_plan_follows() {
     };
     let run = create(&path);
     assert_eq!(step(&run), (0, NextStep::Start, None));
-    run.start_round(0, "cursor 5").unwrap();
+    run.start_round(0).unwrap();
     assert_eq!(step(&run), (0, NextStep::Sample, None));
     run.journal().append_durably(vec![record(0, 0), record(0, 1)]).unwrap();
     drop(run);
 
     let run = open(&path).unwrap();
-    let plan = run.plan(0).unwrap();
-    assert_eq!(plan.markers[&JournalStage::Started].detail, "cursor 5");
-    assert_eq!(plan.records["rollout"], 2);
-    run.finish_sampling(0, "").unwrap();
+    assert_eq!(run.plan(0).unwrap().records["rollout"], 2);
+    run.finish_sampling(0).unwrap();
     assert_eq!(step(&run), (0, NextStep::Update, None));
     run.publish_checkpoint(0, "loss", weights("a")).unwrap();
     assert_eq!(step(&run), (0, NextStep::Publish, Some(0)));
@@ -72,8 +70,8 @@ fn a_round_goes_through_its_stages_and_the_plan_follows() {
     assert_eq!(step(&run), (1, NextStep::Start, Some(0)));
     assert!(run.journal().reader().rounds_with_records().unwrap().is_empty(), "the journal stays small");
 
-    run.start_round(1, "").unwrap();
-    run.finish_sampling(1, "").unwrap();
+    run.start_round(1).unwrap();
+    run.finish_sampling(1).unwrap();
     run.skip_update(1, "").unwrap();
     assert_eq!(step(&run), (1, NextStep::Publish, Some(0)), "the weights are unchanged");
     run.publish_round(&metrics(1), |_| Ok(())).unwrap();
@@ -85,6 +83,41 @@ fn a_round_goes_through_its_stages_and_the_plan_follows() {
     assert_eq!(view.config().unwrap()["k"].as_integer(), Some(8));
 }
 
+/// Early versions stored a text with every marker.
+#[test]
+fn a_marker_of_any_stage_can_have_a_detail() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run");
+    let run = create(&path);
+    let (stage, detail) = (JournalStage::Started, "cursor 5".to_owned());
+    let marker = journal::Marker { round: 0, stage, checkpoint: None, detail, unix_time: 1.0 };
+    run.journal().mark(marker.clone()).unwrap();
+    drop(run);
+    let run = open(&path).unwrap();
+    assert_eq!(run.plan(0).unwrap().markers[&stage], marker);
+    run.finish_sampling(0).unwrap();
+    assert_eq!(run.plan(0).unwrap().next, NextStep::Update);
+}
+
+#[test]
+fn weights_for_workers_are_removed_and_made_again() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run");
+    let run = create(&path);
+    run.remove_weights().unwrap();
+    for round in [0, 1] {
+        let folder = run.publish_weights(round, weights("a")).unwrap();
+        assert_eq!(fs::read(folder.join("weights")).unwrap(), b"a");
+        run.remove_weights().unwrap();
+        assert!(!path.join("weights").exists());
+    }
+    // A process that is killed leaves them behind.
+    run.publish_weights(2, weights("a")).unwrap();
+    drop(run);
+    open(&path).unwrap();
+    assert!(!path.join("weights").exists());
+}
+
 #[test]
 fn steps_out_of_order_are_rejected_and_repeated_steps_have_no_effect() {
     let dir = TempDir::new().unwrap();
@@ -93,20 +126,21 @@ fn steps_out_of_order_are_rejected_and_repeated_steps_have_no_effect() {
         let message = result.unwrap_err().to_string();
         assert!(message.contains(expected), "{message}");
     };
-    refused(run.finish_sampling(0, ""), "no round has begun");
-    run.start_round(3, "first").unwrap();
-    run.start_round(3, "again").unwrap();
-    assert_eq!(run.plan(0).unwrap().markers[&JournalStage::Started].detail, "first");
-    refused(run.start_round(4, ""), "round 4 cannot be started now: round 3 is started");
+    refused(run.finish_sampling(0), "no round has begun");
+    run.start_round(3).unwrap();
+    let started = run.plan(0).unwrap();
+    run.start_round(3).unwrap();
+    assert_eq!(run.plan(0).unwrap(), started);
+    refused(run.start_round(4), "round 4 cannot be started now: round 3 is started");
     refused(run.skip_update(3, ""), "cannot be updated now");
     refused(run.publish_round(&metrics(3), |_| Ok(())).map(drop), "cannot be published now");
-    run.finish_sampling(3, "").unwrap();
+    run.finish_sampling(3).unwrap();
     let first = run.publish_checkpoint(3, "", weights("a")).unwrap();
     let second = run.publish_checkpoint(3, "", weights("b")).unwrap();
     assert_eq!((first, fs::read(second.directory.join("weights")).unwrap()), (second.clone(), b"a".to_vec()));
     run.publish_round(&metrics(3), |_| Ok(())).unwrap();
     run.publish_round(&metrics(3), |_| panic!("published twice")).unwrap();
-    refused(run.start_round(5, ""), "round 5 cannot");
+    refused(run.start_round(5), "round 5 cannot");
 }
 
 /// While a round is being published, the next one is sampled and its results are journalled.
@@ -115,22 +149,22 @@ fn a_round_may_start_while_the_previous_one_is_published() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("run");
     let begin = |run: &RunDir| {
-        run.start_round(0, "").unwrap();
+        run.start_round(0).unwrap();
         run.journal().append(vec![record(0, 0)]).unwrap();
-        run.finish_sampling(0, "").unwrap();
-        run.start_round(1, "").unwrap();
+        run.finish_sampling(0).unwrap();
+        run.start_round(1).unwrap();
         run.journal().append_durably(vec![record(1, 0), record(1, 1)]).unwrap();
     };
     // The weights were lost with the process: samples from these weights are removed, samples for their update are kept.
     let run = create(&path);
     begin(&run);
-    run.finish_sampling(1, "").unwrap();
+    run.finish_sampling(1).unwrap();
     let error = run.skip_update(1, "").unwrap_err().to_string();
     assert!(
         error.contains("round 1 cannot be updated now"),
         "an update before that of the previous round: {error}"
     );
-    let error = run.start_round(2, "").unwrap_err().to_string();
+    let error = run.start_round(2).unwrap_err().to_string();
     assert!(error.contains("round 2 cannot be started now"), "two rounds are already in progress: {error}");
     drop(run);
     let run = open(&path).unwrap();
@@ -174,12 +208,12 @@ fn prepared_directories_appear_when_they_are_published() {
     let checkpoint = run.prepare_checkpoint(0, "loss", weights("a")).unwrap();
     drop(run.prepare_checkpoint(0, "", weights("never published")).unwrap());
     assert_eq!((shown("checkpoints"), shown("rounds")), (0, 0));
-    run.start_round(0, "").unwrap();
+    run.start_round(0).unwrap();
     run.journal().append(vec![record(0, 0), record(0, 1)]).unwrap();
     let early = run.prepare_checkpoint(0, "", weights("b")).unwrap();
     let error = run.publish_prepared_checkpoint(early).unwrap_err().to_string();
     assert!(error.contains("cannot be updated now"), "{error}");
-    run.finish_sampling(0, "").unwrap();
+    run.finish_sampling(0).unwrap();
     let checkpoint = run.publish_prepared_checkpoint(checkpoint).unwrap();
     checkpoint.check().unwrap();
     assert_eq!(checkpoint.about().unwrap().detail, "loss");
@@ -199,8 +233,8 @@ fn a_failing_caller_leaves_no_files_and_may_try_again() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("run");
     let run = create(&path);
-    run.start_round(0, "").unwrap();
-    run.finish_sampling(0, "").unwrap();
+    run.start_round(0).unwrap();
+    run.finish_sampling(0).unwrap();
     let failed = run.publish_checkpoint(0, "", |staging| {
         fs::write(staging.join("half"), b"x")?;
         Err("the loss is not a number".into())
@@ -271,8 +305,8 @@ fn without_its_journal_a_run_continues_after_the_last_published_round() {
     let run = create(&path);
     whole_round(&run, 0);
     whole_round(&run, 1);
-    run.start_round(2, "").unwrap();
-    run.finish_sampling(2, "").unwrap();
+    run.start_round(2).unwrap();
+    run.finish_sampling(2).unwrap();
     run.publish_checkpoint(2, "", weights("2")).unwrap();
     drop(run);
     fs::write(path.join("journal.sqlite"), vec![0x55; 9000]).unwrap();
@@ -348,8 +382,8 @@ fn evaluations_are_recorded_once_and_removed_with_lost_weights() {
     evaluate(&run, 1);
     run.sinks().unwrap();
     // An evaluation during the publication of the previous round, whose update is then lost.
-    run.start_round(1, "").unwrap();
-    run.finish_sampling(1, "").unwrap();
+    run.start_round(1).unwrap();
+    run.finish_sampling(1).unwrap();
     evaluate(&run, 2);
     drop(run);
     let run = open(&path).unwrap();
@@ -389,8 +423,8 @@ fn evaluations_are_recorded_once_and_removed_with_lost_weights() {
 fn every_table_of_a_round_is_read_back_unchanged() {
     let dir = TempDir::new().unwrap();
     let run = create(&dir.path().join("run"));
-    run.start_round(0, "").unwrap();
-    run.finish_sampling(0, "").unwrap();
+    run.start_round(0).unwrap();
+    run.finish_sampling(0).unwrap();
     run.skip_update(0, "").unwrap();
     let (problem, conjecture, rollout, review, example) = rows();
     let published = run
@@ -519,9 +553,9 @@ fn rows() -> (ProblemRow, ConjectureRow, RolloutRow, ReviewRow, ExampleRow) {
 fn a_forgotten_round_starts_again() {
     let dir = TempDir::new().unwrap();
     let run = create(&dir.path().join("run"));
-    run.start_round(0, "").unwrap();
+    run.start_round(0).unwrap();
     run.journal().append(vec![record(0, 0)]).unwrap();
-    run.finish_sampling(0, "").unwrap();
+    run.finish_sampling(0).unwrap();
     run.forget_round(0).unwrap();
     let plan = run.plan(0).unwrap();
     assert_eq!((plan.round, plan.next, plan.records.len()), (0, NextStep::Start, 0));
@@ -535,8 +569,8 @@ fn files_that_a_run_needs_are_checked_when_it_is_opened() {
     let path = dir.path().join("run");
     let run = create(&path);
     for round in 0..2 {
-        run.start_round(round, "").unwrap();
-        run.finish_sampling(round, "").unwrap();
+        run.start_round(round).unwrap();
+        run.finish_sampling(round).unwrap();
         run.publish_checkpoint(round, "", weights(&round.to_string())).unwrap();
         run.publish_round(&metrics(round), |tables| Ok(tables.write_json("outcome.json", &[round, 17])?))
             .unwrap();
@@ -745,8 +779,8 @@ fn a_checkpoint_of_another_run_is_not_loaded() {
     let [own, other] = ["own", "other"].map(|name| dir.path().join(name));
     for path in [&own, &other] {
         let run = create(path);
-        run.start_round(0, "").unwrap();
-        run.finish_sampling(0, "").unwrap();
+        run.start_round(0).unwrap();
+        run.finish_sampling(0).unwrap();
         run.publish_checkpoint(0, &format!("loss of {}", path.display()), weights("a")).unwrap();
         run.publish_round(&metrics(0), |_| Ok(())).unwrap();
     }

@@ -3,7 +3,8 @@
 use anyhow::{Result, bail};
 use serde::Serialize;
 use sgs_base::host::peak_memory;
-use sgs_metamath::judge::{DatabaseProof, Judge, database_proofs};
+use sgs_metamath::judge::Judge;
+use sgs_metamath::theorem_proofs::{TheoremProof, theorem_proofs};
 use sgs_metamath::theory::Theory;
 use sgs_metamath::unify::{Goal, ProofLimits, ProofStep, Unifier};
 use sgs_selfplay::Verdict;
@@ -106,7 +107,7 @@ pub fn bench(theory: &Theory, options: &VerifyBench) -> Result<VerifyBenchReport
 fn cases(theory: &Theory, max_steps: usize) -> Result<Vec<Case>> {
     let mut judge = Judge::new();
     let mut cases = Vec::new();
-    for DatabaseProof { rule, steps, .. } in database_proofs(theory, max_steps) {
+    for TheoremProof { rule, steps, .. } in theorem_proofs(theory, max_steps) {
         let label = theory.label(rule);
         let goal = match Goal::of_rule(theory, rule) {
             Ok(goal) => goal,

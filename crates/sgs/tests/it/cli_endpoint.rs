@@ -160,6 +160,15 @@ fn impossible_configurations_are_refused_before_the_run_starts() {
     assert!(done.err.contains("a context of 256 tokens, and the run needs 512"), "{}", done.err);
 }
 
+#[test]
+fn an_evaluation_at_an_address_without_a_server_fails_soon() {
+    let url = format!("http://127.0.0.1:{}", free_port());
+    let start = std::time::Instant::now();
+    let done = sgs(&["eval", "--problems", "quick", "--limit", "1", "-k", "1", "--endpoint", &url]).expect(1);
+    assert!(done.err.contains(&format!("nothing listens at {url}/v1")), "{}", done.err);
+    assert!(start.elapsed().as_secs() < 30, "{:?}", start.elapsed());
+}
+
 /// If the server fails, the run stops with the worker and the reason, and publishes no round. It can be resumed once
 /// the server is repaired.
 #[test]

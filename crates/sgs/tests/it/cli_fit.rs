@@ -148,8 +148,8 @@ fn publish(path: &Path, rounds: u32) {
         FrozenConfig { text: "method = \"sgs\"\n".into(), version: "1".into(), data: Default::default() };
     let run = RunDir::create(path, &config, None).unwrap();
     for round in 0..rounds {
-        run.start_round(round, "").unwrap();
-        run.finish_sampling(round, "").unwrap();
+        run.start_round(round).unwrap();
+        run.finish_sampling(round).unwrap();
         run.skip_update(round, "").unwrap();
         let mut metrics = MetricValues::new(round);
         let generations = 2e5 * f64::from(round + 1);

@@ -390,6 +390,38 @@ fn a_set_pinned_to_another_toolchain_is_refused() {
     assert_eq!(line["lean"], "Lean (version 4.28.0-pre, scripted, commit 0, Release)");
 }
 
+/// A proof that takes long keeps back no other verdict, so that little is lost with the process.
+#[test]
+fn verdicts_are_written_as_they_arrive() {
+    let dir = fixture_folder();
+    let lean = path(dir.path(), "lean");
+    // A file of theorems has one header, so the slow proof is alone in its own.
+    let line = |n: usize| {
+        let (header, proof) = if n == 0 { ("open Nat", "omega -- slow") } else { ("", "omega") };
+        format!(
+            "{{\"id\":\"p{n}\",\"header\":\"{header}\",\"statement\":\"theorem p{n} : {n} = {n} := by\",\"proof\":\" {proof}\"}}\n"
+        )
+    };
+    let set = file(dir.path(), "set.jsonl", &(0..10).map(line).collect::<String>());
+    let args = ["verify", "--system", "lean", "--lean-checker", "wasm", "--lean-root", &lean];
+    let mut child = command(&[&args[..], &["--lean-slots", "2", "--skip-canaries", &set]].concat())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    let mut ids = Vec::new();
+    for line in lines {
+        let line: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
+        assert_eq!(line["verdict"], "proved", "{line}");
+        ids.push(line["id"].as_str().unwrap().to_owned());
+        if ids.len() == 9 {
+            std::fs::write(dir.path().join("lean/go"), "\n").unwrap();
+        }
+    }
+    assert!(child.wait().unwrap().success());
+    assert_eq!((ids.len(), ids[9].as_str()), (10, "p0"), "{ids:?}");
+}
+
 /// A run with real Lean: a round, verdicts and `resume`.
 #[test]
 #[ignore = "runs Lean as WebAssembly (lean/wasm, or SGS_LEAN_WASM): minutes of CPU time; .ci/run runs it"]

@@ -14,8 +14,8 @@ fn run(path: &Path, rates: &[f64]) -> RunDir {
     let config = FrozenConfig { text, version: "0.9".into(), data: Default::default() };
     let run = RunDir::create(path, &config, None).unwrap();
     for (round, rate) in (0..).zip(rates) {
-        run.start_round(round, "").unwrap();
-        run.finish_sampling(round, "").unwrap();
+        run.start_round(round).unwrap();
+        run.finish_sampling(round).unwrap();
         run.skip_update(round, "").unwrap();
         let mut metrics = MetricValues::new(round);
         metrics.set("generations", 800.0 * f64::from(round + 1));
@@ -62,7 +62,7 @@ fn empty_and_interrupted_runs() {
     // Killed during its third round.
     let folder = path(dir.path(), "interrupted");
     let open = run(Path::new(&folder), &[0.1, 0.2]);
-    open.start_round(2, "").unwrap();
+    open.start_round(2).unwrap();
     let key = TaskKey { round: 2, kind: TaskKind::Rollout, problem: ProblemId::new("p"), index: 0 };
     let mut entries = [Entry { event: Event::Lost { key, reason: "gone".into() }, completion: None }];
     open.journal().append_durably(vec![record(&mut entries).unwrap().unwrap()]).unwrap();

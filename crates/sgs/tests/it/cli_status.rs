@@ -16,8 +16,8 @@ fn create(path: &Path) -> RunDir {
 }
 
 fn round(run: &RunDir, round: u32) {
-    run.start_round(round, "").unwrap();
-    run.finish_sampling(round, "").unwrap();
+    run.start_round(round).unwrap();
+    run.finish_sampling(round).unwrap();
     run.publish_checkpoint(round, "", |dir| Ok(std::fs::write(dir.join("weights"), "w")?)).unwrap();
     let mut metrics = MetricValues::new(round);
     for (name, value) in [
@@ -48,7 +48,7 @@ fn status_follows_a_run_to_its_end() {
     assert!(json["progress"].is_null());
 
     round(&run, 0);
-    run.start_round(1, "").unwrap();
+    run.start_round(1).unwrap();
     let key = TaskKey { round: 1, kind: TaskKind::Rollout, problem: ProblemId::new("p"), index: 0 };
     let mut entries = [Entry { event: Event::Lost { key, reason: "gone".into() }, completion: None }];
     run.journal().append_durably(vec![record(&mut entries).unwrap().unwrap()]).unwrap();
@@ -68,7 +68,7 @@ fn status_follows_a_run_to_its_end() {
     }
 
     let run = RunDir::open(Path::new(&name)).unwrap();
-    run.finish_sampling(1, "").unwrap();
+    run.finish_sampling(1).unwrap();
     run.skip_update(1, "").unwrap();
     run.publish_round(&MetricValues::new(1), |_| Ok(())).unwrap();
     round(&run, 2);

@@ -83,6 +83,12 @@ fn local_workers_produce_the_tables_of_an_embedded_run() {
     assert!(logs.iter().all(|log| log.contains("finished after")), "{logs:?}");
     let text = sgs(&["status", run.to_str().unwrap()]).expect(0).out;
     assert!(text.contains("finished"), "{text}");
+    assert!(!run.join("weights").exists(), "the copies for workers are still there");
+    // A further round needs new copies.
+    let rounds = sgs_rundir::RunView::open(&run).unwrap().rounds().unwrap().len() + 1;
+    sgs(&["resume", run.to_str().unwrap(), "--rounds", &rounds.to_string()]).expect(0);
+    assert_eq!(sgs_rundir::RunView::open(&run).unwrap().rounds().unwrap().len(), rounds);
+    assert!(!run.join("weights").exists(), "the copies for workers are still there");
 }
 
 #[test]

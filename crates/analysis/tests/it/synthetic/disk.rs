@@ -13,8 +13,8 @@ pub fn write(run: &RunData, path: &Path, tokens: usize) {
     let config = FrozenConfig { text: run.config.clone(), version: "0.1.0".into(), data: Default::default() };
     let dir = RunDir::create(path, &config, None).unwrap();
     for metrics in &run.rounds {
-        dir.start_round(metrics.round, "").unwrap();
-        dir.finish_sampling(metrics.round, "").unwrap();
+        dir.start_round(metrics.round).unwrap();
+        dir.finish_sampling(metrics.round).unwrap();
         dir.skip_update(metrics.round, "").unwrap();
         dir.publish_round(metrics, |tables| {
             fill(run, metrics.round, tokens, tables);

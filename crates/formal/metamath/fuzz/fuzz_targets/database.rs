@@ -3,7 +3,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use sgs_metamath::database::Database;
-use sgs_metamath::judge::{Judge, database_proof};
+use sgs_metamath::judge::Judge;
+use sgs_metamath::theorem_proofs::theorem_proof;
 use sgs_metamath::kernel::{Kernel, verify_theorem};
 use sgs_metamath::theory::{RuleId, Theory};
 use sgs_metamath::unify::{Goal, ProofLimits};
@@ -19,7 +20,7 @@ fuzz_target!(|text: &[u8]| {
     let mut judge = Judge::new();
     for i in 0..theory.rules().len() {
         let rule = RuleId(i as u32);
-        let Ok(Some(steps)) = database_proof(&theory, rule, 60) else { continue };
+        let Ok(Some(steps)) = theorem_proof(&theory, rule, 60) else { continue };
         let Ok(goal) = Goal::of_rule(&theory, rule) else { continue };
         let decision = judge.decide(&theory, &goal, &steps, ProofLimits::default());
         assert_ne!(decision.verdict, Verdict::Infra, "{}: {}", theory.label(rule), decision.reason);

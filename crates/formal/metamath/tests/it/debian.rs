@@ -3,8 +3,9 @@
 
 use crate::verifiers;
 use rayon::prelude::*;
-use sgs_metamath::judge::{Judge, database_proof};
+use sgs_metamath::judge::Judge;
 use sgs_metamath::kernel::{Kernel, verify_theorem};
+use sgs_metamath::theorem_proofs::theorem_proof;
 use sgs_metamath::theory::{RuleId, Theory};
 use sgs_metamath::unify::{Goal, ProofLimits};
 use sgs_selfplay::Verdict;
@@ -32,7 +33,7 @@ fn all_proofs(name: &str, at_least: usize) {
             if !assertion.is_theorem() {
                 return Counts::default();
             }
-            let Some(steps) = database_proof(&theory, rule, STEPS).unwrap() else {
+            let Some(steps) = theorem_proof(&theory, rule, STEPS).unwrap() else {
                 return Counts { accepted: 0, longer: 1 };
             };
             let goal = Goal::of_rule(&theory, rule).unwrap();

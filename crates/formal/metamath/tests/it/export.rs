@@ -4,10 +4,10 @@ use crate::verifiers;
 use sgs_metamath::database::{Database, StatementId};
 use sgs_metamath::export::{ExportError, Exporter, FreshLabels, theorem_block};
 use sgs_metamath::judge::Judge;
-use sgs_metamath::judge::database_proofs;
 use sgs_metamath::proof::ProofOp;
 use sgs_metamath::proof_text::read_steps;
 use sgs_metamath::statement::{Statement, StatementLimits};
+use sgs_metamath::theorem_proofs::theorem_proofs;
 use sgs_metamath::theory::Theory;
 use sgs_metamath::unify::{Goal, ProofLimits};
 use std::path::Path;
@@ -48,7 +48,7 @@ fn every_proof_of_a_database_can_be_exported() {
     let path = folder.path().join("out.mm");
     let mut exporter = Exporter::create(&theory, &path).unwrap();
     let mut judge = Judge::new();
-    let proofs = database_proofs(&theory, 60);
+    let proofs = theorem_proofs(&theory, 60);
     assert!(proofs.len() > 500);
     for proof in &proofs {
         let goal = Goal::of_rule(&theory, proof.rule).unwrap();
@@ -98,7 +98,7 @@ fn variables_of_inner_scopes_are_redeclared() {
         t $p |- ( ps -> ( ph -> ps ) ) $= lps lph ax-1 $. $}
         $v ps $. gps $f wff ps $.",
     );
-    let proofs = database_proofs(&theory, 60);
+    let proofs = theorem_proofs(&theory, 60);
     let goal = Goal::of_rule(&theory, proofs[0].rule).unwrap();
     let ops = Judge::new().prove(&theory, &goal, &proofs[0].steps, ProofLimits::default()).unwrap();
     let block = theorem_block(&theory, &goal, &ops, "sgs-t", "").unwrap();
@@ -162,7 +162,7 @@ fn a_proof_with_many_saved_terms_passes_the_metamath_program() {
     const MORE: u32 = 139;
     let theory = mini();
     let mut judge = Judge::new();
-    let mut proofs = database_proofs(&theory, 60).into_iter().filter_map(|proof| {
+    let mut proofs = theorem_proofs(&theory, 60).into_iter().filter_map(|proof| {
         let goal = Goal::of_rule(&theory, proof.rule).unwrap();
         let ops = judge.prove(&theory, &goal, &proof.steps, ProofLimits::default()).unwrap();
         // A proof with a single saved term and few labels.
@@ -200,7 +200,7 @@ fn a_hundred_thousand_exported_proofs_pass_the_metamath_program() {
     let path = folder.path().join("out.mm");
     let mut exporter = Exporter::create(&theory, &path).unwrap();
     let mut judge = Judge::new();
-    for proof in database_proofs(&theory, 400) {
+    for proof in theorem_proofs(&theory, 400) {
         for more in 0..3 {
             let mut statement = proof.statement.clone();
             let mut hypotheses = statement.hypotheses.into_vec();

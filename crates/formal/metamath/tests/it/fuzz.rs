@@ -2,8 +2,9 @@
 
 use crate::fuzzing::Fuzzer;
 use sgs_metamath::database::Database;
-use sgs_metamath::judge::{Judge, database_proof};
+use sgs_metamath::judge::Judge;
 use sgs_metamath::kernel::{Kernel, verify_theorem};
+use sgs_metamath::theorem_proofs::theorem_proof;
 use sgs_metamath::theory::{RuleId, Theory};
 use sgs_metamath::unify::{Goal, ProofLimits};
 use sgs_selfplay::Verdict;
@@ -18,7 +19,7 @@ fn check(text: &[u8]) -> Option<usize> {
     let theory = Theory::new(database).ok()?;
     let mut judge = Judge::new();
     for rule in (0..theory.rules().len() as u32).map(RuleId) {
-        let Ok(Some(steps)) = database_proof(&theory, rule, 60) else { continue };
+        let Ok(Some(steps)) = theorem_proof(&theory, rule, 60) else { continue };
         let Ok(goal) = Goal::of_rule(&theory, rule) else { continue };
         let decision = judge.decide(&theory, &goal, &steps, ProofLimits::default());
         let at = ids.binary_search(&theory.rule(rule).statement).unwrap();

@@ -1,12 +1,12 @@
 //! Conjectures as lemmas.
 
 use sgs_formal::{Condition, FormalSystem, Prompt};
-use sgs_metamath::judge::database_proof;
 use sgs_metamath::lemma::is_citable;
 use sgs_metamath::proof_text::write_steps;
 use sgs_metamath::statement::Statement;
 use sgs_metamath::sub_proof::{renumber, sub_proof_starts};
 use sgs_metamath::system::Metamath;
+use sgs_metamath::theorem_proofs::theorem_proof;
 use sgs_metamath::theory::RuleId;
 use sgs_metamath::unify::ProofStep;
 use sgs_metamath::unify::{Goal, ProofLimits, Unifier};
@@ -87,7 +87,7 @@ fn proofs_split_into_lemmas_are_reassembled() {
     let (theory, mut unifier) = (system.theory(), Unifier::new());
     let mut cut = 0;
     for id in (0..theory.rules().len()).step_by(97).map(|i| RuleId(i as u32)) {
-        let Ok(Some(steps)) = database_proof(theory, id, 24) else { continue };
+        let Ok(Some(steps)) = theorem_proof(theory, id, 24) else { continue };
         let Some(problem) = system.problem(theory.label(id)) else { continue };
         cut += reassemble(&system, &mut unifier, &problem, &steps);
     }

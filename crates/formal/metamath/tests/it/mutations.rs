@@ -4,8 +4,9 @@ use crate::mutants;
 use crate::verifiers;
 use mutants::{Accepted, Mutator, mutate_operations, try_mutants, without_one_distinct};
 use sgs_metamath::export::{FreshLabels, theorem_block};
-use sgs_metamath::judge::{Judge, database_proofs, kernel_accepts};
+use sgs_metamath::judge::{Judge, kernel_accepts};
 use sgs_metamath::kernel::Kernel;
+use sgs_metamath::theorem_proofs::theorem_proofs;
 use sgs_metamath::theory::Theory;
 use sgs_metamath::unify::{Goal, ProofLimits};
 use sgs_selfplay::Verdict;
@@ -31,7 +32,7 @@ fn extended(theory: &Theory, theorems: &[Accepted]) -> (Vec<u8>, Vec<String>) {
 
 /// Mutates `count` full proofs and compares the kernel's verdicts with those of `metamath-rs`.
 fn compare_kernels(theory: &Theory, count: usize, seed: u64) -> (usize, usize) {
-    let proofs = database_proofs(theory, 60);
+    let proofs = theorem_proofs(theory, 60);
     let (mut judge, mut kernel, mut rng) = (Judge::new(), Kernel::new(), SeededRng::new(seed));
     let (mut theorems, mut ours) = (Vec::new(), Vec::new());
     while theorems.len() < count {
@@ -60,7 +61,7 @@ fn compare_kernels(theory: &Theory, count: usize, seed: u64) -> (usize, usize) {
 #[test]
 fn unifier_and_kernel_agree_on_mutated_proofs() {
     let theory = mini();
-    let proofs = database_proofs(&theory, 60);
+    let proofs = theorem_proofs(&theory, 60);
     let mutator = Mutator::new(&theory, &proofs);
     let outcome = try_mutants(&theory, &mutator, 7, 20_000, 2_000);
     println!("{}", outcome.tally);
@@ -75,7 +76,7 @@ fn unifier_and_kernel_agree_on_mutated_proofs() {
 #[test]
 fn mutants_do_not_depend_on_the_number_of_threads() {
     let theory = mini();
-    let proofs = database_proofs(&theory, 60);
+    let proofs = theorem_proofs(&theory, 60);
     let mutator = Mutator::new(&theory, &proofs);
     let on = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
@@ -95,7 +96,7 @@ fn the_kernel_agrees_with_metamath_rs() {
 #[ignore = "takes minutes: a million mutants of set.mm's first theorems, twenty thousand of them checked by metamath-rs"]
 fn a_million_mutants_reveal_no_disagreement() {
     let theory = Theory::new(sgs_metamath::slice::shipped().unwrap()).unwrap();
-    let proofs = database_proofs(&theory, 60);
+    let proofs = theorem_proofs(&theory, 60);
     let mutator = Mutator::new(&theory, &proofs);
     let outcome = try_mutants(&theory, &mutator, 1, 1_000_000, 20_000);
     println!("{}", outcome.tally);

@@ -2,11 +2,11 @@
 
 use sgs_formal::{Condition, FormalSystem, Prompt};
 use sgs_metamath::assertion_index::Triviality;
-use sgs_metamath::judge::database_proof;
 use sgs_metamath::proof_text::write_steps;
 use sgs_metamath::splits::{SplitRule, split};
 use sgs_metamath::statement::{Statement, StatementLimits};
 use sgs_metamath::system::Metamath;
+use sgs_metamath::theorem_proofs::theorem_proof;
 use sgs_metamath::unify::Unifier;
 use sgs_selfplay::{Judgement, Problem, ProblemId, Verdict};
 use std::sync::OnceLock;
@@ -17,7 +17,7 @@ fn system() -> &'static Metamath {
 }
 
 #[test]
-fn the_database_proof_of_every_target_is_valid() {
+fn the_theorem_proof_of_every_target_is_valid() {
     let system = system();
     assert_eq!(SplitRule::of(system.theory()), SplitRule::default());
     let split = split(system.theory(), SplitRule::default());
@@ -25,7 +25,7 @@ fn the_database_proof_of_every_target_is_valid() {
     for &target in &split.targets {
         let label = system.theory().label(target);
         let problem = system.problem(label).expect("a problem");
-        let steps = database_proof(system.theory(), target, 60).expect("readable").expect("short");
+        let steps = theorem_proof(system.theory(), target, 60).expect("readable").expect("short");
         let proof = write_steps(system.theory(), &steps);
         let completion = system.proof_completion(&proof);
         assert_eq!(system.read_proof(&problem, &completion).expect("well-formed"), proof);

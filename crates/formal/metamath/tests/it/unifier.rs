@@ -208,7 +208,7 @@ fn long_proofs_and_deep_stacks_exceed_a_limit() {
 #[test]
 fn a_judge_keeps_no_state_between_proofs() {
     let theory = Theory::read(Path::new("tests/data/mini.mm")).unwrap();
-    let proofs = sgs_metamath::judge::database_proofs(&theory, 60);
+    let proofs = sgs_metamath::theorem_proofs::theorem_proofs(&theory, 60);
     let mut judge = Judge::new();
     let limits = ProofLimits::default();
     for pair in proofs.windows(2) {

@@ -183,7 +183,7 @@ fn blank_input_has_no_output() {
 fn many_lines_keep_their_order_and_are_exported() {
     let theory = mini();
     let mut input = Vec::new();
-    let proofs = sgs_metamath::judge::database_proofs(&theory, 60);
+    let proofs = sgs_metamath::theorem_proofs::theorem_proofs(&theory, 60);
     for n in 0..5_000 {
         let proof = &proofs[n % proofs.len()];
         let theorem = theory.rule(proof.rule);

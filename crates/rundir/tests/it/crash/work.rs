@@ -49,10 +49,10 @@ pub fn run(directory: &Path, scale: Scale, mut acknowledge: impl FnMut(&RecordKe
                 run.prune_checkpoints(KeepPolicy { last: 1, every: 0 })?;
                 return Ok(());
             }
-            NextStep::Start => run.start_round(round, "batch")?,
+            NextStep::Start => run.start_round(round)?,
             NextStep::Sample => {
                 sample(&run, scale, round, &mut acknowledge)?;
-                run.finish_sampling(round, "")?;
+                run.finish_sampling(round)?;
             }
             NextStep::Update if round % 2 == 0 => {
                 sinks.record(&publish_side_by_side(&run, scale, round)?);

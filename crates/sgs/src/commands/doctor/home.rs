@@ -5,9 +5,9 @@ use crate::args::DoctorArgs;
 use sgs_formal::FormalSystem;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::weights::HostWeights;
-use sgs_metamath::judge::database_proof;
 use sgs_metamath::proof_text::write_steps;
 use sgs_metamath::system::Metamath;
+use sgs_metamath::theorem_proofs::theorem_proof;
 use sgs_run::config::SystemName;
 use sgs_run::config::base_model;
 use sgs_run::config::machine;
@@ -48,7 +48,7 @@ fn slice() -> Check {
     let (Some(problem), Some(rule)) = (system.problem("syl"), theory.find("syl")) else {
         return defect("the theorem `syl` is missing".to_owned());
     };
-    let Ok(Some(steps)) = database_proof(theory, rule, 60) else {
+    let Ok(Some(steps)) = theorem_proof(theory, rule, 60) else {
         return defect("the proof of `syl` cannot be read".to_owned());
     };
     let good = system.verify(&problem, &write_steps(theory, &steps));

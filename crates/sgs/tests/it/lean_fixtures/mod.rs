@@ -173,7 +173,8 @@ fn safetensors(tensors: &[Tensor]) -> Vec<u8> {
 /// Writes a folder that looks like the WebAssembly build of Lean, with a script that answers the judge's requests.
 ///
 /// The script accepts proofs that contain `omega`, except of two false statements, and rejects all others. It fails
-/// headers that import the module named in the file `lacks` of the same folder. `version` is the reported version.
+/// headers that import the module named in the file `lacks` of the same folder. A proof that contains `slow` takes until
+/// there is a file `go` in that folder. `version` is the reported version.
 pub fn write_scripted_lean(root: &Path, version: &str) {
     fs::create_dir_all(root.join("build")).unwrap();
     fs::write(root.join("build/lean.js"), "").unwrap();
@@ -192,7 +193,7 @@ here=${0%/*}
 lacks=none
 [ -f "$here/lacks" ] && read -r lacks < "$here/lacks"
 case "$file" in */replay/*) replaying=1 ;; *) replaying=0 ;; esac
-exec awk -v lacks="$lacks" -v replaying="$replaying" '
+exec awk -v go="$here/go" -v lacks="$lacks" -v replaying="$replaying" '
 function say(fields) { printf "{\"nonce\":\"%s\",%s}\n", nonce, fields }
 {
     match($0, /"nonce":"[^"]*"/)
@@ -213,6 +214,8 @@ function say(fields) { printf "{\"nonce\":\"%s\",%s}\n", nonce, fields }
         split(text, part, "\"")
         if (proved && !replaying && part[2] != "") { print "declarations" > part[2]; close(part[2]) }
         say("\"begin\":" i - 2)
+        fflush()
+        if (text ~ /slow/) while ((getline line < go) < 0);
         if (proved) say("\"end\":" i - 2 ",\"messages\":[],\"stands\":true,\"reason\":\"\",\"axioms\":[]")
         else say("\"end\":" i - 2 ",\"messages\":[{\"severity\":\"error\",\"kind\":\"\",\"pos\":{\"line\":2},\"data\":\"unsolved goals\"}],\"stands\":false,\"reason\":\"\",\"axioms\":[]")
     }

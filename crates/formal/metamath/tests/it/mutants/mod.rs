@@ -7,9 +7,10 @@
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 use sgs_metamath::database::{Distinct, StatementId, StatementKind, Symbol, distinct};
-use sgs_metamath::judge::{DatabaseProof, Judge};
+use sgs_metamath::judge::Judge;
 use sgs_metamath::proof::ProofOp;
 use sgs_metamath::statement::Statement;
+use sgs_metamath::theorem_proofs::TheoremProof;
 use sgs_metamath::theory::{RuleId, Theory};
 use sgs_metamath::unify::{Goal, ProofLimits, ProofStep};
 use sgs_selfplay::Verdict;
@@ -73,14 +74,14 @@ pub struct Mutant {
 #[derive(Debug)]
 pub struct Mutator<'a> {
     theory: &'a Theory,
-    proofs: &'a [DatabaseProof],
+    proofs: &'a [TheoremProof],
     /// Rules by their number of hypotheses.
     by_arity: FxHashMap<usize, Vec<RuleId>>,
 }
 
 impl<'a> Mutator<'a> {
     /// Creates a mutator of the given proofs.
-    pub fn new(theory: &'a Theory, proofs: &'a [DatabaseProof]) -> Self {
+    pub fn new(theory: &'a Theory, proofs: &'a [TheoremProof]) -> Self {
         let mut by_arity: FxHashMap<usize, Vec<RuleId>> = FxHashMap::default();
         for (i, rule) in theory.rules().iter().enumerate() {
             by_arity.entry(rule.hypotheses.len()).or_default().push(RuleId(i as u32));

@@ -1,0 +1,57 @@
+//! The proofs that a database contains of its own theorems, as essential steps: examples to train on, and tests of the judge.
+//! They are not checked here.
+
+use crate::database::StatementId;
+use crate::proof::{ProofTextError, essential_steps, read_proof};
+use crate::statement::Statement;
+use crate::theory::{RuleId, Theory};
+use crate::unify::ProofStep;
+use rayon::prelude::*;
+
+/// A theorem of the database with its proof as essential steps.
+#[derive(Clone, Debug)]
+pub struct TheoremProof {
+    /// The theorem.
+    pub rule: RuleId,
+    /// Its statement.
+    pub statement: Statement,
+    /// Its proof.
+    pub steps: Vec<ProofStep>,
+}
+
+/// Returns all theorems of the database whose proofs have at most `max_steps` steps. Unreadable proofs (such as incomplete
+/// ones) are left out.
+pub fn theorem_proofs(theory: &Theory, max_steps: usize) -> Vec<TheoremProof> {
+    let read = |i: usize| {
+        let rule = RuleId(i as u32);
+        let is_theorem = theory.assertion(rule).is_theorem();
+        let steps = is_theorem.then(|| theorem_proof(theory, rule, max_steps))?.ok()??;
+        Some(TheoremProof { rule, statement: Statement::of_rule(theory.rule(rule)), steps })
+    };
+    (0..theory.rules().len()).into_par_iter().filter_map(read).collect()
+}
+
+/// Returns a theorem's proof in the database as essential steps; `None` if it has more than `max_steps`.
+///
+/// # Errors
+/// Returns an error if the proof's text is malformed.
+pub fn theorem_proof(
+    theory: &Theory,
+    rule: RuleId,
+    max_steps: usize,
+) -> Result<Option<Vec<ProofStep>>, ProofTextError> {
+    let database = theory.database();
+    let assertion = theory.assertion(rule);
+    let ops = read_proof(database, theory.rule(rule).statement, assertion)?;
+    let is_provable = |typecode| typecode == theory.provable();
+    let Some(labels) = essential_steps(database, &ops, is_provable, max_steps)? else { return Ok(None) };
+    let hypotheses: Vec<StatementId> = database.essentials(assertion).map(|(h, _)| h).collect();
+    let step = |label: &StatementId| {
+        let hypothesis = hypotheses.iter().position(|h| h == label).map(|i| ProofStep::Hypothesis(i as u32));
+        hypothesis.or_else(|| theory.rule_of(*label).map(ProofStep::Rule))
+    };
+    match labels.iter().map(step).collect::<Option<Vec<ProofStep>>>() {
+        Some(steps) => Ok(Some(steps)),
+        None => Err(ProofTextError::Malformed("a step is not a provable assertion".to_owned())),
+    }
+}

@@ -1,0 +1,278 @@
+//! The three stages of a round: [`Sampling`], [`Updating`] and [`Publishing`].
+//!
+//! A stage owns the data of the round in progress, and its last method returns the next stage. What all rounds share is in
+//! [`RoundLoop`].
+
+use super::dispatcher::{Dispatcher, SamplingEnd};
+use super::evaluation::EvalPoint;
+use super::event::{EventStream, RoundStage, RunEvent};
+use super::infra;
+use super::publication::{Publication, StatementFeatures};
+use super::round_metrics::round_metrics;
+use super::rounds::{RoundLoop, context};
+use super::run_workers::RunWorkers;
+use super::sampled_round::SampledRound;
+use super::unsampled;
+use super::update_record::UpdateRecord;
+use crate::config::guide_format;
+use crate::error::Result;
+use crate::train::matching::Embedder;
+use crate::train::policies::HostSnapshots;
+use crate::train::update::{self, Completions};
+use sgs_lm::ranks::{CommandChannel, Parallel};
+use sgs_lm_sampler::Decode;
+use sgs_rundir::NextStep;
+use sgs_selfplay::{Role, Round, RoundOutcome};
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+
+/// A round whose tasks are being executed.
+pub(super) struct Sampling {
+    sampled: SampledRound,
+    /// The step at which an earlier process has left the round.
+    next: NextStep,
+    record: UpdateRecord,
+    started: Instant,
+}
+
+impl Sampling {
+    /// Begins or resumes a round. Returns `None` if the user interrupts the evaluation or check before it.
+    pub(super) fn begin<D: Parallel + Decode>(
+        rounds: &mut RoundLoop<'_, '_, D>,
+        next: NextStep,
+    ) -> Result<Option<Self>> {
+        let mut started = Instant::now();
+        let RoundLoop { runner, window, state, .. } = &*rounds;
+        let algorithm = Arc::new(runner.config.algorithm.clone());
+        let mut round = Round::new(algorithm, runner.config.seed, *window, &runner.targets, state)?;
+        let conjecturer = &runner.config.algorithm.conjecturer;
+        unsampled::add_conjectures(&mut round, conjecturer, &*runner.system, &runner.held_out)?;
+        let number = round.number();
+        let mut record = rounds.resumed.take().unwrap_or_default();
+        // Before the evaluation and the check of the Guide, whose tasks need the round's weights, too.
+        if next.is_sampling() {
+            let from_disk = rounds.workers.read_weights_from_disk();
+            let folder = if from_disk { rounds.await_weights(&mut record)? } else { None };
+            rounds.hand_out_weights(number, folder)?;
+        }
+        // Only before a round's first task: a resumed round has been through both.
+        if next == NextStep::Start {
+            let began = Instant::now();
+            if number == 0 && !rounds.check_guide()? {
+                return Ok(None);
+            }
+            if !rounds.evaluate(number, EvalPoint::BeforeRound)? {
+                return Ok(None);
+            }
+            // The evaluation has its own time in the metrics; the check of the Guide is not part of the round.
+            started += began.elapsed();
+        }
+        let sampled = SampledRound { round, completions: Completions::new() };
+        Ok(Some(Self { sampled, next, record, started }))
+    }
+
+    /// Samples and verifies what the round still lacks. Returns `None` if the user interrupts it.
+    pub(super) fn finish<D: Parallel + Decode>(
+        mut self,
+        rounds: &mut RoundLoop<'_, '_, D>,
+    ) -> Result<Option<Updating>> {
+        let number = self.sampled.round.number();
+        let RoundLoop { runner, tokenizer, window, workers, events, state, .. } = rounds;
+        // The marker precedes the round's first record, so that recovery knows which round a record belongs to.
+        runner.run.start_round(number)?;
+        let journal = runner.run.journal();
+        let context = context(runner, tokenizer, *window, workers, number);
+        let recheck = workers.recheck_policy(&*runner.system, &runner.targets, state);
+        let mut dispatcher = Dispatcher::new(context, workers, Some(journal), recheck);
+        // Replay the journal before submitting anything: results that it holds are not requested again.
+        let replayed = self.sampled.replay(journal, self.next.is_sampling(), &mut dispatcher.faults)?;
+        if replayed > 0 {
+            tracing::info!("round {number}: {replayed} results were in the journal");
+        }
+        events.emit(RunEvent::Stage {
+            round: number,
+            rounds: runner.config.rounds,
+            stage: RoundStage::Sampling,
+        });
+        if self.next.is_sampling() && !self.execute(&mut dispatcher, workers, events)? {
+            return Ok(None);
+        }
+        let Self { sampled: SampledRound { round, completions }, next, record, started } = self;
+        let outcome = round.finish(state)?;
+        // Before anything is trained: faults of the machinery must not count as failed proofs.
+        infra::refuse_broken_round(&outcome)?;
+        Ok(Some(Updating { outcome, completions, is_updated: next == NextStep::Publish, record, started }))
+    }
+
+    /// Has the workers execute the open tasks, and records how long that took. Returns false if the user interrupts it.
+    fn execute(
+        &mut self,
+        dispatcher: &mut Dispatcher<'_>,
+        workers: &RunWorkers,
+        events: &mut EventStream<'_>,
+    ) -> Result<bool> {
+        // A resumed round has tokens of an earlier process, whose time is not measured here.
+        let (tokens, seconds) = (self.sampled.sampled_tokens(), workers.counters().seconds);
+        let (end, times) = workers.watch(|| dispatcher.run(&mut self.sampled, events))?;
+        let after = workers.counters().seconds;
+        self.record.times.sampling = times.all;
+        self.record.times.dispatcher = times.dispatcher;
+        self.record.times.sampler = std::array::from_fn(|i| after[i] - seconds[i]);
+        self.record.times.sampled_tokens = self.sampled.sampled_tokens() - tokens;
+        Ok(end == SamplingEnd::Complete)
+    }
+}
+
+/// A sampled round whose policies are being trained.
+pub(super) struct Updating {
+    outcome: RoundOutcome,
+    completions: Completions,
+    /// Whether an earlier process has done the update and stored its checkpoint.
+    is_updated: bool,
+    record: UpdateRecord,
+    started: Instant,
+}
+
+impl Updating {
+    /// Trains on the round, and copies the new weights for publication.
+    pub(super) fn finish<D: Parallel + Decode>(
+        mut self,
+        rounds: &mut RoundLoop<'_, '_, D>,
+    ) -> Result<Publishing> {
+        let orders = rounds.trainer.orders().cloned();
+        // Wait for the previous round if the update depends on its publication: other ranks write their part of the
+        // checkpoint from the weights that are trained now, and expert iteration reads the tables of earlier rounds.
+        if orders.is_some() || update::needs_earlier_rounds(&self.outcome) {
+            rounds.await_publication(&mut self.record)?;
+        }
+        let is_trained = if self.is_updated {
+            self.reuse_matching();
+            false
+        } else {
+            // The update depends on every result: all of them must be durable first.
+            rounds.runner.run.finish_sampling(self.outcome.round)?;
+            // The matching changes the weights of the examples, and needs the models as they were while sampling.
+            self.match_conjectures(rounds)?;
+            self.train(rounds)?
+        };
+        // One publication at a time, so that checkpoints and markers are stored in the order of the rounds. Waiting only
+        // now lets the update run in parallel with the previous publication.
+        rounds.await_publication(&mut self.record)?;
+        // After that wait, because the copy reuses the memory that the previous publication has released.
+        let copying = Instant::now();
+        let weights = if is_trained { Some(self.copy_weights(rounds, orders)?) } else { None };
+        self.record.times.snapshot = copying.elapsed().as_secs_f64();
+        let Self { outcome, completions, is_updated, record, started } = self;
+        Ok(Publishing { outcome, completions, is_updated, weights, record, started })
+    }
+
+    /// Re-weights the round's conjectures as the update of an earlier process did. The weights that it computed the matching
+    /// with no longer exist.
+    fn reuse_matching(&mut self) {
+        if let Some(matching) = self.record.matching.clone() {
+            self.outcome.reweigh(matching);
+        }
+    }
+
+    /// Re-weights the round's conjectures by their similarity to unsolved targets (STP).
+    #[allow(clippy::expect_used, reason = "`uses_base` says which weights are loaded")]
+    fn match_conjectures<D: Parallel + Decode>(&mut self, rounds: &mut RoundLoop<'_, '_, D>) -> Result<()> {
+        let (started, runner) = (Instant::now(), rounds.runner);
+        if !runner.config.algorithm.conjecturer.is_reweighted() {
+            return Ok(());
+        }
+        let policies = rounds.policies.read().unwrap_or_else(PoisonError::into_inner);
+        let unsolved = rounds.state.unsolved_after(&self.outcome, &runner.targets, runner.config.seed);
+        let model = policies.model(Role::Conjecturer);
+        let model =
+            model.expect("invariant: a run that re-weights has the Conjecturer's weights or the base model");
+        let mut embedder =
+            Embedder { model, tokenizer: &rounds.tokenizer, trainer: rounds.trainer.trainer() };
+        self.record.matching = embedder.matching(&runner.config, &self.outcome, &unsolved)?;
+        if let Some(matching) = &self.record.matching {
+            self.outcome.reweigh(matching.clone());
+            self.record.times.matching = started.elapsed().as_secs_f64();
+        }
+        Ok(())
+    }
+
+    /// Trains Solver and Conjecturer. Returns whether there are new weights.
+    fn train<D: Parallel + Decode>(&mut self, rounds: &mut RoundLoop<'_, '_, D>) -> Result<bool> {
+        let (round, runner) = (self.outcome.round, rounds.runner);
+        rounds.enter(round, RoundStage::Updating);
+        let mut policies = rounds.policies.write().unwrap_or_else(PoisonError::into_inner);
+        let started = Instant::now();
+        let report = update::update(
+            &runner.config,
+            runner.run.view(),
+            &self.outcome,
+            &self.completions,
+            &mut policies,
+            rounds.trainer,
+        )?;
+        self.record.times.update = started.elapsed().as_secs_f64();
+        // Check before the new weights are stored anywhere. A run that stops here is resumed with the previous weights
+        // and samples the round again.
+        let warning = update::gap_warning(&runner.config, &report);
+        if warning.is_err() {
+            runner.run.forget_round(round)?;
+        }
+        if let Some(warning) = warning? {
+            rounds.events.emit(RunEvent::Warning(&warning));
+        }
+        let is_trained = report.solver.is_some() || report.conjecturer.is_some();
+        self.record.update = report;
+        Ok(is_trained)
+    }
+
+    /// Copies the trained weights to the host, because the next update changes them while they are being written.
+    fn copy_weights<D: Parallel + Decode>(
+        &self,
+        rounds: &mut RoundLoop<'_, '_, D>,
+        orders: Option<CommandChannel>,
+    ) -> Result<HostSnapshots> {
+        let policies = rounds.policies.read().unwrap_or_else(PoisonError::into_inner);
+        policies.trained.snapshot(orders, rounds.publisher.take_spare())
+    }
+}
+
+/// A trained round whose checkpoint and tables are about to be written.
+pub(super) struct Publishing {
+    outcome: RoundOutcome,
+    completions: Completions,
+    is_updated: bool,
+    /// The new weights; `None` if nothing was trained.
+    weights: Option<HostSnapshots>,
+    record: UpdateRecord,
+    started: Instant,
+}
+
+impl Publishing {
+    /// Adds the round to the run's state, reports it, and starts its publication in the background.
+    pub(super) fn start<D: Parallel + Decode>(self, rounds: &mut RoundLoop<'_, '_, D>) -> Result<()> {
+        let Self { outcome, completions, is_updated, weights, record, started } = self;
+        let runner = rounds.runner;
+        // Before the metrics, which count this round, and before the next round begins, which depends on the state.
+        rounds.state.absorb(&outcome)?;
+        let features = StatementFeatures::find(&*runner.system, &outcome);
+        let repeated = runner.run.journal().duplicates();
+        let metrics = round_metrics(&rounds.state, &outcome, &features, &record, repeated, started.elapsed());
+        if let Some(warning) = guide_format::warning(outcome.round, &metrics) {
+            rounds.events.emit(RunEvent::Warning(&warning));
+        }
+        rounds.events.emit(RunEvent::RoundFinished { outcome: &outcome, metrics: &metrics });
+        rounds.publisher.start(Publication {
+            run: Arc::clone(&runner.run),
+            config: Arc::clone(&runner.config),
+            features,
+            outcome,
+            completions,
+            record,
+            weights,
+            hands_out: rounds.workers.read_weights_from_disk(),
+            updated: is_updated,
+            companions: ["tokenizer.json", "tokenizer_config.json"].map(|n| runner.base.join(n)).to_vec(),
+            metrics,
+        })
+    }
+}
