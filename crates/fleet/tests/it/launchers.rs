@@ -54,7 +54,8 @@ fn a_killed_worker_is_replaced_and_its_tasks_are_leased_at_once() {
     let launcher = LocalLauncher::new(command, &prefix, folder.path()).unwrap();
     let supervisor = Supervisor::start(Box::new(launcher), 2, quick(), Some(fleet.clone())).unwrap();
     wait_for("both workers to ask", LONG, || fleet.status().unwrap().workers.len() == 2);
-    fleet.submit((0..60).map(|id| task(id, 50))).unwrap();
+    // Long enough that the victim still works when it is killed.
+    fleet.submit((0..60).map(|id| task(id, 200))).unwrap();
     wait_for("both workers to work", LONG, || {
         fleet.status().unwrap().workers.iter().filter(|w| w.leases > 0).count() == 2
     });

@@ -350,60 +350,6 @@ mod tests {
         assert!(error.contains("model.safetensors") && error.contains("SHA-256"), "{error}");
     }
 
-    /// Prints the speed at which weights reach a worker over the network and from a shared folder.
-    #[test]
-    #[ignore = "measures; needs a quiet machine and 1 GB of disk space"]
-    fn weights_arrive_at_the_speed_of_the_disk() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let at = |name: &str| folder.path().join(name);
-        let base = model(&at("base"), 1);
-        std::fs::create_dir(at("large")).expect("makes");
-        let shape = ModelConfig {
-            layers: 60,
-            hidden_size: 384,
-            heads: 12,
-            kv_heads: 12,
-            intermediate_size: 1024,
-            ..ModelConfig::load(&shipped()).expect("a shape")
-        };
-        HostWeights::random(&shape, 2).save(&at("large"), FileType::Bf16).expect("saves");
-        let large = ModelManifest::of(&at("large")).expect("a model");
-        let megabytes = large.files.iter().map(|file| file.bytes).sum::<u64>() as f64 / 1e6;
-        let shelf = ArtifactStore::default();
-        let service = ServiceConfig { artifacts: shelf.clone(), ..ServiceConfig::default() };
-        let service = Service::start(Fleet::in_memory(BoardConfig::default()), service).expect("listens");
-        let client = Client::new(&service.url("127.0.0.1"), None, None).expect("a client");
-        let source = WeightSource {
-            client: Arc::new(client),
-            patience: Duration::from_secs(20),
-            drain: StopFlag::default(),
-        };
-        lay_out(&shelf, 1, &large, &base);
-        let timed = |what: &str, work: &mut dyn FnMut()| {
-            let started = Instant::now();
-            work();
-            let rate = megabytes / started.elapsed().as_secs_f64();
-            println!("{what}: {rate:.0} MB/s ({megabytes:.0} MB)");
-            rate
-        };
-        let file = at("large").join("model.safetensors");
-        let device = Arc::new(Cpu::new(2).expect("a device"));
-        for _ in 0..3 {
-            let copy = timed("copy of the file to the disk", &mut || {
-                std::fs::copy(&file, at("copy")).expect("copies");
-                File::open(at("copy")).and_then(|copy| copy.sync_all()).expect("reaches the disk");
-            });
-            let to = private_folder(Some(&at("scratch")), "measured-").expect("a folder");
-            let fetched =
-                timed("fetched and hashed", &mut || source.fetch(&large, to.path()).expect("fetches"));
-            timed("hashed alone", &mut || check_files(&large, to.path()).expect("matches"));
-            timed("loaded alone", &mut || {
-                drop(Model::load(Arc::clone(&device), to.path(), 64).expect("loads"))
-            });
-            println!("fetched at {:.0}% of the copy", 100.0 * fetched / copy);
-        }
-    }
-
     #[test]
     fn a_name_from_the_network_leads_to_no_other_folder() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -96,6 +96,18 @@ fn by_others(recheck: Option<f64>) -> Option<FleetConfig> {
     })
 }
 
+/// Waits until the coordinator of a run listens, and returns a client of it.
+fn client(run: &Path) -> Client {
+    let remembered = loop {
+        match CoordinatorAddress::read(run) {
+            Ok(Some(remembered)) => break remembered,
+            _ => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    let token = CoordinatorAddress::token(run).unwrap();
+    Client::new(remembered.url.as_deref().unwrap(), Some(token), None).unwrap()
+}
+
 /// A verification worker of that name for the run, until it is sent home.
 fn worker(
     run: &Path,
@@ -105,18 +117,7 @@ fn worker(
 ) -> std::thread::JoinHandle<()> {
     let (run, drain) = (run.to_owned(), drain.clone());
     std::thread::spawn(move || {
-        let remembered = loop {
-            match CoordinatorAddress::read(&run) {
-                Ok(Some(remembered)) => break remembered,
-                _ => std::thread::sleep(Duration::from_millis(20)),
-            }
-        };
-        let client = Client::new(
-            remembered.url.as_deref().unwrap(),
-            Some(CoordinatorAddress::token(&run).unwrap()),
-            None,
-        )
-        .unwrap();
+        let client = client(&run);
         let config = WorkerConfig {
             patience: Duration::from_secs(5),
             grace: Duration::from_secs(1),
@@ -177,11 +178,24 @@ fn a_forged_verdict_is_refused_by_the_coordinator_where_a_check_takes_no_time() 
     let drain = StopFlag::default();
     let runner = with_held_out(&run, by_others(None));
     let lies = Arc::new(AtomicUsize::new(0));
+    // A task fails if the forger is the only worker, and there are no lies if it comes too late.
+    let meet = {
+        let (run, have_met) = (run.clone(), AtomicBool::new(false));
+        Arc::new(move || {
+            while !have_met.load(Ordering::SeqCst) {
+                let board = client(&run).status().unwrap();
+                let names = board.workers.iter().map(|stats| stats.worker.as_str());
+                let both = names.filter(|name| name.starts_with("verify-")).count() == 2;
+                have_met.store(both, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        })
+    };
     let forger = {
         let (lies, forge, check) = (Arc::clone(&lies), says(Verdict::Proved), honest(Echo));
+        let meet = Arc::clone(&meet);
         worker(&run, "verify-forger", &drain, move |lease| {
-            // Not before the other is there: who is alone with a task spoils it.
-            std::thread::sleep(Duration::from_millis(500));
+            meet();
             let (forged, right) = (forge(lease)?, check(lease)?);
             let verdicts = |payload: &Payload| -> Vec<Verdict> {
                 let judged: VerifyResult = tasks::unpack(payload.as_bytes()).unwrap();
@@ -191,7 +205,11 @@ fn a_forged_verdict_is_refused_by_the_coordinator_where_a_check_takes_no_time() 
             Ok(forged)
         })
     };
-    let other = worker(&run, "verify-honest", &drain, honest(Echo));
+    let check = honest(Echo);
+    let other = worker(&run, "verify-honest", &drain, move |lease| {
+        meet();
+        check(lease)
+    });
     assert_eq!(runner.work(&mut |_| ()).unwrap(), Outcome::Done, "the run goes on");
     drain.set();
     [forger, other].into_iter().for_each(|worker| worker.join().unwrap());

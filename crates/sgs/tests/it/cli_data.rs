@@ -155,11 +155,10 @@ fn a_table_that_unpacks_to_800_mb_needs_little_memory() {
         small(&table);
         let json = sgs_with_limited_memory(&["data", "stats", "--json", &table]).expect(1).json();
         assert_eq!(json["skipped_total"], groups * rows, "{json}");
-        let out = path(dir.path(), "out.jsonl");
-        let done = sgs_with_limited_memory(&["data", "import", &table, "--out", &out]).expect(1);
-        let message = format!("0 problems written, {} records not taken", groups * rows);
-        assert!(done.err.contains(&message), "{}", done.err);
     }
+    let out = path(dir.path(), "out.jsonl");
+    let done = sgs_with_limited_memory(&["data", "import", &table, "--out", &out]).expect(1);
+    assert!(done.err.contains("0 problems written, 80 records not taken"), "{}", done.err);
     // A single page that would not fit into memory.
     write_parquet(&table, 1, 1, 600 << 20, false);
     small(&table);

@@ -64,20 +64,25 @@ fn a_killed_filter_resumes_to_the_same_result() {
     assert_eq!(stages[1]["kept"], 20, "{whole}");
 
     let ledger = dir.path().join("killed/easy.jsonl");
-    for found in [1, 40] {
+    let results = || std::fs::read_to_string(&ledger).unwrap_or_default().lines().count();
+    let is_killed_after = |found: usize| {
         let args = arguments(dir.path(), &config, "killed", &lean);
         let mut child = command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let start = Instant::now();
-        while std::fs::read_to_string(&ledger).unwrap_or_default().lines().count() <= found {
+        while results() <= found && child.try_wait().unwrap().is_none() {
             assert!(start.elapsed() < Duration::from_secs(240), "no result within 240 s");
-            assert!(child.try_wait().unwrap().is_none(), "the command ended before it was killed");
             std::thread::sleep(Duration::from_millis(2));
         }
         child.kill().unwrap();
-        child.wait().unwrap();
-    }
+        !child.wait().unwrap().success()
+    };
+    // If the machine pauses this test, the command may end before it is killed. Then the test tries again.
+    let mut attempts = (0..10).map(|_| {
+        let _ = std::fs::remove_dir_all(dir.path().join("killed"));
+        [1, 40].into_iter().all(is_killed_after) && (41..116).contains(&results())
+    });
+    assert!(attempts.any(|is_killed| is_killed), "the command was not killed in time in ten attempts");
     let before = std::fs::read_to_string(&ledger).unwrap();
-    assert!(before.lines().count() < 116, "the command was finished when it was killed");
     // Truncate the last line, as if it had been written only partly.
     std::fs::write(&ledger, &before[..before.len() - 9]).unwrap();
     sgs(&arguments(dir.path(), &config, "killed", &lean)).expect(0);

@@ -1,7 +1,7 @@
 //! Start and end of runs: the final summary, existing runs, more rounds, time budgets and sweeps.
 
 use crate::program::{ProgramOutput, command, file, path, sgs};
-use crate::small_run::{embedded, journal_records, settings, wait_for};
+use crate::small_run::{embedded, journal_records, settings, settings_without_evaluation, wait_for};
 use crate::snapshot::snapshot;
 use rustix::process::{Pid, Signal, kill_process};
 use sgs_rundir::RunView;
@@ -42,8 +42,13 @@ fn a_run_ends_with_results_and_next_steps() {
 fn starting_a_run_again_offers_to_resume_the_unfinished_one() {
     let folder = tempfile::tempdir().unwrap();
     let first = folder.path().join("first");
-    let arguments = [&settings()[..], &["--out".to_owned(), text(&first).to_owned()]].concat();
-    let mut child = command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    // So many rounds that it is killed before it ends.
+    let more = ["--set", "rounds=500", "--out", text(&first)].map(str::to_owned);
+    let mut child = command(&[&settings()[..], &more].concat())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     wait_for("a result", || journal_records(&first) > 0 || child.try_wait().unwrap().is_some());
     let _ = kill_process(Pid::from_child(&child), Signal::KILL);
     child.wait().unwrap();
@@ -85,7 +90,7 @@ fn an_extended_run_equals_one_with_more_rounds_from_the_start() {
 fn the_time_budget_covers_all_sessions_of_a_run() {
     let folder = tempfile::tempdir().unwrap();
     let out = path(folder.path(), "run");
-    run(&out, &["rounds=1"]).expect(0);
+    run(&out, &["rounds=1", "evaluation.held_out=none"]).expect(0);
     let rounds = || RunView::open(Path::new(&out)).unwrap().rounds().unwrap().len();
     // Time spent in earlier sessions counts.
     let over = "its 0.0001 minutes are over, with 1 of 3 rounds done";
@@ -111,9 +116,8 @@ fn a_run_stops_after_the_round_that_reaches_its_generations() {
         let rounds = RunView::open(Path::new(&out)).unwrap().rounds().unwrap();
         rounds.iter().map(|round| round.metrics().unwrap().scalars["generations"]).collect::<Vec<f64>>()
     };
-    let arguments =
-        [&settings()[..], &["--out", &out, "--rounds", "9", "--generations", "60"].map(str::to_owned)];
-    sgs(&arguments.concat()).expect(0);
+    let more = ["--out", &out, "--rounds", "9", "--generations", "60"].map(str::to_owned);
+    sgs(&[&settings_without_evaluation()[..], &more].concat()).expect(0);
     let first = generations();
     assert!(first.len() < 9 && first[..first.len() - 1].iter().all(|n| *n < 60.0), "{first:?}");
     assert!(*first.last().unwrap() >= 60.0, "{first:?}");

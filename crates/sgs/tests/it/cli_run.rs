@@ -34,7 +34,7 @@ fn every_method_runs_and_sampler_and_trainer_agree() {
         for setting in [
             "rounds=2",
             "minutes=0",
-            "algorithm.batch.size=8",
+            "algorithm.batch.size=4",
             "algorithm.rollouts_per_problem=4",
             "algorithm.optimizer.batch_size=8",
             "sampling.memory_mib=64",

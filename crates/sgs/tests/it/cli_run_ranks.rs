@@ -1,6 +1,7 @@
 //! Runs with several training ranks: the same results as with one, and resumption after a process is killed.
 
 use crate::program::{ProgramOutput, command, finish, path, sgs};
+use crate::small_run::wait_for;
 use crate::snapshot::snapshot;
 use rustix::process::{Pid, Signal, kill_process};
 use sgs_lm::{Device, checkpoint};
@@ -210,8 +211,11 @@ fn a_run_resumes_after_a_rank_or_the_coordinator_is_killed() {
         logged.env("RUST_LOG", "info");
         let done = run_and_disturb(logged, &out, |_| {
             let process = process_of(&out, 1);
-            let log = std::fs::read_to_string(Path::new(&out).join("ranks/rank-1.log")).unwrap();
-            assert!(log.contains("sampling with policy 1"), "it samples the next round: {log}");
+            // The round may be published before rank 1 samples the next one.
+            wait_for("rank 1 to sample the next round", || {
+                let log = std::fs::read_to_string(Path::new(&out).join("ranks/rank-1.log")).unwrap();
+                log.contains("sampling with policy 1")
+            });
             killed = kill_process(process, Signal::KILL).ok().map(|()| process);
         })?;
         let process = killed?;

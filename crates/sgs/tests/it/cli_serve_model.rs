@@ -229,16 +229,18 @@ fn deaf_clients_do_not_keep_all_places() {
     let server = Server::start(&[]);
     let address = server.root().strip_prefix("http://").unwrap();
     let requests = format!("GET /v1/models HTTP/1.1\r\nhost: {address}\r\n\r\n").repeat(1000);
-    let mut deaf: Vec<TcpStream> = (0..512).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let connect = |_| (TcpStream::connect(address).unwrap(), 0);
+    let mut deaf: Vec<(TcpStream, usize)> = (0..512).map(connect).collect();
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(std::sync::atomic::Ordering::SeqCst) {
-                for stream in &mut deaf {
+                for (stream, sent) in &mut deaf {
                     stream.set_nonblocking(true).unwrap();
-                    let _ = stream.write(requests.as_bytes());
+                    *sent += stream.write(&requests.as_bytes()[*sent..]).unwrap_or(0);
+                    *sent %= requests.len();
                 }
-                std::thread::sleep(Duration::from_millis(10));
+                std::thread::sleep(Duration::from_millis(100));
             }
         });
         let start = Instant::now();

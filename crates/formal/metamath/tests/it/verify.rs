@@ -164,12 +164,17 @@ fn verdicts_are_written_while_the_rest_of_the_file_is_checked() {
     let line =
         serde_json::json!({ "id": "a", "conclusion": "|- ( ph -> ph )", "proof": "id ".repeat(1_000) });
     let input = format!("{line}\n").repeat(1_500);
-    let mut output = FirstByte::default();
     let options = VerifyOptions { threads: 1, ..VerifyOptions::default() };
-    let begin = std::time::Instant::now();
-    verify(&theory, &mut input.as_bytes(), &mut output, None, &mut |_| {}, options).unwrap();
-    let (first, all) = (output.0.unwrap() - begin, begin.elapsed());
-    assert!(first < all / 2, "the first verdict came after {first:?} of {all:?}");
+    let is_early = |_| {
+        let mut output = FirstByte::default();
+        let begin = std::time::Instant::now();
+        verify(&theory, &mut input.as_bytes(), &mut output, None, &mut |_| {}, options).unwrap();
+        let (first, all) = (output.0.unwrap() - begin, begin.elapsed());
+        println!("the first verdict came after {first:?} of {all:?}");
+        first < all / 2
+    };
+    // A busy machine may delay the thread that writes.
+    assert!((0..5).any(is_early));
 }
 
 #[test]

@@ -70,7 +70,7 @@ mod tests {
         let busy = Arc::new(Mutex::new(0.0));
         let of_sampler = Arc::clone(&busy);
         let mut clock = UsageClock::new(Some(Box::new(move || *of_sampler.lock().unwrap())));
-        let nap = Duration::from_millis(40);
+        let nap = Duration::from_millis(250);
         std::thread::sleep(nap);
         *busy.lock().unwrap() = clock.since.0.elapsed().as_secs_f64() / 2.0;
         clock.train(|| std::thread::sleep(nap));
