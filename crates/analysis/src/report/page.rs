@@ -102,8 +102,8 @@ struct PageBuilder<'a> {
 
 /// Creates the content of a report on one or several runs.
 pub fn fragment(runs: &[RunData], options: &FigureOptions) -> Fragment {
-    let drawn = figures::draw(runs, &options);
-    let figures = figures::all(&drawn, &options);
+    let drawn = figures::draw(runs, options);
+    let figures = figures::all(&drawn, options);
     let page = Fragment { title: title(runs), figures, ..Fragment::default() };
     let mut builder = PageBuilder { drawn: &drawn, options, page, open: PageSection::default() };
     builder.results(runs);
@@ -210,7 +210,7 @@ impl PageBuilder<'_> {
     /// Adds the folded sections.
     fn details(&mut self) {
         let drawn = self.drawn;
-        self.table("scaling-laws", "Parameters", Some(tables::fits(drawn, &self.options)));
+        self.table("scaling-laws", "Parameters", Some(tables::fits(drawn, self.options)));
         self.text(&tables::what_to_know(drawn));
         let main = figures::main_run(drawn);
         if self.figure("fit-sensitivity").is_some() {
