@@ -990,27 +990,6 @@ pub enum BenchCommand {
     Sample(BenchSampleArgs),
     /// Train a model with random weights on random tokens.
     Train(BenchTrainArgs),
-    /// Dispatch tasks to workers, in process and over HTTP.
-    Dispatch(BenchDispatchArgs),
-}
-
-#[derive(Debug, Args)]
-pub struct BenchDispatchArgs {
-    /// Number of open tasks.
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = whole::<u64>(1..=10_000_000))]
-    pub open: u64,
-    /// Number of workers, each with its own connection.
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = whole::<usize>(1..=10_000))]
-    pub workers: usize,
-    /// Tasks per lease request.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<usize>(1..=10_000))]
-    pub capacity: usize,
-    /// Duration of the measurement.
-    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = whole::<u64>(1..=86_400))]
-    pub seconds: u64,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
 }
 
 #[derive(Debug, Args)]

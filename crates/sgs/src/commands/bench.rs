@@ -1,6 +1,5 @@
 //! `sgs bench`: benchmarks.
 
-use super::bench_dispatch;
 use super::bench_verify::{self, VerifyBench};
 use super::verify::theory;
 use crate::args::{BenchCommand, BenchSampleArgs, BenchTrainArgs, BenchVerifyArgs};
@@ -23,7 +22,6 @@ pub fn run(command: &BenchCommand) -> Result<Outcome> {
         BenchCommand::Verify(args) => checking(args)?,
         BenchCommand::Sample(args) => sampling(args)?,
         BenchCommand::Train(args) => training(args)?,
-        BenchCommand::Dispatch(args) => bench_dispatch::run(args)?,
     }
     Ok(Outcome::Done)
 }

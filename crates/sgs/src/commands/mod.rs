@@ -1,7 +1,6 @@
 //! The commands. Each is a thin layer over the libraries.
 
 mod bench;
-mod bench_dispatch;
 mod bench_verify;
 mod compare;
 mod conjecture;

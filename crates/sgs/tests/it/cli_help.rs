@@ -166,7 +166,6 @@ fn usage_errors_exit_with_code_2_and_say_what_to_do() {
         (&["fit", ".", "--max-rate", "0"], "expected a number above 0, at most 1"),
         (&["fit", ".", "--cut=-1"], "expected a number from 0"),
         (&["bench", "sample", "--batch", "0"], "expected an integer from 1 to 65536"),
-        (&["bench", "dispatch", "--workers", "0"], "expected an integer from 1 to 10000"),
         (&["bench", "train", "--model", "nonsense"], "expected `small` or a folder with a config.json"),
         (&["bench", "verify", "--repeats", "0"], "expected an integer from 1 to"),
         (&["status", ".", "--token", "abcdefgh"], "--serve"),

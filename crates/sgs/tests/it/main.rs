@@ -8,7 +8,6 @@ mod chromium;
 mod cli_after_run;
 mod cli_data;
 mod cli_device;
-mod cli_dispatch;
 mod cli_doctor;
 mod cli_endpoint;
 mod cli_filter;

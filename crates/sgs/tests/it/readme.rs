@@ -91,7 +91,6 @@ const COMMANDS: &[(&str, Check)] = &[
     ("sgs data import THEIRS.parquet --out ours.jsonl", Parse),
     ("sgs data filter examples/filter.toml --out d3k", Parse),
     ("sgs lm check DIR", Parse),
-    ("sgs bench dispatch", Parse),
     ("sgs completions bash", SUCCEEDS),
     ("sgs man run", SUCCEEDS),
     ("sgs doctor", SUCCEEDS),
