@@ -1,9 +1,8 @@
-//! Measures and checks the language-model engine: speed of training and sampling, and agreement with recorded numbers.
+//! Measures the speed of training and sampling.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-pub mod check;
 mod gemm;
 mod sample;
 mod train;

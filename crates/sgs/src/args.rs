@@ -85,9 +85,6 @@ pub enum Command {
     /// Benchmark this machine.
     #[command(subcommand)]
     Bench(BenchCommand),
-    /// Language-model diagnostics.
-    #[command(subcommand)]
-    Lm(LmCommand),
     /// Write the JSON schema of a configuration file, for editors.
     Schema {
         /// The command that reads the file: `sgs run FILE`, `sgs data filter FILE` and so on.
@@ -112,7 +109,7 @@ pub const GROUPS: [(&str, &[&str]); 6] = [
     ("Results", &["report", "compare", "export", "fit"]),
     ("Using models", &["prove", "conjecture", "review", "eval", "serve-model"]),
     ("Making models", &["data", "pretrain", "sft", "train"]),
-    ("Formal systems and this machine", &["verify", "lean", "doctor", "bench", "lm"]),
+    ("Formal systems and this machine", &["verify", "lean", "doctor", "bench"]),
     ("Shell and editor", &["schema", "completions", "man", "help"]),
 ];
 
@@ -955,28 +952,6 @@ pub struct FitArgs {
     /// The rates of CSV files are percentages.
     #[arg(long)]
     pub percent: bool,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum LmCommand {
-    /// Compare the engine with the recorded numbers of a model folder, and print the largest error of each quantity.
-    Check(LmCheckArgs),
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-The folder holds config.json, model.safetensors, io.safetensors and expected.json (see docs/language-model.md).
-Exit codes: 0 every error is within its tolerance; 1 one is not.")]
-pub struct LmCheckArgs {
-    /// Model folder.
-    #[arg(value_hint = INPUT_DIR)]
-    pub dir: PathBuf,
-    /// Device to run on.
-    #[arg(long, value_parser = devices(), default_value = "cpu")]
-    pub device: DeviceKind,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,

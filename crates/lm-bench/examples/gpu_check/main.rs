@@ -7,6 +7,8 @@
 
 #![allow(clippy::print_stdout, missing_docs)]
 
+#[path = "../../tests/it/check.rs"]
+mod check;
 mod decoding;
 mod masters;
 mod paged;
@@ -19,6 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use check::Tolerances;
 use sgs_base::random::SeededRng;
 use sgs_lm::device::{AdamUpdate, Device, Heads, Linear, LossRows, RowLoss, Write, first, first_mut};
 use sgs_lm::host_buffer::HostBuffer;
@@ -33,7 +36,6 @@ use sgs_lm::testing::small_shape;
 use sgs_lm::trainer::{Policy, TrainOptions, Trainer};
 use sgs_lm::weights::HostWeights;
 use sgs_lm::{ModelConfig, Result};
-use sgs_lm_bench::check::{self, Tolerances};
 use sgs_lm_cpu::Cpu;
 use sgs_lm_cuda::AttentionVariant;
 use sgs_lm_cuda::{Cuda, Precision};
@@ -466,7 +468,7 @@ fn vectors(folder: &str) -> Result<bool> {
         for name in
             ["llama_mha", "llama_gqa_tied", "llama_yarn", "qwen2_bias", "qwen3", "qwen3_tied", "mistral"]
         {
-            let report = check::run_with(&Path::new(folder).join(name), Arc::clone(&device), tolerances)?;
+            let report = check::run(&Path::new(folder).join(name), Arc::clone(&device), tolerances)?;
             println!("{name} on {}\n{report}", device.name());
             good &= report.passes();
         }

@@ -17,7 +17,6 @@ mod explain;
 mod export;
 mod fit;
 mod lean_setup;
-mod lm_check;
 mod made;
 mod man;
 mod missing;
@@ -36,7 +35,7 @@ mod verify;
 mod verify_lean;
 mod worker;
 
-use crate::args::{Cli, Command, DataCommand, LeanCommand, LmCommand};
+use crate::args::{Cli, Command, DataCommand, LeanCommand};
 use crate::exit::Outcome;
 use anyhow::Result;
 
@@ -71,7 +70,6 @@ pub fn dispatch(cli: Cli) -> Result<Outcome> {
         Command::Status(args) => status::run(&args),
         Command::Fit(args) => fit::run(&args),
         Command::Lean(LeanCommand::Setup(args)) => lean_setup::run(&args),
-        Command::Lm(LmCommand::Check(args)) => lm_check::run(&args),
         Command::Bench(command) => bench::run(&command),
         Command::Doctor(args) => doctor::run(&args),
         Command::Schema { file } => schema::run(&file),

@@ -192,7 +192,6 @@ fn a_missing_file_is_a_usage_error() {
         &["status", "/no/such/file"],
         &["resume", "/no/such/file"],
         &["fit", "/no/such/file"],
-        &["lm", "check", "/no/such/file"],
         &["data", "stats", "/no/such/file"],
         &["pretrain", "/no/such/file", "--out", "x"],
     ];

@@ -90,7 +90,6 @@ const COMMANDS: &[(&str, Check)] = &[
     ("sgs sft train.toml --model BASE --out OUT --device cuda --ranks 4", Parse),
     ("sgs data import THEIRS.parquet --out ours.jsonl", Parse),
     ("sgs data filter examples/filter.toml --out d3k", Parse),
-    ("sgs lm check DIR", Parse),
     ("sgs completions bash", SUCCEEDS),
     ("sgs man run", SUCCEEDS),
     ("sgs doctor", SUCCEEDS),

@@ -102,17 +102,12 @@ impl Default for Tolerances {
     }
 }
 
-/// Checks a folder on a device with the default tolerances.
+/// Checks a folder on a device.
 ///
 /// # Errors
 /// Returns an error if a file is missing or invalid, or if the device fails. Errors that exceed their
 /// tolerances are not an `Err`; see [`CheckReport::passes`].
-pub fn run<D: Device>(dir: &Path, device: Arc<D>) -> Result<CheckReport> {
-    run_with(dir, device, Tolerances::default())
-}
-
-/// Checks a folder on a device.
-pub fn run_with<D: Device>(dir: &Path, device: Arc<D>, tolerances: Tolerances) -> Result<CheckReport> {
+pub fn run<D: Device>(dir: &Path, device: Arc<D>, tolerances: Tolerances) -> Result<CheckReport> {
     let vectors = Vectors::load(dir)?;
     let weights = HostWeights::load(dir)?;
     let config = weights.config.clone();
