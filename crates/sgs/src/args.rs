@@ -66,15 +66,13 @@ pub enum Command {
     Eval(EvalArgs),
     /// Serve a model over the OpenAI completions protocol.
     ServeModel(ServeModelArgs),
-    /// Build, import, filter and inspect data sets.
+    /// Build, import and filter data sets.
     #[command(subcommand)]
     Data(DataCommand),
     /// Pretrain a model from scratch on corpora.
     Pretrain(PretrainArgs),
     /// Fine-tune a model on corpora (supervised).
     Sft(SftArgs),
-    /// Replay a round's weight update without sampling (for debugging).
-    Train(TrainArgs),
     /// Verify proofs in JSON Lines, and write one verdict per line.
     Verify(VerifyArgs),
     /// Install Lean 4 on this machine.
@@ -108,7 +106,7 @@ pub const GROUPS: [(&str, &[&str]); 6] = [
     ("Runs", &["run", "resume", "serve", "worker", "sweep", "status"]),
     ("Results", &["report", "compare", "export", "fit"]),
     ("Using models", &["prove", "conjecture", "review", "eval", "serve-model"]),
-    ("Making models", &["data", "pretrain", "sft", "train"]),
+    ("Making models", &["data", "pretrain", "sft"]),
     ("Formal systems and this machine", &["verify", "lean", "doctor", "bench"]),
     ("Shell and editor", &["schema", "completions", "man", "help"]),
 ];
@@ -119,8 +117,6 @@ pub enum DataCommand {
     Build(DataBuildArgs),
     /// Compose theorems of core Lean, check each with Lean, and write them as targets and training corpora.
     Compose(DataComposeArgs),
-    /// Describe a data set of Lean problems, or a training corpus.
-    Stats(DataStatsArgs),
     /// Convert a data set of Lean problems in any known layout to JSON Lines.
     Import(DataImportArgs),
     /// Drop easy and false problems from a set of Lean problems, as the paper did for D_3k.
@@ -595,24 +591,6 @@ pub struct SftArgs {
     pub train: PretrainArgs,
 }
 
-#[derive(Debug, Args)]
-pub struct TrainArgs {
-    /// A published round: RUN/rounds/NUMBER.
-    #[arg(long, value_name = "DIR", value_hint = INPUT_DIR)]
-    pub from: PathBuf,
-    /// Checkpoint to start from [default: the checkpoint before the round].
-    #[arg(long, value_name = "DIR", value_hint = INPUT_DIR)]
-    pub weights: Option<PathBuf>,
-    /// Output folder of the new weights; without it, only the report is printed.
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// File with the token shared by ranks on several machines [default: SGS_TOKEN, or the file named by SGS_TOKEN_FILE].
-    #[arg(long, value_name = "FILE")]
-    pub token_file: Option<PathBuf>,
-    #[command(flatten)]
-    pub ranks: RankArgs,
-}
-
 /// The models to sample from, and their device.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Model")]
@@ -1058,19 +1036,6 @@ pub struct DoctorArgs {
     /// Folder made by `sgs lean setup --wasm`.
     #[arg(long, value_name = "DIR", default_value = sgs_lean::WASM_ROOT)]
     pub lean_wasm_root: PathBuf,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct DataStatsArgs {
-    /// Data set: JSON Lines, a JSON array, Parquet, D_3k or Lean source, optionally .zst; or a corpus of `sgs data build`.
-    #[arg(value_hint = INPUT_FILE)]
-    pub file: PathBuf,
-    /// File with the Lean header of problems that have none.
-    #[arg(long, value_name = "FILE", value_hint = INPUT_FILE)]
-    pub header: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,

@@ -4,4 +4,3 @@
 
 mod compose;
 mod metamath;
-mod sets;

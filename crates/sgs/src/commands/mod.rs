@@ -30,7 +30,6 @@ mod serve;
 mod serve_model;
 pub mod status;
 mod sweep;
-mod train;
 mod verify;
 mod verify_lean;
 mod worker;
@@ -55,10 +54,8 @@ pub fn dispatch(cli: Cli) -> Result<Outcome> {
         Command::Data(DataCommand::Build(args)) => data_build::run(&args),
         Command::Pretrain(args) => pretrain::pretrain(&args),
         Command::Sft(args) => pretrain::sft(&args),
-        Command::Train(args) => train::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Data(DataCommand::Compose(args)) => data_compose::run(&args),
-        Command::Data(DataCommand::Stats(args)) => data_import::stats(&args),
         Command::Data(DataCommand::Import(args)) => data_import::import(&args),
         Command::Data(DataCommand::Filter(args)) => data_filter::run(&args),
         Command::Data(DataCommand::Reviews(args)) => data_reviews::run(&args),

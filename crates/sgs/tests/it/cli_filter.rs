@@ -90,10 +90,7 @@ fn a_killed_filter_resumes_to_the_same_result() {
         let of = |out: &str| std::fs::read_to_string(dir.path().join(out).join(name)).unwrap();
         assert_eq!(of("whole"), of("killed"), "{name}");
     }
-    assert_eq!(
-        sgs(&["data", "stats", &path(dir.path(), "whole/kept.jsonl"), "--json"]).expect(0).json()["stats"]["problems"],
-        20
-    );
+    assert_eq!(lines(&dir.path().join("whole/kept.jsonl")).len(), 20);
 
     // Another threshold reuses the results; another number of attempts is refused.
     let laxer = two_stages(dir.path(), 0.5);

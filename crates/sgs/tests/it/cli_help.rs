@@ -192,7 +192,7 @@ fn a_missing_file_is_a_usage_error() {
         &["status", "/no/such/file"],
         &["resume", "/no/such/file"],
         &["fit", "/no/such/file"],
-        &["data", "stats", "/no/such/file"],
+        &["data", "import", "/no/such/file", "--out", "-"],
         &["pretrain", "/no/such/file", "--out", "x"],
     ];
     for args in cases {

@@ -208,39 +208,3 @@ fn usage_errors_of_ranks_are_named() {
     let done = finish(open).expect(1);
     assert!(done.err.contains("SGS_TOKEN"), "{}", done.err);
 }
-
-#[test]
-fn two_ranks_repeat_the_updates_of_a_round() {
-    let dir = tempfile::tempdir().unwrap();
-    let run = path(dir.path(), "run");
-    let mut arguments = vec!["run", "--out", &run];
-    for setting in [
-        "rounds=1",
-        "minutes=0",
-        "algorithm.batch.size=12",
-        "algorithm.rollouts_per_problem=4",
-        "sampling.batch=64",
-        "evaluation.held_out=none",
-    ] {
-        arguments.extend(["--set", setting]);
-    }
-    sgs(&arguments).expect(0);
-    let round = format!("{run}/rounds/0000");
-    let mut reports = Vec::new();
-    for ranks in ["1", "2"] {
-        let out = path(dir.path(), ranks);
-        let done = sgs(&["train", "--from", &round, "--out", &out, "--ranks", ranks]).expect(0);
-        reports.push(done.json());
-    }
-    let (one, two) = (&reports[0]["solver"], &reports[1]["solver"]);
-    assert!(
-        one["steps"].as_u64().unwrap() > 0 && one["steps"] == two["steps"] && one["tokens"] == two["tokens"]
-    );
-    for number in ["loss", "gradient_norm"] {
-        let (one, two) = (one[number].as_f64().unwrap(), two[number].as_f64().unwrap());
-        assert!((one - two).abs() < 1e-4 * one.abs().max(1.0), "{number}: {one} and {two}");
-    }
-    let solver = |ranks: &str| HostWeights::load(&dir.path().join(ranks).join("solver")).unwrap().data;
-    let far = solver("1").iter().zip(solver("2").iter()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-    assert!(far < 1e-4, "weights differ by {far}");
-}

@@ -71,7 +71,6 @@ const COMMANDS: &[(&str, Check)] = &[
     ("sgs compare runs/sgs-metamath-quick runs/cispo-metamath-quick", SUCCEEDS),
     ("sgs report runs/sgs-metamath-quick runs/cispo-metamath-quick", SUCCEEDS),
     ("sgs run --as-paper", SUCCEEDS),
-    ("sgs train --from runs/sgs-metamath-quick/rounds/0000", SUCCEEDS),
     ("sgs prove --run runs/sgs-metamath-quick", Run(PROVED_OR_NOT, "|- ( ph -> ph )\nsyl\n")),
     ("sgs run sgs --size metamath", SUCCEEDS),
     ("sgs run examples/run.toml", SUCCEEDS),
