@@ -45,7 +45,7 @@ pub mod scratch;
 
 use serde::{Deserialize, Serialize};
 use sgs_selfplay::config::{ConjectureForm, ConjecturerConfig};
-use sgs_selfplay::{FailedProof, Features, Judgement, Lemma, ParsedConjecture, Problem, Review};
+use sgs_selfplay::{FailedProof, Features, Judgement, ParsedConjecture, Problem, Review};
 use std::ops::RangeInclusive;
 
 /// A prompt before tokenisation.
@@ -177,11 +177,6 @@ pub trait FormalSystem: Send + Sync {
     /// Returns the Solver's prompt for a problem.
     fn solver_prompt(&self, problem: &Problem) -> Prompt;
 
-    /// Returns the Solver's prompt for a problem whose proof may cite a lemma. The default ignores the lemma.
-    fn solver_prompt_citing(&self, problem: &Problem, _lemma: &Lemma) -> Prompt {
-        self.solver_prompt(problem)
-    }
-
     /// Returns the Solver's prompt for a further turn of an attempt: it shows a refused proof and the checker's error. The
     /// completion is a proof of the problem, as for [`FormalSystem::solver_prompt`], which is the default.
     fn repair_prompt(&self, problem: &Problem, _failed: &FailedProof) -> Prompt {
@@ -199,20 +194,6 @@ pub trait FormalSystem: Send + Sync {
     /// # Errors
     /// Returns an error if the completion contains no well-formed proof.
     fn read_proof(&self, problem: &Problem, completion: &str) -> Result<String, Malformed>;
-
-    /// Extracts the proof from a completion of [`FormalSystem::solver_prompt_citing`]. Citations of the lemma are replaced
-    /// by the lemma's own proof, so that the result is a proof of the bare problem and is verified like any other.
-    ///
-    /// # Errors
-    /// Returns an error if the completion contains no well-formed proof.
-    fn read_proof_citing(
-        &self,
-        problem: &Problem,
-        _lemma: &Lemma,
-        completion: &str,
-    ) -> Result<String, Malformed> {
-        self.read_proof(problem, completion)
-    }
 
     /// Returns the number of inferences of a proof in canonical form. The default counts non-blank lines.
     fn proof_steps(&self, proof: &str) -> u32 {

@@ -91,7 +91,6 @@ fn remembered(outcome: &RoundOutcome) -> RoundOutcome {
         newly_solved: outcome.newly_solved.clone(),
         stored_proofs: outcome.stored_proofs.clone(),
         seen: outcome.seen.clone(),
-        lemmas: outcome.lemmas.clone(),
         attempts: outcome.attempts.clone(),
         guide_examples: outcome.guide_examples.clone(),
         threshold: outcome.threshold,

@@ -100,11 +100,6 @@ sgs_keys::table! {
         pub conjecture_share: f64 = 1.0, in at_least(0.0).at_most(1.0),
         /// Maximum solve rate of a conjecture that is trained on; 1: no limit; beyond the paper.
         pub conjecture_max_rate: f64 = 1.0, in above(0.0).at_most(1.0),
-        /// Rollouts per unsolved target that may cite a conjecture proved for it, at most rollouts_per_problem; beyond
-        /// the paper.
-        pub lemma_rollouts: u32 = 0, in 0..=1024,
-        /// Number of rounds after its proof in which a conjecture may be cited.
-        pub lemma_rounds: u32 = 4, in 1..=1_000_000,
         /// Further turns of an attempt whose proof is refused. The prompt of a turn shows that proof and the checker's
         /// error. Each turn is a generation; the last one decides the attempt. Beyond the paper.
         pub repair_turns: u32 = 0, in 0..=4,
@@ -524,9 +519,8 @@ impl AlgorithmConfig {
         let retire_after = self.batch.retire_after;
         let expected = "at most solver.proofs_cap, the maximum number of stored proofs";
         require(retire_after <= s.proofs_cap, "batch.retire_after", retire_after, expected)?;
-        let (cited, k) = (s.lemma_rollouts, self.rollouts_per_problem);
-        require(cited <= k, "solver.lemma_rollouts", cited, "at most rollouts_per_problem")?;
-        let groups = !s.objective.is_grouped() || self.rollouts_per_problem >= 2;
+        let k = self.rollouts_per_problem;
+        let groups = !s.objective.is_grouped() || k >= 2;
         require(groups, "rollouts_per_problem", k, "at least 2 with the objective cispo")
     }
 

@@ -70,8 +70,7 @@ pub use round::{Progress, Round, RoundError};
 pub use scoring::RoundNotComplete;
 pub use state::RunState;
 pub use task::{
-    BadTaskKey, Command, Event, FailedProof, Lemma, OwnedCondition, ParsedConjecture, ParsedProof, TaskKey,
-    TaskKind,
+    BadTaskKey, Command, Event, FailedProof, OwnedCondition, ParsedConjecture, ParsedProof, TaskKey, TaskKind,
 };
 pub use training::Example;
 pub use weights::{RoleBackend, Weights};

@@ -148,9 +148,6 @@ round_metrics! {
     conjecture_rollouts_infra: Count = "Rollouts of conjectures lost because of a system failure.";
     proof_share_malformed: Value = "Malformed rollouts / sampled rollouts.";
     infra_share: Value = "Rollouts lost because of a system failure / all rollouts; above 0.01 the run should stop.";
-    lemma_rollouts: Count = "Rollouts of targets that were allowed to cite a conjecture as a lemma.";
-    lemma_rollouts_proved: Count = "Those with a valid proof.";
-    targets_newly_solved_by_lemma: Count = "Targets proved for the first time, with a lemma available in every proof of the round.";
     repair_rollouts: Value = "Rollouts that repair a refused proof; absent if there are none.";
     repair_rollouts_proved: Value = "Those with a valid proof.";
     proofs_penalised: Count = "Proved rollouts with a forbidden tactic in the proof.";
@@ -342,11 +339,6 @@ impl RoundMetrics {
             }
             self.proofs_distinct += proofs.len() as u64;
             let proved = || rollouts.iter().filter(|rollout| rollout.verdict == Verdict::Proved);
-            self.lemma_rollouts += rollouts.iter().filter(|rollout| rollout.lemma.is_some()).count() as u64;
-            self.lemma_rollouts_proved += proved().filter(|rollout| rollout.lemma.is_some()).count() as u64;
-            let first = problem.kind == ProblemKind::Target && !problem.solved_before;
-            let by_lemma = first && proved().next().is_some() && proved().all(|r| r.lemma.is_some());
-            self.targets_newly_solved_by_lemma += u64::from(by_lemma);
             if problem.kind == ProblemKind::Conjecture {
                 let steps = proved().filter_map(|r| r.proof.as_ref()).map(|proof| proof.steps).min();
                 shortest.extend(steps.map(f64::from));

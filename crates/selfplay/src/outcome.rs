@@ -5,7 +5,7 @@ use crate::learned::GuideExample;
 use crate::rate::Tally;
 use crate::store::{SolvedTarget, StoredProof};
 use crate::stp::Matching;
-use crate::task::{Lemma, ParsedProof, TaskKey};
+use crate::task::{ParsedProof, TaskKey};
 use crate::training::Example;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -39,9 +39,6 @@ pub struct RoundOutcome {
     /// Fingerprints of the accepted conjectures, if later rounds reject repeated conjectures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub seen: Vec<u64>,
-    /// Conjectures proved in this round that a proof of their target may cite, if the Solver may cite lemmas.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub lemmas: Vec<(ProblemId, Arc<Lemma>)>,
     /// Failed proofs of the sampled targets that are still unsolved, if the next round's conjectures are derived from them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<(ProblemId, Vec<Arc<str>>)>,
@@ -175,8 +172,6 @@ pub struct RolloutOutcome {
     pub micros: u64,
     /// The proof, if the completion contained one.
     pub proof: Option<ParsedProof>,
-    /// The conjecture that the proof was allowed to cite as a lemma.
-    pub lemma: Option<ProblemId>,
     /// Facts about the completion; `None` if the rollout was lost before it was sampled.
     pub sample: Option<SampleFacts>,
     /// The shaped reward; `None` without a verdict.

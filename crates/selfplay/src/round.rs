@@ -18,10 +18,10 @@ use crate::rate::Tally;
 use crate::reward::{conjecture_threshold, passes_threshold};
 use crate::seed::{SeededRng, shuffle_seed, task_seed};
 use crate::state::RunState;
-use crate::store::{fingerprint, in_window};
+use crate::store::fingerprint;
 use crate::stp::draw_solved;
 use crate::task::{
-    Command, Event, FailedProof, Lemma, OwnedCondition, ParsedConjecture, ParsedProof, TaskKey, TaskKind,
+    Command, Event, FailedProof, OwnedCondition, ParsedConjecture, ParsedProof, TaskKey, TaskKind,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -67,8 +67,6 @@ pub(crate) struct ProblemState {
     /// k: number of attempts.
     pub attempts: usize,
     pub review: ReviewState,
-    /// Lemmas that the last attempts may cite in their first turns, one for each.
-    pub lemmas: Vec<Arc<Lemma>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -325,10 +323,7 @@ impl Round {
         for target in chosen {
             if !round.is_retired(target, state) || rehearsed.contains(&target.id) {
                 let solved_before = state.is_solved(&target.id);
-                let position = round.add_problem(target.clone(), ProblemOrigin::Target { solved_before });
-                if !solved_before {
-                    round.problems[position].lemmas = round.lemmas_for(target, state);
-                }
+                round.add_problem(target.clone(), ProblemOrigin::Target { solved_before });
             }
         }
         Ok(round)
@@ -447,7 +442,7 @@ impl Round {
         let mut rollouts = vec![RolloutState::Waiting; attempts];
         rollouts.resize(self.rollouts_at_most() as usize, RolloutState::Unrequested);
         let review = ReviewState::default();
-        self.problems.push(ProblemState { problem, origin, rollouts, attempts, review, lemmas: Vec::new() });
+        self.problems.push(ProblemState { problem, origin, rollouts, attempts, review });
         self.progress.rollouts.asked += u64::from(k);
         position
     }
@@ -455,15 +450,6 @@ impl Round {
     /// Returns the maximum number of rollouts of a problem: the turns of all attempts.
     fn rollouts_at_most(&self) -> u32 {
         self.config.rollouts_per_problem * (1 + self.config.solver.repair_turns)
-    }
-
-    /// Returns the lemmas for a target, most recently proved first: one for each rollout that may cite one. Lemmas older
-    /// than `solver.lemma_rounds` are left out; after that many failures, the bare problem is more promising.
-    fn lemmas_for(&self, target: &Problem, state: &RunState) -> Vec<Arc<Lemma>> {
-        let solver = &self.config.solver;
-        let is_recent = |lemma: &&Arc<Lemma>| in_window(lemma.round + 1, self.number, solver.lemma_rounds);
-        let lemmas = state.lemmas.get(&target.id).into_iter().flatten().rev().filter(is_recent);
-        lemmas.take(solver.lemma_rollouts as usize).cloned().collect()
     }
 
     fn take(&mut self, event: Event) -> EventEffect {
@@ -760,11 +746,10 @@ impl Round {
     fn rollout_command(&self, problem: &ProblemState, index: u32) -> Command {
         let key = self.key(TaskKind::Rollout, &problem.problem.id, index);
         let seed = self.seed_of(Role::Solver, &key);
-        let lemma = problem.lemma_of(index).cloned();
         let failed = problem
             .repaired_by(index)
             .map(|(proof, judgement)| Arc::new(FailedProof::new(Arc::clone(&proof.text), judgement)));
-        Command::SampleRollout { key, seed, problem: problem.problem.clone(), lemma, failed }
+        Command::SampleRollout { key, seed, problem: problem.problem.clone(), failed }
     }
 
     fn verify_command(&self, problem: &ProblemState, index: u32, proof: &ParsedProof) -> Command {
@@ -823,13 +808,6 @@ impl ProblemState {
             _ => None,
         };
         self.rollouts.iter().filter_map(steps).min()
-    }
-
-    /// Returns the lemma that a rollout may cite. The first rollouts have none, so that every round also attempts the
-    /// bare problem. Nor have further turns: the proof that they repair contains the lemma's own.
-    pub fn lemma_of(&self, index: u32) -> Option<&Arc<Lemma>> {
-        let without_lemma = self.attempts.saturating_sub(self.lemmas.len());
-        self.lemmas.get((index as usize).checked_sub(without_lemma)?)
     }
 }
 

@@ -5,7 +5,6 @@ use crate::learned::LearnedGuide;
 use crate::outcome::{ProblemKind, RoundOutcome};
 use crate::seed::{SeededRng, shuffle_seed};
 use crate::store::{ProofStore, SolvedTarget};
-use crate::task::Lemma;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -30,9 +29,6 @@ pub struct RunState {
     /// Fingerprints of the conjectures of earlier rounds, if repeated conjectures are rejected.
     #[serde(default)]
     pub seen: Arc<HashSet<u64>>,
-    /// The conjectures proved for each unsolved target, oldest first, at most [`LEMMAS_KEPT`] each.
-    #[serde(default)]
-    pub lemmas: BTreeMap<ProblemId, Vec<Arc<Lemma>>>,
     /// Failed proofs of unsolved targets from the last round that sampled each, if conjectures are derived from them.
     #[serde(default)]
     pub attempts: BTreeMap<ProblemId, Vec<Arc<str>>>,
@@ -40,9 +36,6 @@ pub struct RunState {
     #[serde(default)]
     pub learned: LearnedGuide,
 }
-
-/// Maximum number of lemmas kept for a target; new ones replace the oldest.
-pub const LEMMAS_KEPT: usize = 16;
 
 /// The error of absorbing the outcome of any round but the next one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -100,13 +93,6 @@ impl RunState {
         if !outcome.seen.is_empty() {
             Arc::make_mut(&mut self.seen).extend(&outcome.seen);
         }
-        for (target, lemma) in &outcome.lemmas {
-            let kept = self.lemmas.entry(target.clone()).or_default();
-            kept.retain(|old| old.statement != lemma.statement);
-            kept.push(lemma.clone());
-            kept.drain(..kept.len().saturating_sub(LEMMAS_KEPT));
-        }
-        self.lemmas.retain(|target, _| !self.solved.contains_key(target));
         for target in outcome.targets() {
             self.attempts.remove(&target.problem.id);
         }

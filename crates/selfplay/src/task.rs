@@ -170,8 +170,6 @@ pub enum Command {
         seed: u64,
         /// The problem to prove.
         problem: Arc<Problem>,
-        /// A lemma that the proof may cite.
-        lemma: Option<Arc<Lemma>>,
         /// The refused proof that this turn of an attempt repairs.
         failed: Option<Arc<FailedProof>>,
     },
@@ -222,7 +220,7 @@ impl Command {
 /// A proof parsed from a completion.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParsedProof {
-    /// The proof in the formal system's canonical text. A cited lemma is replaced by its own proof.
+    /// The proof in the formal system's canonical text.
     pub text: Arc<str>,
     /// Whether it uses a tactic that the formal system marks as forbidden.
     pub penalised: bool,
@@ -238,7 +236,7 @@ pub struct ParsedConjecture {
     pub statement: Arc<str>,
     /// An equivalent theorem that precedes the conjecture's context, if there is one.
     pub known: Option<Arc<str>>,
-    /// The statement in the target's variables, if a proof of the target could cite it.
+    /// Unused; the journals of earlier versions have it.
     pub lemma: Option<Arc<str>>,
     /// Score of the formal system's rubric in `0..=8`; 0 if it has none.
     pub rubric: f64,
@@ -249,20 +247,6 @@ impl ParsedConjecture {
     pub fn plain(statement: impl Into<Arc<str>>) -> Self {
         Self { statement: statement.into(), known: None, lemma: None, rubric: 0.0 }
     }
-}
-
-/// A conjecture that was proved for a target and that a proof of the target may cite.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Lemma {
-    /// Id of the conjecture.
-    pub conjecture: ProblemId,
-    /// The round that proved it.
-    pub round: u32,
-    /// The statement in the target's variables.
-    pub statement: Arc<str>,
-    /// Its proof in the formal system's canonical text.
-    pub proof: Arc<str>,
 }
 
 /// A refused proof with the checker's error, as shown to the Solver in the next turn of the attempt.

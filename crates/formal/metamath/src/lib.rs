@@ -7,7 +7,7 @@
 //! | [`proof_text`], [`proof`], [`theorem_proofs`] | proofs as lists of essential steps, full Metamath proofs, and those in the database |
 //! | [`unify`], [`kernel`], [`judge`] | check a proof twice: by unification on trees, and by substitution on symbol strings |
 //! | [`verify`], [`export`], [`audit`] | verify files of proofs, export them as a database, check a database's own theorems |
-//! | [`system`], [`tokens`], [`lemma`], [`align`] | the [`sgs_formal::FormalSystem`]: prompts, vocabulary, citing lemmas |
+//! | [`system`], [`tokens`], [`align`] | the [`sgs_formal::FormalSystem`]: prompts, vocabulary |
 //! | [`features`], [`rubric`], [`normal_text`], [`assertion_index`], [`sub_proof`] | analyse statements and proofs |
 //! | [`mod@slice`], [`splits`] | the part of set.mm that ships with the program, and its targets |
 //!
@@ -40,7 +40,6 @@ pub mod features;
 pub mod grammar;
 pub mod judge;
 pub mod kernel;
-pub mod lemma;
 pub mod normal_text;
 pub mod notation;
 pub mod proof;

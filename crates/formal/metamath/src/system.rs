@@ -6,7 +6,6 @@ use crate::composer::{Composer, general, inferences};
 use crate::database::StatementId;
 use crate::features::{Connectives, features};
 use crate::judge::{Decision, Judge};
-use crate::lemma;
 use crate::notation;
 use crate::proof::ProofOp;
 use crate::proof_text::{ProofError, read_steps, write_steps};
@@ -22,9 +21,7 @@ use crate::tokens::{self, CONJECTURE, CONJECTURER, GUIDE, HYPOTHESES, PROOF, REV
 use crate::unify::{Goal, ProofLimits, ProofStep, Unifier};
 use sgs_base::random::SeededRng;
 use sgs_formal::{Condition, FormalSystem, Malformed, Prompt};
-use sgs_selfplay::{
-    FailedProof, Features, Judgement, Lemma, ParsedConjecture, Problem, ProblemId, Review, Verdict,
-};
+use sgs_selfplay::{FailedProof, Features, Judgement, ParsedConjecture, Problem, ProblemId, Review, Verdict};
 use std::ops::{Range, RangeInclusive};
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -198,15 +195,6 @@ impl Metamath {
         Some(self.theory.label(id))
     }
 
-    /// Parses a problem, a lemma for it, and the lemma's proof. Returns `None` if one of them is malformed or if a proof of
-    /// the problem could not cite the lemma.
-    fn cited(&self, problem: &Problem, lemma: &Lemma) -> Option<(Statement, Statement, Vec<ProofStep>)> {
-        let target = self.statement(&problem.statement).ok()?;
-        let statement = self.statement(&lemma.statement).ok()?;
-        let steps = self.steps(statement.hypotheses.len(), &lemma.proof).ok()?;
-        lemma::is_citable(&target, &statement).then_some((target, statement, steps))
-    }
-
     fn normal_form(&self, statement: &Statement) -> Result<Statement, StatementError> {
         statement.normal_form(&self.theory, |_| None).ok_or(StatementError {
             kind: "too-many-variables",
@@ -237,26 +225,15 @@ impl Metamath {
         }
         Goal::new(&self.theory, &normal, limit)
             .map_err(|detail| StatementError { kind: "undeclared-variable", detail })?;
-        // Under other conditions, the Conjecturer does not use the problem's variables.
-        let written = matches!(condition, Condition::Target(_)).then_some(&statement);
-        Ok(self.conjecture(condition.problem(), &normal, written, limit))
+        Ok(self.conjecture(condition.problem(), &normal, limit))
     }
 
-    /// Returns a conjecture for `problem` from its statement in normal form and, if it uses the problem's variables, in
-    /// those. `limit` is the end of the problem's context.
-    fn conjecture(
-        &self,
-        problem: &Problem,
-        normal: &Statement,
-        written: Option<&Statement>,
-        limit: StatementId,
-    ) -> ParsedConjecture {
+    /// Returns a conjecture for `problem` from its statement in normal form. `limit` is the end of the problem's context.
+    fn conjecture(&self, problem: &Problem, normal: &Statement, limit: StatementId) -> ParsedConjecture {
         let target = self.statement(&problem.statement).ok();
-        let citable =
-            |written: &&Statement| target.as_ref().is_some_and(|target| lemma::is_citable(target, written));
         ParsedConjecture {
             known: self.known(normal, limit).map(Into::into),
-            lemma: written.filter(citable).map(|written| written.text(&self.theory).into()),
+            lemma: None,
             rubric: target.as_ref().map_or(0.0, |target| rubric(&self.theory, target, normal)),
             statement: normal.text(&self.theory).into(),
         }
@@ -316,14 +293,6 @@ impl FormalSystem for Metamath {
         Prompt::Raw(format!("{SOLVER} {} {} {PROOF}", self.place_token(&problem.context), problem.statement))
     }
 
-    fn solver_prompt_citing(&self, problem: &Problem, lemma: &Lemma) -> Prompt {
-        let Some((target, statement, _)) = self.cited(problem, lemma) else {
-            return self.solver_prompt(problem);
-        };
-        let shown = lemma::with_lemma(&target, &statement).text(&self.theory);
-        Prompt::Raw(format!("{SOLVER} {} {shown} {PROOF}", self.place_token(&problem.context)))
-    }
-
     /// The proof, with [`REVIEW`] before the step at fault, and the formulas that the error names. Words of the error have
     /// no tokens.
     fn repair_prompt(&self, problem: &Problem, failed: &FailedProof) -> Prompt {
@@ -363,23 +332,6 @@ impl FormalSystem for Metamath {
         Ok(write_steps(&self.theory, &self.completed_steps(hypotheses, completion)?))
     }
 
-    fn read_proof_citing(
-        &self,
-        problem: &Problem,
-        lemma: &Lemma,
-        completion: &str,
-    ) -> Result<String, Malformed> {
-        let Some((target, statement, proof)) = self.cited(problem, lemma) else {
-            return self.read_proof(problem, completion);
-        };
-        let steps = self.completed_steps(target.hypotheses.len() + 1, completion)?;
-        match lemma::inline_lemma(&target, &statement, &proof, &steps) {
-            Some(Ok(steps)) => Ok(write_steps(&self.theory, &steps)),
-            Some(Err(error)) => Err(error.into()),
-            None => self.read_proof(problem, completion),
-        }
-    }
-
     /// Returns the number of assertions that the proof cites. Hypotheses do not count.
     fn proof_steps(&self, proof: &str) -> u32 {
         let assertions = proof.split_ascii_whitespace().filter(|token| !is_hypothesis_token(token));
@@ -407,7 +359,7 @@ impl FormalSystem for Metamath {
         let (problem, steps) = (condition.problem(), self.completed_steps(HYPOTHESES, completion)?);
         let limit = context_limit(&self.theory, &problem.context)?;
         let normal = self.with_judge(|judge| self.derive(judge.unifier_mut(), limit, &steps))?;
-        Ok(self.conjecture(problem, &normal, None, limit))
+        Ok(self.conjecture(problem, &normal, limit))
     }
 
     fn derive_from_part(
@@ -424,7 +376,7 @@ impl FormalSystem for Metamath {
             let derived = parts.map(|part| self.derive(judge.unifier_mut(), limit, &steps[part]));
             derived.flatten().next()
         })
-        .map(|normal| self.conjecture(problem, &normal, None, limit))
+        .map(|normal| self.conjecture(problem, &normal, limit))
         .ok_or_else(|| Malformed::new("no-theorem", "no part of the proof proves anything of use"))
     }
 
@@ -439,7 +391,7 @@ impl FormalSystem for Metamath {
                 steps.contains(&(inferences(&found.steps) as u32)).then_some(found)
             })
         })?;
-        Some(self.conjecture(problem, &found.statement, None, limit))
+        Some(self.conjecture(problem, &found.statement, limit))
     }
 
     fn read_review(&self, completion: &str) -> Result<Review, Malformed> {

@@ -269,7 +269,21 @@ fn own_text(run: &RunView) -> Result<String> {
 pub fn config_of(run: &RunView) -> Result<RunConfig> {
     let mut table = run.config()?;
     table.remove("frozen");
+    remove_old_keys(&mut table);
     table.try_into().context("config.toml of the run")
+}
+
+/// Removes the keys that earlier versions of the program wrote.
+fn remove_old_keys(table: &mut Table) {
+    let solver = table.get_mut("algorithm").and_then(|table| table.get_mut("solver"));
+    let Some(solver) = solver.and_then(Value::as_table_mut) else { return };
+    solver.remove("lemma_rounds");
+    let cited = solver.remove("lemma_rollouts").and_then(|value| value.as_integer());
+    if cited.is_some_and(|rollouts| rollouts > 0) {
+        tracing::warn!(
+            "algorithm.solver.lemma_rollouts is ignored: this version of the program cites no conjectures"
+        );
+    }
 }
 
 /// Records the identity of the checker that verifies this run's proofs, or compares it with the recorded one. A run

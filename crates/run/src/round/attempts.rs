@@ -79,7 +79,6 @@ impl<'a> Attempts<'a> {
             seed: evaluation_seed(self.seed, &id, index),
             key: TaskKey { round: self.after, kind: TaskKind::Rollout, problem: id, index },
             problem: Arc::clone(problem),
-            lemma: None,
             failed,
         }
     }

@@ -131,11 +131,8 @@ impl ResultParser<'_> {
                 let read = ended.and_then(|()| read_conjecture(system, conjecturer, condition, text));
                 Event::Conjecture { key, read: known(read)?, sample }
             }
-            Command::SampleRollout { problem, lemma, .. } => {
-                let read = ended.and_then(|()| match lemma {
-                    None => system.read_proof(problem, text),
-                    Some(lemma) => system.read_proof_citing(problem, lemma, text),
-                });
+            Command::SampleRollout { problem, .. } => {
+                let read = ended.and_then(|()| system.read_proof(problem, text));
                 let read = read.map(|text| {
                     let penalised = system.is_penalised(&text);
                     let steps = system.proof_steps(&text);

@@ -111,9 +111,6 @@ impl TaskBuilder<'_> {
             Command::SampleRollout { problem, failed: Some(failed), .. } => {
                 system.repair_prompt(problem, failed)
             }
-            Command::SampleRollout { problem, lemma: Some(lemma), .. } => {
-                system.solver_prompt_citing(problem, lemma)
-            }
             Command::SampleRollout { problem, .. } => system.solver_prompt(problem),
         };
         encode(self.context.tokenizer, &prompt)
@@ -160,9 +157,9 @@ impl TaskBuilder<'_> {
 fn have_one_prompt(a: &Command, b: &Command) -> bool {
     match (a, b) {
         (
-            Command::SampleRollout { problem: p, lemma: l, failed: f, .. },
-            Command::SampleRollout { problem: q, lemma: m, failed: g, .. },
-        ) => Arc::ptr_eq(p, q) && l == m && f == g,
+            Command::SampleRollout { problem: p, failed: f, .. },
+            Command::SampleRollout { problem: q, failed: g, .. },
+        ) => Arc::ptr_eq(p, q) && f == g,
         _ => false,
     }
 }

@@ -42,7 +42,7 @@ fn only_what_the_rounds_weights_can_have_sampled_is_taken() {
     let mut parser = ResultParser { context };
     let problem = Arc::clone(&system::targets()[0]);
     let key = TaskKey { round: 0, kind: TaskKind::Rollout, problem: problem.id.clone(), index: 0 };
-    let commands = [Command::SampleRollout { key, seed: 1, problem, lemma: None, failed: None }];
+    let commands = [Command::SampleRollout { key, seed: 1, problem, failed: None }];
     let prompt: Arc<[u32]> = vec![3, 4].into();
     let answer = |parser: &ResultParser<'_>, samples: Vec<Sample>, policy_id: &str| {
         let packed = tasks::pack(&GenerateResult { samples, policy_id: policy_id.into() }).unwrap();

@@ -311,3 +311,15 @@ fn the_context_window_is_a_key() {
     let told = format!("{:#}", refused.unwrap_err());
     assert!(told.contains("model.context is 100000 tokens") && told.contains("or to 0"), "{told}");
 }
+
+#[test]
+fn configurations_with_the_keys_of_earlier_versions_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = runner(dir.path(), 1).config;
+    let path = dir.path().join("config.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let older = "[algorithm.solver]\nlemma_rollouts = 2\nlemma_rounds = 4\n";
+    std::fs::write(&path, text.replacen("[algorithm.solver]\n", older, 1)).unwrap();
+    assert!(std::fs::read_to_string(&path).unwrap().contains("lemma_rounds"));
+    assert_eq!(folder::config_of(&RunView::open(dir.path()).unwrap()).unwrap(), *config);
+}

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// Prefixes of names and their replacements.
-const GROUPS: [(&str, &str); 25] = [
+const GROUPS: [(&str, &str); 24] = [
     ("time_", "time/"),
     ("sampled_tokens_", "time/sampled_tokens_"),
     ("trained_tokens_", "time/trained_tokens_"),
@@ -25,7 +25,6 @@ const GROUPS: [(&str, &str); 25] = [
     ("proof_", "solver/proof_"),
     ("proofs_", "solver/proofs_"),
     ("rollouts_", "solver/rollouts_"),
-    ("lemma_", "solver/lemma_"),
     ("conjecturer_", "conjecturer/"),
     ("infra_", "run/infra_"),
     ("records_", "run/records_"),

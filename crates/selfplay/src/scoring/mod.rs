@@ -11,8 +11,8 @@ use crate::rate::Tally;
 use crate::round::{ConjectureSlot, ProblemState, ReviewAttempt, RolloutState, Round, SlotState};
 use crate::state::RunState;
 use crate::store::fingerprint;
-use crate::task::{Lemma, ParsedProof, TaskKey, TaskKind};
-use solver::{SolverOutcome, proof_of};
+use crate::task::{ParsedProof, TaskKey, TaskKind};
+use solver::SolverOutcome;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -62,7 +62,6 @@ impl Round {
             newly_solved: solver.newly_solved,
             stored_proofs: solver.stored_proofs,
             seen: self.conjecture_fingerprints(),
-            lemmas: self.lemmas(state),
             attempts: self.attempts(state),
             guide_examples,
             threshold: self.conjecture_threshold(),
@@ -107,32 +106,6 @@ impl Round {
             (!proofs.is_empty()).then(|| (problem.problem.id.clone(), proofs))
         };
         self.problems.iter().filter(unsolved).filter_map(attempts).collect()
-    }
-
-    /// Returns the conjectures proved in this round that a proof of their target may cite, each with its first proof.
-    /// Targets that are solved need no lemmas, and trivial conjectures would not shorten a proof.
-    fn lemmas(&self, state: &RunState) -> Vec<(ProblemId, Arc<Lemma>)> {
-        if self.config.solver.lemma_rollouts == 0 {
-            return Vec::new();
-        }
-        let solved_now: HashSet<&ProblemId> = self
-            .problems
-            .iter()
-            .filter(|problem| !problem.is_conjecture() && problem.tally().proved > 0)
-            .map(|problem| &problem.problem.id)
-            .collect();
-        let lemma = |slot: &ConjectureSlot| {
-            let SlotState::Accepted { problem, read, .. } = &slot.state else { return None };
-            let (problem, target) = (&self.problems[*problem], &slot.condition.problem().id);
-            if self.is_trivial(problem) || state.is_solved(target) || solved_now.contains(target) {
-                return None;
-            }
-            let proof = problem.rollouts.iter().find_map(proof_of)?.text.clone();
-            let statement = read.lemma.clone()?;
-            let lemma = Lemma { conjecture: slot.id.clone(), round: self.number, statement, proof };
-            Some((target.clone(), Arc::new(lemma)))
-        };
-        self.slots.iter().filter_map(lemma).collect()
     }
 
     /// Returns the learned Guide's examples: the conjectures that the Solver is trained on, each with the unsolved

@@ -109,8 +109,7 @@ impl Round {
             let key = self.key(TaskKind::Rollout, &problem.problem.id, index);
             let reward = facts_of(state)
                 .map(|facts| shaped_reward(&facts, &self.config.penalties, self.context_window));
-            let lemma = problem.lemma_of(index).map(|lemma| lemma.conjecture.clone());
-            RolloutOutcome { lemma, ..rollout_outcome(key, state, reward) }
+            rollout_outcome(key, state, reward)
         };
         problem.requested().map(outcome).collect()
     }
@@ -151,8 +150,7 @@ impl Round {
     }
 
     /// Returns the indices of rollouts that repeat the proof of an earlier rollout of the problem, if
-    /// `solver.distinct_examples` is on. Equal proofs with different lemmas or repaired proofs are kept: they answer
-    /// different prompts.
+    /// `solver.distinct_examples` is on. Equal proofs that repair different ones are kept: they answer different prompts.
     fn repeated_proofs(&self, problem: &ProblemState) -> HashSet<u32> {
         let mut repeated = HashSet::new();
         if !self.config.solver.distinct_examples {
@@ -160,10 +158,9 @@ impl Round {
         }
         let mut found = HashSet::new();
         for (index, state) in problem.requested() {
-            let lemma = problem.lemma_of(index).map(|lemma| &lemma.statement);
             let failed = problem.repaired_by(index).map(|(proof, _)| &proof.text);
             if let Some(proof) = proof_of(state)
-                && !found.insert((&proof.text, lemma, failed))
+                && !found.insert((&proof.text, failed))
             {
                 repeated.insert(index);
             }
@@ -279,7 +276,6 @@ fn rollout_outcome(key: TaskKey, state: &RolloutState, reward: Option<f64>) -> R
         step: None,
         micros: 0,
         proof: None,
-        lemma: None,
         sample: None,
         reward,
         weight: None,

@@ -7,7 +7,6 @@ use sgs_selfplay::config::{AlgorithmConfig, BatchSize, GuideKind, UnrewardedHand
 use sgs_selfplay::outcome::{ConjectureStatus, ProblemKind, RefusalReason, RoundOutcome};
 use sgs_selfplay::reward::guide_score;
 use sgs_selfplay::seed::SeededRng;
-use sgs_selfplay::state::LEMMAS_KEPT;
 use sgs_selfplay::{
     Command, Event, Method, OwnedCondition, ParsedConjecture, ParsedProof, ProblemId, Review, RoundMetrics,
     RunState, TaskKind, Verdict,
@@ -21,7 +20,6 @@ fn all_extensions() -> AlgorithmConfig {
     let mut config = Method::Sgs.config();
     config.solver.distinct_examples = true;
     config.solver.conjecture_share = 0.5;
-    config.solver.lemma_rollouts = 3;
     config.conjecturer.target_share = 0.7;
     config.conjecturer.refuse_known = true;
     config.conjecturer.refuse_seen = true;
@@ -82,7 +80,7 @@ fn metrics(outcome: &RoundOutcome, state: &RunState) -> RoundMetrics {
 }
 
 fn citable(statement: &str) -> ParsedConjecture {
-    ParsedConjecture { lemma: Some(Arc::from(statement)), rubric: 4.0, ..ParsedConjecture::plain(statement) }
+    ParsedConjecture { rubric: 4.0, ..ParsedConjecture::plain(statement) }
 }
 
 #[test]
@@ -189,61 +187,6 @@ fn equal_proofs_are_trained_on_once_and_the_share_of_conjectures_is_limited() {
 }
 
 #[test]
-fn a_proved_conjecture_is_cited_for_its_target_in_the_next_round() {
-    let mut config = Method::SgsNoGuide.config();
-    config.solver.lemma_rollouts = 2;
-    let lemma_of = |command: &Command| match command {
-        Command::SampleRollout { lemma, .. } => lemma.clone(),
-        _ => None,
-    };
-    // Every rollout proves the conjecture, and only rollouts with a lemma prove the target.
-    let proof = |command: &Command| match (command.key().problem.as_str(), lemma_of(command)) {
-        ("t000", None) => None,
-        ("t000", Some(lemma)) => {
-            assert_eq!((&*lemma.statement, &*lemma.proof), ("|- step", "steps"));
-            Some(("whole", 9))
-        }
-        (_, lemma) => {
-            assert_eq!(lemma, None, "rollouts of conjectures have no lemma");
-            Some(("steps", 4))
-        }
-    };
-    let (state, outcomes) = run_one_target(&config, 3, |_| citable("|- step"), proof);
-    let cited = |outcome: &RoundOutcome| -> Vec<u32> {
-        outcome.rollouts.iter().filter(|r| r.lemma.is_some()).map(|r| r.key.index).collect()
-    };
-    assert!(cited(&outcomes[0]).is_empty() && outcomes[0].newly_solved.is_empty());
-    assert_eq!(cited(&outcomes[1]), [7], "one lemma is offered to one rollout, the last");
-    assert_eq!(outcomes[1].rollouts[7].lemma, Some(ProblemId::new("c0-t000-0")));
-    assert_eq!(outcomes[1].newly_solved.len(), 1);
-    assert_eq!(outcomes[1].newly_solved[0].1.proof.as_ref(), "whole");
-    assert!(cited(&outcomes[2]).is_empty(), "a solved target gets no lemmas");
-    assert!(state.lemmas.is_empty(), "no lemmas are kept for a solved target");
-    let metrics = metrics(&outcomes[1], &state);
-    assert_eq!((metrics.lemma_rollouts, metrics.lemma_rollouts_proved), (1, 1));
-    assert_eq!(metrics.targets_newly_solved_by_lemma, 1);
-    // A conjecture that cannot be cited, or is trivial, does not become a lemma.
-    let (state, _) = run_one_target(&config, 1, |_| ParsedConjecture::plain("|- step"), proof);
-    assert!(state.lemmas.is_empty());
-    config.conjecturer.min_proof_steps = 5;
-    let (state, _) = run_one_target(&config, 1, |_| citable("|- step"), proof);
-    assert!(state.lemmas.is_empty());
-}
-
-#[test]
-fn lemmas_are_offered_for_a_limited_number_of_rounds() {
-    let mut config = Method::SgsNoGuide.config();
-    config.solver.lemma_rollouts = 8;
-    config.solver.lemma_rounds = 2;
-    // Only the first conjecture can be proved.
-    let write = |round: u32| citable(if round == 0 { "|- first" } else { "|- other" });
-    let proof = |command: &Command| (command.key().problem.as_str() == "c0-t000-0").then_some(("p", 3));
-    let (_, outcomes) = run_one_target(&config, 4, write, proof);
-    let cited = |o: &RoundOutcome| o.rollouts.iter().filter(|r| r.lemma.is_some()).count();
-    assert_eq!(outcomes.iter().map(cited).collect::<Vec<_>>(), [0, 1, 1, 0]);
-}
-
-#[test]
 fn only_a_share_of_the_unsolved_targets_gets_conjectures() {
     let mut config = Method::SgsNoGuide.config();
     config.conjecturer.target_share = 0.25;
@@ -260,21 +203,6 @@ fn only_a_share_of_the_unsolved_targets_gets_conjectures() {
     assert_ne!(first, chosen(1), "the next round draws other targets");
     config.conjecturer.target_share = 0.001;
     assert_eq!(begin(&config, &all, &RunState::default()).progress().conjectures.asked, 1);
-}
-
-#[test]
-fn the_newest_lemmas_are_kept_without_repeated_statements() {
-    let mut config = Method::SgsNoGuide.config();
-    config.solver.lemma_rollouts = 1;
-    let write = |round: u32| citable(if round.is_multiple_of(2) { "|- even" } else { "|- odd" });
-    let proof = |command: &Command| (command.key().problem.as_str() != "t000").then_some(("p", 3));
-    let (state, _) = run_one_target(&config, 7, write, proof);
-    let kept: Vec<&str> = state.lemmas[&ProblemId::new("t000")].iter().map(|l| &*l.statement).collect();
-    assert_eq!(kept, ["|- odd", "|- even"]);
-    let names: Vec<String> = (0..20).map(|n| format!("|- {n}")).collect();
-    let (state, _) = run_one_target(&config, 20, |round| citable(&names[round as usize]), proof);
-    let kept = &state.lemmas[&ProblemId::new("t000")];
-    assert_eq!((kept.len(), &*kept[LEMMAS_KEPT - 1].statement), (LEMMAS_KEPT, "|- 19"));
 }
 
 #[test]
@@ -442,7 +370,7 @@ fn all_extensions_together_keep_their_invariants() {
     let config = all_extensions();
     let (state, outcomes) = run(&config, &targets(60), 8);
     let mut seen = HashSet::new();
-    let (mut refused, mut lemmas) = (0, 0);
+    let mut refused = 0;
     for outcome in &outcomes {
         for conjecture in &outcome.conjectures {
             match &conjecture.status {
@@ -455,7 +383,6 @@ fn all_extensions_together_keep_their_invariants() {
             assert!(!conjecture.trivial || conjecture.weight.is_none());
             assert!(conjecture.guide_score.is_none_or(|score| (0.0..=8.0).contains(&score)));
         }
-        lemmas += outcome.rollouts.iter().filter(|rollout| rollout.lemma.is_some()).count();
         let conjectures: HashSet<&ProblemId> = outcome
             .problems
             .iter()
@@ -467,7 +394,7 @@ fn all_extensions_together_keep_their_invariants() {
         assert!(2 * of_conjectures <= examples.len());
         assert!(outcome.reviews.is_empty());
     }
-    assert!(refused > 0 && lemmas > 0);
+    assert!(refused > 0);
     assert_eq!(state.seen.len(), seen.len());
 }
 

@@ -37,7 +37,6 @@ fn with(key: &str, value: Value) -> Result<AlgorithmConfig, serde_json::Error> {
 fn conflicting_keys_are_rejected_by_name() {
     let cases = [
         ("solver.selection", json!("few-proofs"), "solver.objective"),
-        ("solver.lemma_rollouts", json!(9), "solver.lemma_rollouts"),
         ("batch.retire_after", json!(17), "batch.retire_after"),
         ("conjecturer.on", json!(false), "guide.on"),
         ("conjecturer.rule", json!("stp"), "guide.on"),

@@ -5,8 +5,8 @@ use sgs_selfplay::config::{AlgorithmConfig, Objective};
 use sgs_selfplay::objective::group_advantages;
 use sgs_selfplay::rate::Tally;
 use sgs_selfplay::{
-    Command, Event, FailedProof, Judgement, Lemma, Method, ParsedProof, ProblemId, RoundMetrics,
-    RoundOutcome, RunState, SampleFacts, Verdict,
+    Command, Event, FailedProof, Judgement, Method, ParsedProof, ProblemId, RoundMetrics, RoundOutcome,
+    RunState, SampleFacts, Verdict,
 };
 use std::sync::Arc;
 
@@ -77,14 +77,13 @@ fn play(config: &AlgorithmConfig, state: &RunState, turn: impl Fn(u32, u32) -> T
         let (key, index) = (command.key().clone(), command.key().index);
         assert!(round.pending().contains(&command), "a resumed round asks for the same");
         let event = match &command {
-            Command::SampleRollout { failed, lemma, .. } => {
+            Command::SampleRollout { failed, .. } => {
                 let shown =
                     failed.as_ref().map(|failed| (failed.proof.to_string(), failed.error.to_string()));
                 let before = index.checked_sub(k);
                 let name =
                     |before: u32| (format!("proof {before}"), at(before).verdict().as_str().to_owned());
                 assert_eq!(shown, before.map(name), "the last proof and its error");
-                assert!(failed.is_none() || lemma.is_none(), "the proof contains that of the lemma");
                 match at(index) {
                     Unsampled => Event::Lost { key, reason: "gone".to_owned() },
                     Unparsed => {
@@ -257,16 +256,12 @@ fn equal_repairs_of_different_proofs_are_different_examples() {
 }
 
 #[test]
-fn a_turn_shows_a_bounded_error_and_no_lemma() {
-    let mut config = config(Objective::Reinforce, 1, 1);
-    config.solver.lemma_rollouts = 1;
-    let lemma =
-        Lemma { conjecture: ProblemId::new("c"), round: 0, statement: "|- l".into(), proof: "l".into() };
-    let lemmas = [(ProblemId::new("t000"), vec![Arc::new(lemma)])].into();
-    let state = RunState { next_round: 1, lemmas, ..RunState::default() };
+fn a_turn_shows_a_bounded_error() {
+    let config = config(Objective::Reinforce, 1, 1);
+    let state = RunState { next_round: 1, ..RunState::default() };
     let mut round = begin(&config, &targets(1), &state);
     let first = round.pending().remove(0);
-    assert!(matches!(&first, Command::SampleRollout { lemma: Some(_), failed: None, .. }));
+    assert!(matches!(&first, Command::SampleRollout { failed: None, .. }));
     let read = ParsedProof { text: "wrong".into(), penalised: false, steps: 1 };
     let verify = round.apply(Event::Rollout { key: first.key().clone(), read: Ok(read), sample: facts(5) });
     let judgement = Judgement {
@@ -275,9 +270,7 @@ fn a_turn_shows_a_bounded_error_and_no_lemma() {
         ..judgement(Verdict::Refused)
     };
     let next = round.apply(Event::Judgement { key: verify[0].key().clone(), judgement });
-    let [Command::SampleRollout { key, lemma: None, failed: Some(failed), .. }] = &next[..] else {
-        panic!("{next:?}")
-    };
+    let [Command::SampleRollout { key, failed: Some(failed), .. }] = &next[..] else { panic!("{next:?}") };
     assert_eq!((key.index, failed.error.chars().count(), failed.step), (1, FailedProof::MAX_ERROR, Some(7)));
     assert_ne!(next[0].seed(), first.seed());
 }

@@ -60,8 +60,7 @@ pub fn answer(command: &Command) -> Event {
                 n => {
                     let statement: Arc<str> = Arc::from(format!("|- conjecture {}", draw.next_u64() % 5_000));
                     let known = (n == 3).then(|| Arc::from("theorem"));
-                    let lemma = (n > 4).then(|| statement.clone());
-                    Ok(ParsedConjecture { statement, known, lemma, rubric: n as f64 - 2.0 })
+                    Ok(ParsedConjecture { statement, known, lemma: None, rubric: n as f64 - 2.0 })
                 }
             };
             Event::Conjecture { key, read, sample }

@@ -18,7 +18,7 @@ fn a_proof_is_read_as_the_most_general_statement_that_it_proves() {
     // Hypotheses are renumbered in the order of their use.
     let read = system.read_derivation(condition, "h3 h7 ~syl ~con3i").unwrap();
     assert_eq!(&*read.statement, "$e |- ( ph -> ps ) $e |- ( ps -> ch ) $p |- ( -. ch -> -. ph )");
-    assert_eq!((read.known, read.lemma), (None, None));
+    assert_eq!(read.known, None);
     let problem =
         Problem { id: ProblemId::new("c"), statement: read.statement, context: target.context.clone() };
     assert_eq!(system.verify(&problem, "h1 h2 syl con3i").verdict, Verdict::Proved);

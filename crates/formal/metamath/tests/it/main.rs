@@ -11,7 +11,6 @@ mod fuzz;
 #[path = "../../../../fleet/tests/it/fuzzing/mod.rs"]
 mod fuzzing;
 mod grammar;
-mod lemma;
 mod mutants;
 mod mutations;
 mod proof_text;
