@@ -160,7 +160,7 @@ fn crash_and_resume_restores_the_weights_of_the_servers() {
         let resume = ["resume".to_owned(), out.display().to_string()];
         let mut random = 0x9e37_79b9_7f4a_7c15u64;
         let mut kills = 0;
-        while rounds(&out) < ROUNDS && kills < 12 {
+        while kills < 12 {
             let exists = out.join("config.toml").exists();
             let mut child = command(if exists { &resume[..] } else { &new[..] })
                 .stdout(Stdio::null())
@@ -171,13 +171,17 @@ fn crash_and_resume_restores_the_weights_of_the_servers() {
             std::thread::sleep(Duration::from_millis(300 + (random >> 33) % 1_500));
             kills += u32::from(child.try_wait().unwrap().is_none());
             let _ = child.kill();
-            child.wait().unwrap();
+            if child.wait().unwrap().success() {
+                // The run ended before all kills were done: continue with a new run.
+                assert_eq!(snapshot(&out), expected, "{refresh}, after {kills} kills");
+                std::fs::remove_dir_all(&out).unwrap();
+            }
             // Leave the server as if the run had been killed during a weight update.
             let asleep = if refresh == "vllm" { "/sleep?level=2" } else { "/pause_generation" };
             solver.post(asleep, &serde_json::json!({}));
         }
-        assert!(kills > 2, "{kills}");
-        sgs(&resume).expect(0);
+        let exists = out.join("config.toml").exists();
+        sgs(if exists { &resume[..] } else { &new[..] }).expect(0);
         assert_eq!(snapshot(&out), expected, "{refresh}, after {kills} kills");
     }
 }
