@@ -148,13 +148,13 @@ impl<'a> StatementInput<'a> {
                 Ok(bare(problem))
             }
             StatementReader::Lean(_) => {
-                let (statement, repair) = canonical_statement(text).map_err(|e| {
+                let statement = canonical_statement(text).map_err(|e| {
                     Usage(format!(
                         "not a valid Lean statement: {e}; expected the form \"theorem a (p : Prop) (h : p) : p\""
                     ))
                 })?;
                 let (id, statement) = (ProblemId::new(id), statement.text.into());
-                Ok(Target { repair, ..bare(Problem { id, statement, context: context.into() }) })
+                Ok(bare(Problem { id, statement, context: context.into() }))
             }
             StatementReader::External(_) => {
                 let (id, statement) = (ProblemId::new(id), text.into());
@@ -232,16 +232,7 @@ fn hint(text: &str) -> &'static str {
 
 /// Wraps a problem without further data.
 fn bare(problem: Problem) -> Target {
-    Target {
-        problem,
-        repair: None,
-        proof: None,
-        informal: None,
-        split: None,
-        source: None,
-        toolchain: None,
-        expect: None,
-    }
+    Target { problem, proof: None, informal: None, split: None, source: None, toolchain: None, expect: None }
 }
 
 #[cfg(test)]

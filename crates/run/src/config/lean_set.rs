@@ -4,7 +4,7 @@ use crate::error::{Context, Result};
 use parquet::file::reader::FileReader;
 use parquet::record::{Field, Row};
 use serde_json::{Map, Value};
-use sgs_lean::data::{DataSetFormat, Import, Records, Take, collect, stream_file};
+use sgs_lean::data::{Import, Records, Take, collect, stream_file};
 use sgs_rundir::table::{ParquetFile, call_library};
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub fn read(path: &Path, header: &str) -> Result<Import> {
 ///
 /// # Errors
 /// Returns the errors of [`read`] and of `take`.
-pub fn each<'a>(path: &Path, header: &'a str, take: &'a mut Take<'a>) -> Result<DataSetFormat> {
+pub fn each<'a>(path: &Path, header: &'a str, take: &'a mut Take<'a>) -> Result<()> {
     if path.extension().is_some_and(|e| e == "parquet") {
         return parquet_records(path, header, take)
             .with_context(|| format!("{}: as Parquet", path.display()));
@@ -29,7 +29,7 @@ pub fn each<'a>(path: &Path, header: &'a str, take: &'a mut Take<'a>) -> Result<
     Ok(stream_file(path, header, take)?)
 }
 
-fn parquet_records<'a>(path: &Path, header: &'a str, take: &'a mut Take<'a>) -> Result<DataSetFormat> {
+fn parquet_records<'a>(path: &Path, header: &'a str, take: &'a mut Take<'a>) -> Result<()> {
     let ParquetFile { reader, batch_rows } = ParquetFile::open(path)?;
     let mut records = Records::new(header, take);
     let mut rows = call_library(path, || Ok(reader.get_row_iter(None)?.with_batch_size(batch_rows)))?;
@@ -38,7 +38,7 @@ fn parquet_records<'a>(path: &Path, header: &'a str, take: &'a mut Take<'a>) -> 
         number += 1;
         records.record(number, &record(&row))?;
     }
-    Ok(DataSetFormat::Parquet)
+    Ok(())
 }
 
 /// Returns the text and integer columns of a row. Problems do not use any other column types.
@@ -88,7 +88,6 @@ mod tests {
         group.close().unwrap();
         writer.close().unwrap();
         let import = read(&path, "").unwrap();
-        assert_eq!(import.format, DataSetFormat::Parquet);
         assert_eq!(import.targets.len(), 1);
         assert_eq!(&*import.targets[0].problem.statement, "theorem a (x : ℝ) : x = x := by");
         assert_eq!(&*import.targets[0].problem.context, "import Mathlib\n\n");

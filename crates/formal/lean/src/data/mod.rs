@@ -12,4 +12,4 @@ pub use record::{RecordError, target_from_record};
 pub use shipped::{composed, composed_held_out, core, d3k};
 pub use source_file::targets_from_source;
 pub use stream::{Records, Take, stream_file};
-pub use target::{D3K_TOOLCHAIN, DataSetError, DataSetFormat, Import, SkippedRecord, Target};
+pub use target::{D3K_TOOLCHAIN, DataSetError, Import, SkippedRecord, Target};

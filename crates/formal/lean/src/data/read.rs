@@ -1,7 +1,7 @@
 //! Reading of data sets in any format, which is detected from a file's name and its first bytes, and writing of our own.
 
 use super::stream::{Records, Take, stream, stream_file};
-use super::target::{DataSetError, DataSetFormat, Import, MAX_HELD_BYTES, SkippedRecord, Target};
+use super::target::{DataSetError, Import, MAX_HELD_BYTES, SkippedRecord, Target};
 use sgs_selfplay::Verdict;
 use std::path::Path;
 
@@ -25,11 +25,11 @@ pub fn read_text(name: &str, text: &str, header: &str) -> Result<Import, DataSet
 /// # Errors
 /// Returns an error of `read`, or if the records take too much memory.
 pub fn collect<E: From<DataSetError>>(
-    read: impl FnOnce(&mut Take<'_>) -> Result<DataSetFormat, E>,
+    read: impl FnOnce(&mut Take<'_>) -> Result<(), E>,
 ) -> Result<Import, E> {
     let (mut targets, mut skipped) = (Vec::new(), Vec::new());
     let mut held = 0usize;
-    let format = read(&mut |line, target| {
+    read(&mut |line, target| {
         match target {
             Ok(target) => {
                 let proof = target.proof.as_deref().unwrap_or_default();
@@ -43,7 +43,7 @@ pub fn collect<E: From<DataSetError>>(
         }
         if held > MAX_HELD_BYTES { Err(DataSetError::TooMuch) } else { Ok(()) }
     })?;
-    Ok(Import { format, targets, skipped })
+    Ok(Import { targets, skipped })
 }
 
 /// Returns a target as a line of JSON in our own format, which [`read_text`] reads back unchanged.

@@ -52,7 +52,7 @@ pub fn target_from_record(record: &Map<String, Value>, header: &str) -> Result<T
     let text = field(STATEMENT)
         .ok_or_else(|| fail(format!("none of the fields {} holds a statement", STATEMENT.join(", "))))?;
     let split = split_file(&unix_lines(text)).map_err(&fail)?;
-    let (statement, repair) = canonical_statement(&split.statement).map_err(|e| fail(e.to_string()))?;
+    let statement = canonical_statement(&split.statement).map_err(|e| fail(e.to_string()))?;
     let name = if id.is_empty() { statement.name().to_owned() } else { id.clone() };
     let own = field(HEADER).map(|own| unix_lines(own).into_owned());
     let context = match (own, split.before.trim().is_empty()) {
@@ -72,7 +72,6 @@ pub fn target_from_record(record: &Map<String, Value>, header: &str) -> Result<T
             statement: statement.text.into(),
             context: context.into(),
         },
-        repair,
         proof,
         informal: field(INFORMAL).map(str::to_owned),
         split: field(&["split", "tag"]).map(str::to_owned),

@@ -55,7 +55,7 @@ fn target(file: &str, text: &str, command: &SourceCommand, context: &str) -> Res
     // The documentation comment is not part of the statement.
     let tokens = lex(text);
     let start = tokens.iter().find(|t| matches!(t.text(text), "theorem" | "lemma")).map_or(0, |t| t.start);
-    let (statement, repair) =
+    let statement =
         canonical_statement(text.get(start..).unwrap_or_default()).map_err(|e| fail(&e.to_string()))?;
     may_stand_before(context, statement.name()).map_err(|problem| fail(&problem))?;
     let informal = text.get(..start).map(str::trim).filter(|doc| !doc.is_empty()).map(str::to_owned);
@@ -65,7 +65,6 @@ fn target(file: &str, text: &str, command: &SourceCommand, context: &str) -> Res
             statement: statement.text.into(),
             context: context.into(),
         },
-        repair,
         proof: None,
         informal,
         split: None,

@@ -78,11 +78,7 @@ impl<'a> Records<'a> {
 ///
 /// # Errors
 /// Returns an error if the file cannot be read, is too large or is not in the detected format, or if the consumer does.
-pub fn stream_file<'a>(
-    path: &Path,
-    header: &'a str,
-    take: &'a mut Take<'a>,
-) -> Result<DataSetFormat, DataSetError> {
+pub fn stream_file<'a>(path: &Path, header: &'a str, take: &'a mut Take<'a>) -> Result<(), DataSetError> {
     let io = |error| DataSetError::Io { path: path.to_owned(), error };
     let file = File::open(path).map_err(io)?;
     let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
@@ -95,11 +91,7 @@ pub fn stream_file<'a>(
 }
 
 /// Reads the text of a file of any format except Parquet. `name` is the file's name.
-pub(super) fn stream(
-    name: &str,
-    text: impl Read,
-    records: Records<'_>,
-) -> Result<DataSetFormat, DataSetError> {
+pub(super) fn stream(name: &str, text: impl Read, records: Records<'_>) -> Result<(), DataSetError> {
     let io = |error| DataSetError::Io { path: name.into(), error };
     let mut text = BufReader::with_capacity(1 << 16, text.take(MAX_FILE_BYTES));
     let mut head = Vec::new();
@@ -115,13 +107,11 @@ pub(super) fn stream(
         DataSetFormat::JsonLines => lines(name, &mut whole, records)?,
         DataSetFormat::JsonArray | DataSetFormat::D3k => document(name, &mut whole, records, format)?,
         DataSetFormat::LeanSource => source(name, &mut whole, records)?,
-        // `detect` never returns it, because Parquet is not text.
-        DataSetFormat::Parquet => {}
     }
     if text.get_ref().limit() == 0 {
         return Err(DataSetError::TooLarge { path: name.into(), most: MAX_FILE_BYTES });
     }
-    Ok(format)
+    Ok(())
 }
 
 fn lines(name: &str, text: &mut impl BufRead, mut records: Records<'_>) -> Result<(), DataSetError> {

@@ -1,6 +1,5 @@
 //! The problems of a data set, and the result of reading a file of them.
 
-use crate::text::Repair;
 use serde::{Deserialize, Serialize};
 use sgs_selfplay::{Problem, Verdict};
 use std::path::PathBuf;
@@ -16,8 +15,6 @@ pub(super) const MAX_HELD_BYTES: usize = 1 << 30;
 pub struct Target {
     /// Id, statement in canonical text, and header.
     pub problem: Problem,
-    /// The change that made the statement canonical, if any.
-    pub repair: Option<Repair>,
     /// The proof in the data set, in canonical text: helper theorems, if any, and the text after `:= by`
     /// ([`crate::read::Proof::to_text`]).
     pub proof: Option<String>,
@@ -33,10 +30,9 @@ pub struct Target {
     pub expect: Option<Verdict>,
 }
 
-/// A format of data sets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum DataSetFormat {
+/// A text format of data sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DataSetFormat {
     /// A JSON object with the key `target_statements`: the paper's D_3k.
     D3k,
     /// JSON Lines: Goedel-Pset, NuminaMath-LEAN, miniF2F, our own.
@@ -45,8 +41,6 @@ pub enum DataSetFormat {
     JsonArray,
     /// Lean source in which `sorry` marks the theorems to prove.
     LeanSource,
-    /// A table with one record per row. The caller reads it and passes the rows to `Records`.
-    Parquet,
 }
 
 /// A record that was skipped.
@@ -63,8 +57,6 @@ pub struct SkippedRecord {
 /// The contents of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Import {
-    /// The detected format.
-    pub format: DataSetFormat,
     /// The problems, in the file's order.
     pub targets: Vec<Target>,
     /// The records that were skipped.

@@ -22,7 +22,7 @@ pub(crate) use header::check_header;
 pub use lexer::{SourceToken, TokenKind, lex};
 pub use negation::negation;
 pub(crate) use statement::canonical_conjecture;
-pub use statement::{DeclaredName, LeanStatement, LeanStatementError, Repair, canonical_statement};
+pub use statement::{DeclaredName, LeanStatement, LeanStatementError, canonical_statement};
 
 /// Replaces CRLF line ends by LF. Lean normalizes the line ends of files, and refuses a carriage return elsewhere.
 pub(crate) fn unix_lines(text: &str) -> Cow<'_, str> {

@@ -96,18 +96,6 @@ impl<'s> DeclaredName<'s> {
     }
 }
 
-/// The change that made a text canonical.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Repair {
-    /// The final `:= by` was inside of a line comment and was moved to its own line.
-    CommentedProof,
-    /// A final `sorry` was removed.
-    Sorry,
-    /// `:= by` was appended to a bare statement.
-    NoProof,
-}
-
 /// The reason why a text is not a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeanStatementError {
@@ -135,7 +123,7 @@ pub enum LeanStatementError {
 ///
 /// # Errors
 /// Returns an error if the text is not a theorem, or has a proof.
-pub fn canonical_statement(text: &str) -> Result<(LeanStatement, Option<Repair>), LeanStatementError> {
+pub fn canonical_statement(text: &str) -> Result<LeanStatement, LeanStatementError> {
     let text = text.trim_end();
     let tokens = lex(text);
     let declaration = parse_declaration(text, &tokens).ok_or(LeanStatementError::NoStatement)?;
@@ -147,21 +135,17 @@ pub fn canonical_statement(text: &str) -> Result<(LeanStatement, Option<Repair>)
     let is_by = matches!(declaration.proof, ProofStart::By { .. });
     let meaning: Vec<&str> = lex(rest).iter().filter(|t| !t.is_trivia()).map(|t| t.text(rest)).collect();
     match (meaning.as_slice(), is_by) {
-        ([], true) if rest.is_empty() => Ok((LeanStatement { text: text.to_owned(), declaration }, None)),
+        ([], true) if rest.is_empty() => Ok(LeanStatement { text: text.to_owned(), declaration }),
         ([], _) | (["sorry"], _) | (["by", "sorry"], false) => {
             let end = declaration.proof.statement_end(text);
             let head = text[..end].trim_end();
-            let statement = LeanStatement::read(&format!("{head} := by"))?;
-            Ok((statement, Some(Repair::Sorry)))
+            LeanStatement::read(&format!("{head} := by"))
         }
         _ => Err(LeanStatementError::Proof),
     }
 }
 
-fn without_proof(
-    text: &str,
-    tokens: &[SourceToken],
-) -> Result<(LeanStatement, Option<Repair>), LeanStatementError> {
+fn without_proof(text: &str, tokens: &[SourceToken]) -> Result<LeanStatement, LeanStatementError> {
     let comment = tokens.last().filter(|t| t.kind == TokenKind::LineComment);
     if let Some(comment) = comment
         && let Some(before) = comment.text(text).strip_suffix(":= by")
@@ -169,12 +153,11 @@ fn without_proof(
         let head = &text[..comment.start];
         // An empty comment (`-- := by`) is removed. Any other is kept.
         let kept = if before.trim() == "--" { "" } else { before.trim_end() };
-        let statement = LeanStatement::read(&format!("{}\n  := by", format!("{head}{kept}").trim_end()))?;
-        return Ok((statement, Some(Repair::CommentedProof)));
+        return LeanStatement::read(&format!("{}\n  := by", format!("{head}{kept}").trim_end()));
     }
     let ends_in_comment = tokens.last().is_some_and(|t| t.kind == TokenKind::LineComment);
     let glue = if ends_in_comment { "\n  := by" } else { " := by" };
-    Ok((LeanStatement::read(&format!("{text}{glue}"))?, Some(Repair::NoProof)))
+    LeanStatement::read(&format!("{text}{glue}"))
 }
 
 /// Brings a conjecture into canonical form, so that conjectures that differ in layout only are equal strings.
@@ -236,16 +219,15 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn canonical(text: &str) -> (String, Option<Repair>) {
-        let (statement, repair) = canonical_statement(text).unwrap();
-        (statement.text, repair)
+    fn canonical(text: &str) -> String {
+        canonical_statement(text).unwrap().text
     }
 
     #[test]
     fn canonical_statements_are_unchanged() {
         let text = "theorem t1 (x  : ℝ) (h  : x > 0)  :\n  x + 1 > 1 := by";
-        assert_eq!(canonical(text), (text.to_owned(), None));
-        let (statement, _) = canonical_statement(text).unwrap();
+        assert_eq!(canonical(text), text);
+        let statement = canonical_statement(text).unwrap();
         assert_eq!(statement.name(), "t1");
         assert_eq!(statement.signature(), "(x  : ℝ) (h  : x > 0)  :\n  x + 1 > 1");
         assert_eq!(statement.conclusion(), "x + 1 > 1");
@@ -253,23 +235,19 @@ mod tests {
 
     #[test]
     fn a_commented_proof_position_is_repaired() {
-        let (text, repair) = canonical("theorem a : 1/a < 1   -- not sufficient := by");
+        let text = canonical("theorem a : 1/a < 1   -- not sufficient := by");
         assert_eq!(text, "theorem a : 1/a < 1   -- not sufficient\n  := by");
-        assert_eq!(repair, Some(Repair::CommentedProof));
-        assert_eq!(canonical("theorem a : S = H / 2       -- := by").0, "theorem a : S = H / 2\n  := by");
+        assert_eq!(canonical("theorem a : S = H / 2       -- := by"), "theorem a : S = H / 2\n  := by");
     }
 
     #[test]
     fn sorry_is_removed_and_a_bare_statement_completed() {
         for text in ["theorem a : p := by sorry", "theorem a : p := sorry", "theorem a : p :=\n  by\n  sorry"]
         {
-            assert_eq!(canonical(text), ("theorem a : p := by".into(), Some(Repair::Sorry)), "{text}");
+            assert_eq!(canonical(text), "theorem a : p := by", "{text}");
         }
-        assert_eq!(canonical("theorem a : p"), ("theorem a : p := by".into(), Some(Repair::NoProof)));
-        assert_eq!(
-            canonical("theorem a : p -- c"),
-            ("theorem a : p -- c\n  := by".into(), Some(Repair::NoProof))
-        );
+        assert_eq!(canonical("theorem a : p"), "theorem a : p := by");
+        assert_eq!(canonical("theorem a : p -- c"), "theorem a : p -- c\n  := by");
         assert_eq!(canonical_statement("theorem a : p := by simp").unwrap_err(), LeanStatementError::Proof);
         assert_eq!(canonical_statement("def a := 1").unwrap_err(), LeanStatementError::NoStatement);
     }
@@ -310,10 +288,8 @@ mod tests {
     proptest! {
         #[test]
         fn reading_never_panics_and_canonical_text_is_a_fixed_point(text in "(theorem|lemma) [a-z]{1,3} ?(\\(x : ℕ\\) ){0,2}: [ -~\n∀→⟨⟩«»]{0,60}") {
-            if let Ok((statement, _)) = canonical_statement(&text) {
-                let (again, repair) = canonical_statement(&statement.text).unwrap();
-                prop_assert_eq!(again, statement);
-                prop_assert_eq!(repair, None);
+            if let Ok(statement) = canonical_statement(&text) {
+                prop_assert_eq!(canonical_statement(&statement.text).unwrap(), statement);
             }
             let _ = canonical_conjecture(&text);
         }
