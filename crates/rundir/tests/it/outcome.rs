@@ -195,8 +195,11 @@ fn every_column_and_every_metric_is_documented() {
         let section = text.split(&format!("\n### `{name}.parquet`")).nth(1).unwrap_or_default();
         let section = section.split("\n### ").next().unwrap();
         for field in fields {
+            let column = field.column.as_str();
+            // Outside of code, Markdown takes `<i32>` for HTML.
+            let column = if column.contains('<') { format!("`{column}`") } else { column.to_owned() };
             let optional = if field.optional { "?" } else { "" };
-            let row = format!("\n| `{}` | {}{optional} |", field.name, field.column.as_str());
+            let row = format!("\n| `{}` | {column}{optional} |", field.name);
             assert!(section.contains(&row), "{name}.parquet: the row{row} is missing in docs/formats.md");
         }
     }
