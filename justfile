@@ -66,10 +66,10 @@ crash:
 readme:
     cargo nextest run --release --workspace --run-ignored only -E 'test(the_path_of_a_newcomer)'
 
-# Kill two hundred workers; put the pool of Lean checkers under load.
+# Kill two hundred workers; put the pool of Lean checkers and a model server under load.
 chaos:
     SGS_SOAK_WORKERS=4 SGS_SOAK_SLOTS=50 SGS_SOAK_SECONDS=30 cargo nextest run --release --workspace \
-        --run-ignored only --test-threads 1 -E 'test(a_great_chaos) | test(thousands_of_slots_hold)'
+        --run-ignored only --test-threads 1 -E 'test(a_great_chaos) | test(thousands_of_slots_hold) | test(deaf_clients)'
 
 # Damage known inputs at random, each target for N seconds; check a hundred thousand exported proofs.
 fuzz seconds="20":
