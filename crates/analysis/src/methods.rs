@@ -68,7 +68,7 @@ pub struct MethodResults {
 /// Results of methods.
 #[derive(Clone, Debug, Serialize)]
 pub struct MethodTable {
-    /// The measures. Those for which the runs lack data, or whose problems differ between runs, are left out.
+    /// The measures. Those for which a run lacks data, or whose problems differ between runs, are left out.
     pub measures: Vec<Measure>,
     /// The base model, if it was evaluated, and the methods.
     pub methods: Vec<MethodResults>,
@@ -177,7 +177,7 @@ fn measured(runs: &[&RunData], measure: Measure) -> Option<Vec<ByProblem>> {
     Some(of_runs.iter().map(values).collect())
 }
 
-/// Returns the value of a measure for each problem of a run.
+/// Returns the value of a measure for each problem of a run, or `None` if its data are missing or incomplete.
 fn by_problem(run: &RunData, measure: Measure) -> Option<BTreeMap<&str, f64>> {
     let rounds = || run.rounds.iter().map(|round| f64::from(round.round));
     let last_round = match measure {
@@ -198,7 +198,13 @@ fn by_problem(run: &RunData, measure: Measure) -> Option<BTreeMap<&str, f64>> {
         }
     };
     let solved = |round: Option<u32>| f64::from(u8::from(round.is_some_and(|r| f64::from(r) <= last_round)));
-    Some(run.targets.iter().map(|target| (target.id.as_str(), solved(target.solved_round))).collect())
+    let values: BTreeMap<&str, f64> =
+        run.targets.iter().map(|target| (target.id.as_str(), solved(target.solved_round))).collect();
+    // The tables of a damaged run show fewer solved targets than its metrics.
+    let rate = measured_at(&run.by_round(metric::CUMULATIVE), last_round)?;
+    let count = rate * run.last(metric::TARGETS)?;
+    let is_complete = (values.values().sum::<f64>() - count).abs() < 0.5;
+    is_complete.then_some(values)
 }
 
 fn pass_at((judged, proved): (u32, u32), k: u32) -> Option<f64> {
@@ -317,6 +323,14 @@ mod tests {
             let values = measured(&[&run], Measure::SolvedAtGenerations(generations)).unwrap();
             assert!((mean(&values[0]) - rate).abs() < 1e-12);
         }
+    }
+
+    #[test]
+    fn incomplete_tables_give_no_solved_fraction() {
+        let (base, mut other) = (run(1, &[0, 1], 9.0, &[4]), run(1, &[0, 1], 9.0, &[4]));
+        other.targets[1].solved_round = None;
+        let found = table(&[("base", &[&base]), ("other", &[&other])]);
+        assert_eq!(found.measures, [Measure::HeldOut(1), Measure::HeldOut(8)]);
     }
 
     #[test]

@@ -28,6 +28,11 @@ pub(super) fn read(paths: &[PathBuf], sides: &[ComparedRun]) -> Result<Option<Me
         return Ok(None);
     }
     let data: Vec<RunData> = paths.iter().map(|path| read_results(path)).collect::<Result<_, _>>()?;
+    for (side, run) in sides.iter().zip(&data) {
+        // Notes on the metrics were printed when these were read.
+        let is_new = |note: &&String| !side.data.notes.contains(note);
+        run.notes.iter().filter(is_new).for_each(|note| eprintln!("warning: {}: {note}", side.name));
+    }
     let methods: Vec<MethodRuns<'_>> = members
         .iter()
         .map(|own| MethodRuns {
@@ -56,7 +61,9 @@ fn label(own: &[usize], all: &[Vec<usize>], sides: &[ComparedRun]) -> String {
     let Some(name) = method(own) else { return sides[own[0]].name.clone() };
     let same: Vec<&ComparedRun> =
         all.iter().filter(|group| method(group) == method(own)).map(|group| &sides[group[0]]).collect();
-    let keys = differences(&same).into_iter().map(|(key, _)| key);
+    // A key that a version of the program lacks makes no other group.
+    let keys = differences(&same).into_iter().filter(|(_, values)| values.iter().all(Option::is_some));
+    let keys = keys.map(|(key, _)| key);
     let keys =
         keys.filter(|key| key != "seed" && !key.starts_with("frozen.") && !BUDGET.contains(&key.as_str()));
     let settings =
