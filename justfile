@@ -19,9 +19,10 @@ format:
 lint:
     cargo clippy --quiet --workspace --all-targets -- -D warnings
 
-# Run the unit tests in the dev profile.
+# Run the unit tests in the dev profile, except three that take minutes without optimization: `just test` runs them.
 unit:
-    cargo nextest run --workspace --lib --status-level fail
+    cargo nextest run --workspace --lib --status-level fail \
+        -E 'not test(/every_master_weight_is|contexts_that_are_much_larger|frequencies_match_probabilities/)'
 
 # Run all unit and integration tests.
 test *args:
