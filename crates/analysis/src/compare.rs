@@ -2,7 +2,7 @@
 
 use crate::fit::{Fit, Parameter};
 use crate::run::TargetHistory;
-use crate::stats::{measured_at, student};
+use crate::stats::{measured_at, seed_mean, student};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -90,11 +90,8 @@ pub struct AsymptoteDifference {
 /// Returns the mean asymptote of the fits of several seeds and half of its 95% interval over the seeds (Student's t), or `None`
 /// for fewer than two fits.
 pub fn asymptote_over_seeds(fits: &[&Fit]) -> Option<(f64, f64)> {
-    let values: Vec<f64> = fits.iter().map(|f| f.law.asymptote).collect();
-    let seeds = values.len();
-    let middle = mean(&values).filter(|_| seeds > 1)?;
-    let half = student::two_sided(0.95, (seeds - 1) as f64) * (variance(&values) / seeds as f64).sqrt();
-    half.is_finite().then_some((middle, half))
+    let found = seed_mean(&fits.iter().map(|f| f.law.asymptote).collect::<Vec<f64>>())?;
+    Some((found.mean, found.half.filter(|half| half.is_finite())?))
 }
 
 /// Returns the difference of the asymptotes of two groups of fits, with one fit per seed. Its uncertainty comes from the

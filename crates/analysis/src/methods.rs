@@ -1,13 +1,11 @@
 //! Results of methods over several seeds: means with intervals, and differences from a baseline, paired by seed and problem.
 
 use crate::run::{RunData, metric};
-use crate::stats::{Interval, bootstrap_matrix, measured_at, student};
+use crate::stats::{Interval, SeedMean, bootstrap_matrix, measured_at, seed_mean};
 use serde::Serialize;
 use sgs_selfplay::rate::pass_at_k;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Level of all intervals.
-const LEVEL: f64 = 0.95;
+use std::ops::Range;
 
 /// Number of resamples of a bootstrap.
 const RESAMPLES: usize = 4000;
@@ -16,7 +14,7 @@ const RESAMPLES: usize = 4000;
 pub struct MethodRuns<'a> {
     /// Name in tables.
     pub label: String,
-    /// The runs, in ascending order of seeds.
+    /// The runs.
     pub runs: Vec<&'a RunData>,
 }
 
@@ -30,17 +28,6 @@ pub enum Measure {
     SolvedAtTokens(f64),
     /// pass@k of the last weights on held-out problems.
     HeldOut(u32),
-}
-
-/// The mean over seeds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct SeedMean {
-    /// The mean.
-    pub mean: f64,
-    /// Half of the 95% t-interval; `None` for a single seed.
-    pub half: Option<f64>,
-    /// Number of seeds.
-    pub seeds: usize,
 }
 
 /// The difference of a method from the baseline, over the seeds that both have.
@@ -85,37 +72,37 @@ type ByProblem = Vec<f64>;
 pub fn compare_methods(methods: &[MethodRuns<'_>], baseline: usize) -> Option<MethodTable> {
     let runs: Vec<&RunData> = methods.iter().flat_map(|m| m.runs.iter().copied()).collect();
     let base = methods.get(baseline).filter(|_| !runs.is_empty())?;
-    let mut measures = Vec::new();
-    let mut values: Vec<BTreeMap<usize, ByProblem>> = Vec::new();
-    for measure in candidates(&runs) {
-        if let Some(aligned) = measured(&runs, measure) {
-            measures.push(measure);
-            values.push(aligned.into_iter().enumerate().collect());
-        }
-    }
+    // For each measure, the values of all runs, in the order of `runs`.
+    let (measures, values): (Vec<Measure>, Vec<Vec<ByProblem>>) = candidates(&runs)
+        .into_iter()
+        .filter_map(|measure| Some((measure, measured(&runs, measure)?)))
+        .unzip();
     let mut first = 0;
-    let mut of_method: Vec<std::ops::Range<usize>> = Vec::new();
-    for method in methods {
-        of_method.push(first..first + method.runs.len());
-        first += method.runs.len();
-    }
-    let seed = |run: usize| runs.get(run).and_then(|r| r.seed);
-    let own = of_method.get(baseline)?.clone();
-    let results = methods.iter().zip(&of_method).enumerate().map(|(index, (method, range))| {
-        let means =
-            values.iter().map(|v| seed_mean(&range.clone().map(|run| mean(&v[&run])).collect::<Vec<_>>()));
-        let differences = values.iter().map(|v| {
-            let pairs = range.clone().filter_map(|run| {
-                let other = own.clone().find(|other| seed(run).is_some() && seed(*other) == seed(run))?;
-                Some(v[&run].iter().zip(&v[&other]).map(|(a, b)| a - b).collect())
-            });
-            paired_difference(&pairs.collect::<Vec<ByProblem>>())
-        });
+    let ranges: Vec<Range<usize>> = methods
+        .iter()
+        .map(|method| {
+            first += method.runs.len();
+            first - method.runs.len()..first
+        })
+        .collect();
+    let results = methods.iter().zip(&ranges).enumerate().map(|(index, (method, own))| {
+        let partner = |run: usize| {
+            ranges[baseline]
+                .clone()
+                .find(|other| runs[run].seed.is_some() && runs[*other].seed == runs[run].seed)
+        };
+        let pairs: Vec<(usize, usize)> = own.clone().filter_map(|run| Some((run, partner(run)?))).collect();
+        let rates = |values: &Vec<ByProblem>| values[own.clone()].iter().map(|v| mean(v)).collect::<Vec<_>>();
+        let difference = |values: &Vec<ByProblem>| {
+            let of =
+                |(a, b): &(usize, usize)| values[*a].iter().zip(&values[*b]).map(|(a, b)| a - b).collect();
+            paired_difference(&pairs.iter().map(of).collect::<Vec<ByProblem>>())
+        };
         MethodResults {
             label: method.label.clone(),
             seeds: method.runs.len(),
-            means: means.collect(),
-            differences: if index == baseline { Vec::new() } else { differences.collect() },
+            means: values.iter().map(|v| seed_mean(&rates(v))).collect(),
+            differences: if index == baseline { Vec::new() } else { values.iter().map(difference).collect() },
         }
     });
     let methods = base_model(base, &measures).into_iter().chain(results).collect();
@@ -215,21 +202,10 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Returns the mean of values from different seeds with its t-interval, or `None` without values.
-fn seed_mean(values: &[f64]) -> Option<SeedMean> {
-    let seeds = values.len();
-    let middle = (seeds > 0).then(|| mean(values))?;
-    let half = (seeds > 1).then(|| {
-        let variance = values.iter().map(|v| (v - middle).powi(2)).sum::<f64>() / (seeds - 1) as f64;
-        student::two_sided(LEVEL, (seeds - 1) as f64) * (variance / seeds as f64).sqrt()
-    });
-    Some(SeedMean { mean: middle, half, seeds })
-}
-
 /// Returns the mean difference with its intervals. `pairs` has a row for each seed and a column for each problem.
 fn paired_difference(pairs: &[ByProblem]) -> Option<PairedDifference> {
     let over_seeds = seed_mean(&pairs.iter().map(|row| mean(row)).collect::<Vec<_>>())?;
-    let bootstrap = bootstrap_matrix(pairs, LEVEL, RESAMPLES, 1)?;
+    let bootstrap = bootstrap_matrix(pairs, 0.95, RESAMPLES, 1)?;
     Some(PairedDifference { over_seeds, bootstrap })
 }
 
@@ -312,8 +288,7 @@ mod tests {
         );
         close(difference.over_seeds.half, 0.0);
         assert!(difference.bootstrap.low < 0.2 && 0.2 < difference.bootstrap.high);
-        // One degree of freedom: t = 12.706, and the standard error of 0.2 and 0.1 is 0.05.
-        assert!((first.means[0].unwrap().half.unwrap() - 12.7062 * 0.05).abs() < 1e-4);
+        assert_eq!(first.means[0], seed_mean(&[0.2, 0.1]));
     }
 
     #[test]

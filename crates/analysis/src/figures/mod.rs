@@ -15,7 +15,7 @@ mod seeds;
 pub use curves::Yardstick;
 pub(crate) use curves::{NOT_YET, describe, rate_by_time};
 pub use dataset::problem_types;
-pub use seeds::numbers as seed_groups;
+pub use seeds::seed_groups;
 pub(crate) use seeds::{Curve, SeedGroup, groups, repeats};
 
 use crate::fit::{ConfirmedFit, Fit, FitError, FitOptions, HALVES, HALVES_SEED, HalvesFit, TailFit, examine};

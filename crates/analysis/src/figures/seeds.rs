@@ -32,7 +32,7 @@ pub(crate) fn groups<'a: 'b, 'b>(
             None => out.push(SeedGroup { label: d.label.clone(), ink: d.ink, runs: vec![d] }),
         }
     }
-    out.iter_mut().for_each(|group| leave_repeats_out(&mut group.runs));
+    out.iter_mut().for_each(|group| leave_repeats_out(&mut group.runs, |d| d.run));
     let methods: Vec<Option<Method>> =
         out.iter().map(|g| g.runs.first().and_then(|d| d.run.method)).collect();
     for (i, group) in out.iter_mut().enumerate().filter(|(_, g)| g.runs.len() > 1) {
@@ -46,17 +46,32 @@ pub(crate) fn groups<'a: 'b, 'b>(
 }
 
 /// Removes repetitions: of several runs with the same seed, the longest is kept.
-fn leave_repeats_out(runs: &mut Vec<&PlottedRun<'_>>) {
-    let mut kept: Vec<&PlottedRun<'_>> = Vec::with_capacity(runs.len());
-    for d in runs.drain(..) {
-        let same = |other: &&mut &PlottedRun<'_>| d.run.seed.is_some() && other.run.seed == d.run.seed;
-        match kept.iter_mut().find(same) {
-            Some(other) if length(d.run) > length(other.run) => *other = d,
+fn leave_repeats_out<'r, T: Copy>(runs: &mut Vec<T>, data: impl Fn(T) -> &'r RunData) {
+    let mut kept: Vec<T> = Vec::with_capacity(runs.len());
+    for run in runs.drain(..) {
+        let (own, seed) = (data(run), data(run).seed);
+        match kept.iter_mut().find(|other| seed.is_some() && data(**other).seed == seed) {
+            Some(other) if length(own) > length(data(*other)) => *other = run,
             Some(_) => {}
-            None => kept.push(d),
+            None => kept.push(run),
         }
     }
     *runs = kept;
+}
+
+/// Returns the indices of the runs of each group, in the order of the groups' first runs. Runs of a group differ only in
+/// their seeds; of several runs with the same seed, the longest is taken.
+pub fn seed_groups(runs: &[RunData]) -> Vec<Vec<usize>> {
+    let numbers = numbers(runs);
+    let mut out: Vec<Vec<usize>> = Vec::new();
+    for run in 0..runs.len() {
+        match out.iter_mut().find(|group| numbers[group[0]] == numbers[run]) {
+            Some(group) => group.push(run),
+            None => out.push(vec![run]),
+        }
+    }
+    out.iter_mut().for_each(|group| leave_repeats_out(group, |run| &runs[run]));
+    out
 }
 
 /// Returns the number of generations of a run.
@@ -175,7 +190,7 @@ fn mean_and_range(curves: &[&Curve]) -> Vec<((f64, f64), (f64, f64))> {
 
 /// Returns a group number for each run. Runs have equal numbers if they differ only in their seeds. A run whose method is
 /// unknown is in a group by itself.
-pub fn numbers(runs: &[RunData]) -> Vec<usize> {
+pub(super) fn numbers(runs: &[RunData]) -> Vec<usize> {
     let settings: Vec<Option<(Method, String)>> = runs.iter().map(setting).collect();
     let first = |(i, own): (usize, &Option<(Method, String)>)| {
         if own.is_none() { i } else { settings.iter().position(|s| s == own).unwrap_or(i) }
@@ -279,6 +294,7 @@ mod tests {
             run
         };
         let runs = [of(1, 100.0), of(2, 300.0), of(1, 200.0)];
+        assert_eq!(seed_groups(&runs), [[2, 1]]);
         let drawn = super::super::draw(&runs, &super::super::FigureOptions::default());
         let [group] = &groups(&drawn)[..] else { panic!("one group") };
         let lengths: Vec<f64> = group.runs.iter().map(|d| length(d.run)).collect();

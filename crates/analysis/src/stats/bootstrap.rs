@@ -23,15 +23,15 @@ pub fn bootstrap_mean(values: &[f64], level: f64, resamples: usize, seed: u64) -
     let n = values.len();
     let value = values.iter().sum::<f64>() / n as f64;
     let mut rng = fastrand::Rng::with_seed(seed);
-    let mut means: Vec<f64> = (0..resamples.max(1))
-        .map(|_| (0..n).filter_map(|_| values.get(rng.usize(..n))).sum::<f64>() / n as f64)
-        .collect();
+    let resample = |_| (0..n).filter_map(|_| values.get(rng.usize(..n))).sum::<f64>() / n as f64;
+    Some(percentiles(value, level, (0..resamples.max(1)).map(resample).collect()))
+}
+
+/// Returns the interval that contains the middle fraction `level` of the resampled means.
+fn percentiles(value: f64, level: f64, mut means: Vec<f64>) -> Interval {
     means.sort_by(f64::total_cmp);
-    Some(Interval {
-        value,
-        low: quantile_of_sorted(&means, 0.5 - level / 2.0),
-        high: quantile_of_sorted(&means, 0.5 + level / 2.0),
-    })
+    let low = quantile_of_sorted(&means, 0.5 - level / 2.0);
+    Interval { value, low, high: quantile_of_sorted(&means, 0.5 + level / 2.0) }
 }
 
 /// Returns the mean of a matrix, whose rows have the same length, with a percentile bootstrap interval at `level`. Each
@@ -41,20 +41,14 @@ pub fn bootstrap_matrix(rows: &[Vec<f64>], level: f64, resamples: usize, seed: u
     let columns = rows.first().map(Vec::len).filter(|columns| *columns > 0)?;
     let count = (rows.len() * columns) as f64;
     let mut rng = fastrand::Rng::with_seed(seed);
-    let mut means: Vec<f64> = (0..resamples.max(1))
-        .map(|_| {
-            let mut drawn = vec![0.0; columns];
-            (0..columns).for_each(|_| drawn[rng.usize(..columns)] += 1.0);
-            let sum_of = |row: &Vec<f64>| row.iter().zip(&drawn).map(|(x, times)| x * times).sum::<f64>();
-            (0..rows.len()).map(|_| sum_of(&rows[rng.usize(..rows.len())])).sum::<f64>() / count
-        })
-        .collect();
-    means.sort_by(f64::total_cmp);
-    Some(Interval {
-        value: rows.iter().flatten().sum::<f64>() / count,
-        low: quantile_of_sorted(&means, 0.5 - level / 2.0),
-        high: quantile_of_sorted(&means, 0.5 + level / 2.0),
-    })
+    let resample = |_| {
+        let mut drawn = vec![0.0; columns];
+        (0..columns).for_each(|_| drawn[rng.usize(..columns)] += 1.0);
+        let sum_of = |row: &Vec<f64>| row.iter().zip(&drawn).map(|(x, times)| x * times).sum::<f64>();
+        (0..rows.len()).map(|_| sum_of(&rows[rng.usize(..rows.len())])).sum::<f64>() / count
+    };
+    let value = rows.iter().flatten().sum::<f64>() / count;
+    Some(percentiles(value, level, (0..resamples.max(1)).map(resample).collect()))
 }
 
 /// Returns a quantile with linear interpolation, or NaN for an empty slice.

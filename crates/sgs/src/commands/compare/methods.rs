@@ -4,26 +4,20 @@ use super::{BUDGET, ComparedRun, differences};
 use crate::output;
 use anyhow::Result;
 use sgs_analysis::figures::seed_groups;
-use sgs_analysis::methods::{Measure, MethodRuns, MethodTable, PairedDifference, SeedMean, compare_methods};
-use sgs_analysis::run::{RunData, metric, read_results};
+use sgs_analysis::methods::{Measure, MethodRuns, MethodTable, PairedDifference, compare_methods};
+use sgs_analysis::run::{RunData, read_results};
+use sgs_analysis::stats::SeedMean;
 use sgs_selfplay::Method;
 use std::path::PathBuf;
 
-/// Compares the methods of runs. Returns `None` unless a method has several seeds. The baseline is REINFORCE-1/2, or else the
-/// method of the first run.
+/// Compares the methods of runs. Returns `None` unless a method has several seeds. The baseline is REINFORCE-1/2 if there
+/// is such a run, and otherwise the method of the first run.
 ///
 /// # Errors
 /// Returns an error if a run cannot be read.
 pub(super) fn read(paths: &[PathBuf], sides: &[ComparedRun]) -> Result<Option<MethodTable>> {
     let known: Vec<RunData> = sides.iter().map(|side| side.data.clone()).collect();
-    let groups = seed_groups(&known);
-    let mut members: Vec<Vec<usize>> = Vec::new();
-    for (run, group) in groups.iter().enumerate() {
-        match members.iter_mut().find(|m| m.first().is_some_and(|first| groups[*first] == *group)) {
-            Some(members) => add(members, run, &known),
-            None => members.push(vec![run]),
-        }
-    }
+    let members = seed_groups(&known);
     if members.iter().all(|m| m.len() < 2) {
         return Ok(None);
     }
@@ -42,17 +36,6 @@ pub(super) fn read(paths: &[PathBuf], sides: &[ComparedRun]) -> Result<Option<Me
         .collect();
     let is_reinforce = |own: &Vec<usize>| sides[own[0]].data.method == Some(Method::ReinforceHalf);
     Ok(compare_methods(&methods, members.iter().position(is_reinforce).unwrap_or(0)))
-}
-
-/// Adds a run to the runs of its method, which are sorted by seed. Of two runs with the same seed, the longer is kept.
-fn add(members: &mut Vec<usize>, run: usize, data: &[RunData]) {
-    let length = |run: usize| data[run].last(metric::GENERATIONS).unwrap_or(0.0);
-    match members.iter_mut().find(|other| data[**other].seed == data[run].seed) {
-        Some(other) if length(run) > length(*other) => *other = run,
-        Some(_) => {}
-        None => members.push(run),
-    }
-    members.sort_by_key(|run| data[*run].seed);
 }
 
 /// Returns the name of a method, with the keys in which it differs from other groups of the same method.
