@@ -5,8 +5,8 @@
 #
 # BIN has the programs `sgs`, `gpu_check`, `gpu_ranks` and `rehearsal` (`cargo build --release --workspace --bins
 # --examples`). OUT receives the output of each part. PART is one of kernels, resume, workers, files, speed, rehearsal; all
-# by default, about 20 minutes on an H100. $WORK is a folder for runs, with 60 GB for the rehearsal (default: a temporary
-# folder).
+# by default. Their time limits add up to half an hour. $WORK is a folder for runs (default: a temporary folder). The
+# rehearsal needs 53 GB there.
 set -u
 [ $# -ge 2 ] || { sed -n '4,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 bin=$1 out=$2 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -61,7 +61,7 @@ for part in "$@"; do
             ;;
         files) check files 200 "$bin/gpu_ranks" files 30 curve 1 ;;
         speed) check speed 120 "$bin/gpu_check" step layer ;;
-        # One policy (tied weights) of four layers: 61 GB of GPU memory, 53 GB of disk.
+        # One policy (tied weights) of four layers. `--dry-run` plans 61 GB of GPU memory.
         rehearsal)
             check rehearsal 550 "$bin/rehearsal" "$work/rehearsal" --sgs "$bin/sgs" --ranks 1 --layers 4 --targets 64 \
                 --check-seconds 0.5 --set algorithm.tied_weights=true --set sampling.memory_mib=8192 \
