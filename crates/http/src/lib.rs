@@ -293,7 +293,7 @@ mod tests {
             let mut reply = String::new();
             client.read_to_string(&mut reply).unwrap();
             delays.push(reply.rsplit('\n').next().unwrap().parse().unwrap());
-            // New requests before the old ones run out. Nobody reads the replies.
+            // New requests before the old ones run out. The clients do not read the replies.
             floods.rotate_left(1);
             floods[0] = flood();
         }

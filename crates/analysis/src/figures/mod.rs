@@ -47,8 +47,8 @@ pub struct FigureOptions {
     pub fit: FitOptions,
     /// Reference lines with the rates of other models.
     pub yardsticks: Vec<Yardstick>,
-    /// Index of the run whose unsolved targets define D_hard. By default, this is REINFORCE-1/2 with all its seeds, or else
-    /// another method that trains on targets only.
+    /// Index of the run whose unsolved targets define D_hard. By default, this is REINFORCE-1/2 with all its seeds; if
+    /// there is none, another method that trains on targets only.
     pub baseline: Option<usize>,
 }
 
@@ -129,7 +129,7 @@ pub fn all(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> Vec<Figure> {
     out.into_iter().flatten().collect()
 }
 
-/// Returns the run for figures of a single run: the first SGS run, or else the first run.
+/// Returns the run for figures of a single run: the first SGS run; if there is none, the first run.
 pub(crate) fn main_run<'a, 'b>(drawn: &'b [PlottedRun<'a>]) -> Option<&'b PlottedRun<'a>> {
     drawn.iter().find(|d| d.run.method == Some(Method::Sgs)).or(drawn.first())
 }

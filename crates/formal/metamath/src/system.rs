@@ -258,7 +258,7 @@ impl Metamath {
         }
     }
 
-    /// Parses a proof in canonical text of a problem with so many hypotheses.
+    /// Parses a proof, in canonical text, of a problem with this number of hypotheses.
     fn steps(&self, hypotheses: usize, proof: &str) -> Result<Vec<ProofStep>, ProofError> {
         read_steps(&self.theory, hypotheses, proof.split_ascii_whitespace())
     }

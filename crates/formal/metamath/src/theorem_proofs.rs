@@ -1,5 +1,5 @@
-//! The proofs that a database contains of its own theorems, as essential steps: examples to train on, and tests of the judge.
-//! They are not checked here.
+//! The proofs of a database's theorems, as essential steps: training examples, and test cases of the judge. They are not
+//! checked here.
 
 use crate::database::StatementId;
 use crate::proof::{ProofTextError, essential_steps, read_proof};

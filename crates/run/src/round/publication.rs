@@ -113,7 +113,7 @@ impl Publication {
         let Some(weights) = self.weights.as_ref().filter(|_| !self.updated) else { return Ok(None) };
         let handed = self.hands_out.then(|| self.hand_out(weights)).transpose()?;
         if let Some(handed) = &handed {
-            // Nobody waits if the run is ending.
+            // At the end of a run, no round waits for the weights.
             let _ = ready.send(handed.folder.clone());
         }
         let detail = serde_json::to_string(&self.record)?;

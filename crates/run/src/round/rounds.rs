@@ -1,4 +1,4 @@
-//! The loop over the rounds of a run, and what all rounds share.
+//! The loop over the rounds of a run, and the data that they share.
 //!
 //! Each round passes through the stages of `stages.rs`. Its publication runs in the background while the next round
 //! samples, so at most two rounds are in progress at any time.
@@ -28,7 +28,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 use std::time::Instant;
 
-/// What the rounds of a run share: its workers, its weights, and what earlier rounds have left.
+/// The data that the rounds of a run share: workers, weights, and the state after the finished rounds.
 pub(super) struct RoundLoop<'r, 'l, D: Parallel + Decode> {
     // Dropped in this order. A publication in progress must finish before its workers and weights go.
     pub(super) publisher: Publisher,

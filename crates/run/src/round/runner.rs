@@ -57,7 +57,7 @@ where
     /// Runs rounds until the configured end, the time limit or an interrupt, starting where the run stopped.
     ///
     /// # Errors
-    /// Returns an error if any part of the run fails. What was finished is on disk, and the run can be resumed.
+    /// Returns an error if any part of the run fails. Finished work is on disk, and the run can be resumed.
     pub fn work<'a>(mut self, listener: &'a mut Listener<'a>) -> Result<Outcome> {
         let mut events = EventStream::new(&self.targets, listener);
         let plan = self.run.plan(0)?;

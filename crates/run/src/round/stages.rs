@@ -1,7 +1,7 @@
 //! The three stages of a round: [`Sampling`], [`Updating`] and [`Publishing`].
 //!
-//! A stage owns the data of the round in progress, and its last method returns the next stage. What all rounds share is in
-//! [`RoundLoop`].
+//! A stage owns the data of the round in progress, and its last method returns the next stage. [`RoundLoop`] holds the data
+//! that all rounds share.
 
 use super::dispatcher::{Dispatcher, SamplingEnd};
 use super::evaluation::EvalPoint;

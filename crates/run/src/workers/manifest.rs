@@ -1,4 +1,4 @@
-//! The run manifest: what a worker must know about the run, as a JSON document served by the coordinator.
+//! The run manifest: the settings of the run that a worker needs, as a JSON document served by the coordinator.
 
 use crate::config::{RunConfig, SHIPPED, SystemName};
 use crate::error::{Context, Result, bail, ensure};

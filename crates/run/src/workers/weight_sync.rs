@@ -108,7 +108,7 @@ impl WeightSource {
         Ok(())
     }
 
-    /// Sends the parts of a file to `parts`, in order. Ends early if nobody takes them.
+    /// Sends the parts of a file to `parts`, in order. Ends early if the receiver is gone.
     fn receive(&self, model: &ModelManifest, file: &ManifestFile, parts: SyncSender<Vec<u8>>) -> Result<()> {
         let name = model.artifact_name(file);
         let mut at = 0;
@@ -322,7 +322,7 @@ mod tests {
             holds(&followed, Role::Solver, &at("new")) && holds(&followed, Role::Conjecturer, &at("base"))
         );
         let left = std::fs::read_dir(at("scratch")).expect("is there").count();
-        assert_eq!(left, 0, "what is in memory is not kept on the disk");
+        assert_eq!(left, 0, "files in memory have no copy on disk");
 
         // After a crash, a run can repeat an update and have other weights of the same version.
         let other = model(&at("other"), 4);
