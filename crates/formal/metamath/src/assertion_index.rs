@@ -7,7 +7,6 @@ use crate::statement::Statement;
 use crate::statement::normal_form_of_rule;
 use crate::theory::{RuleId, Theory};
 use crate::unify::{Goal, ProofLimits, ProofStep, Unifier};
-use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
 /// Why a statement is trivial in a context.
@@ -36,8 +35,8 @@ const MAX_TRIES: usize = 2_000;
 impl AssertionIndex {
     /// Indexes all assertions of a theory.
     pub fn new(theory: &Theory) -> Self {
+        // Sequential, like everything that a `OnceLock` of `Metamath` calls (see its fields).
         let texts: Vec<Option<NormalText>> = (0..theory.rules().len())
-            .into_par_iter()
             .map(|i| normal_form_of_rule(theory, RuleId(i as u32)).map(|s| normal_text(theory, &s)))
             .collect();
         let mut first = FxHashMap::default();

@@ -5,7 +5,6 @@ use crate::statement::{Statement, normal_form_of_rule};
 use crate::theorem_proofs::theorem_proof;
 use crate::theory::{RuleId, Theory};
 use crate::unify::ProofStep;
-use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 use sgs_base::random::SeededRng;
 
@@ -89,11 +88,11 @@ pub struct Split {
 /// Maximum number of steps of a proof in the training corpora.
 pub const LESSON_STEPS: usize = 60;
 
-/// Splits the theorems of a theory.
+/// Splits the theorems of a theory. Runs on one thread, because a `OnceLock` of [`Metamath`](crate::system::Metamath)
+/// calls it.
 pub fn split(theory: &Theory, rule: SplitRule) -> Split {
     let count = theory.rules().len();
     let proofs: Vec<Option<(Statement, Vec<ProofStep>)>> = (0..count)
-        .into_par_iter()
         .map(|i| {
             let id = RuleId(i as u32);
             if !theory.assertion(id).is_theorem() {
@@ -104,7 +103,6 @@ pub fn split(theory: &Theory, rule: SplitRule) -> Split {
         })
         .collect();
     let texts: Vec<Option<NormalText>> = (0..count)
-        .into_par_iter()
         .map(|i| normal_form_of_rule(theory, RuleId(i as u32)).map(|s| normal_text(theory, &s)))
         .collect();
     let mut first_of: FxHashMap<&NormalText, usize> = FxHashMap::default();

@@ -34,6 +34,8 @@ pub struct Metamath {
     statement_limits: StatementLimits,
     proof_limits: ProofLimits,
     judges: Mutex<Vec<Judge>>,
+    // Both are often created within a parallel iterator. Their creation must therefore not use Rayon: a worker that waits
+    // for a nested iterator runs other tasks meanwhile, and one of those would wait for the same `OnceLock` forever.
     assertion_index: OnceLock<AssertionIndex>,
     composer: OnceLock<Composer>,
 }

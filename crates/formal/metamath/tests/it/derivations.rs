@@ -1,5 +1,6 @@
 //! Conjectures that are derived from proofs, and composed ones.
 
+use rayon::prelude::*;
 use sgs_formal::{Condition, FormalSystem, Prompt};
 use sgs_metamath::deep;
 use sgs_metamath::normal_text::normal_text;
@@ -84,4 +85,24 @@ fn the_deep_problems_are_distinct_statements_in_normal_form() {
             system.read_conjecture(Condition::Target(&read), &problem.statement).unwrap().known.is_none()
         );
     }
+}
+
+/// Tasks of a parallel iterator that all need the composer first: one of them creates it, and the others wait.
+#[test]
+fn parallel_tasks_can_create_the_composer() {
+    let (finished, is_finished) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(16).build().unwrap();
+        for repetition in 0..10 {
+            let system = Metamath::shipped().unwrap();
+            let target = system.problem("pm2.61").unwrap();
+            let compose = |seed: u64| system.compose(&target, 2..=24, seed).is_some();
+            let found =
+                pool.install(|| (0..500).into_par_iter().filter(|&i| compose(500 * repetition + i)).count());
+            assert!(found > 0);
+        }
+        finished.send(()).unwrap();
+    });
+    let limit = std::time::Duration::from_secs(60);
+    is_finished.recv_timeout(limit).expect("the tasks wait for each other");
 }
