@@ -197,7 +197,9 @@ sgs_keys::table! {
         pub target_share: f64 = 1.0, in above(0.0).at_most(1.0),
         /// How conjectures are made: the model writes a statement (paper) or a proof, or a program composes a theorem.
         pub form: ConjectureForm = ConjectureForm::Statement,
-        /// Form attempt: minimum number of inferences of the part of an attempt that becomes a conjecture.
+        /// Forms other than attempt: further conjectures, of form attempt, per unsolved target.
+        pub attempts_per_target: u32 = 0, in 0..=64,
+        /// Minimum number of inferences of the part of an attempt that becomes a conjecture.
         pub attempt_min_steps: u32 = 1, in 1..=1_000_000,
         /// Minimum number of inferences of a composed proof.
         pub composed_min_steps: u32 = 2, in 1..=24,
@@ -462,6 +464,15 @@ impl ConjecturerConfig {
     /// Returns whether a model samples conjectures. Failed attempts are samples of the Solver.
     pub fn is_sampled(&self) -> bool {
         self.on && !matches!(self.form, ConjectureForm::Attempt | ConjectureForm::Composed)
+    }
+
+    /// Returns the maximum number of conjectures per unsolved target and round that are derived from failed attempts.
+    pub fn derived_per_target(&self) -> u32 {
+        match (self.on, self.form) {
+            (false, _) => 0,
+            (true, ConjectureForm::Attempt) => self.conjectures_per_target,
+            (true, _) => self.attempts_per_target,
+        }
     }
 
     /// Returns whether a model samples conjectures and is trained on them.

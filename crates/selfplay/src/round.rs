@@ -828,19 +828,8 @@ fn conjecture_slots(
     let unsolved = batch.iter().copied().filter(|target| !state.is_solved(&target.id)).collect();
     let seeded = draw_share(unsolved, config.conjecturer.target_share, run_seed, state.next_round);
     let wanted = seeded.iter().flat_map(|&target| (0..per_target).map(move |_| target));
-    let conditions: Vec<OwnedCondition> = match config.conjecturer.conditioning {
-        _ if config.conjecturer.form == ConjectureForm::Attempt => {
-            let attempts = |target: &&Arc<Problem>| {
-                let problem = Arc::clone(target);
-                let proofs = state.attempts.get(&problem.id).into_iter().flatten().take(per_target as usize);
-                let condition = |proof: &Arc<str>| OwnedCondition::Attempt {
-                    problem: problem.clone(),
-                    proof: proof.clone(),
-                };
-                proofs.map(condition).collect::<Vec<_>>()
-            };
-            seeded.iter().flat_map(attempts).collect()
-        }
+    let mut conditions: Vec<OwnedCondition> = match config.conjecturer.conditioning {
+        _ if config.conjecturer.form == ConjectureForm::Attempt => Vec::new(),
         Conditioning::Target => wanted.cloned().map(OwnedCondition::Target).collect(),
         Conditioning::None => wanted.cloned().map(OwnedCondition::Nothing).collect(),
         Conditioning::Solved => {
@@ -849,6 +838,15 @@ fn conjecture_slots(
             draw_solved(pool.len(), wanted.count(), seed).into_iter().map(|i| pool[i].clone()).collect()
         }
     };
+    let attempts = |target: &&Arc<Problem>| {
+        let problem = Arc::clone(target);
+        let limit = config.conjecturer.derived_per_target() as usize;
+        let proofs = state.attempts.get(&problem.id).into_iter().flatten().take(limit);
+        let condition =
+            |proof: &Arc<str>| OwnedCondition::Attempt { problem: problem.clone(), proof: proof.clone() };
+        proofs.map(condition).collect::<Vec<_>>()
+    };
+    conditions.extend(seeded.iter().flat_map(attempts));
     let mut numbers: HashMap<ProblemId, u32> = HashMap::new();
     let mut slot = |condition: OwnedCondition| {
         let problem = condition.problem().id.clone();

@@ -614,10 +614,17 @@ fn check(config: &RunConfig) -> Result<()> {
     config.check("").map_err(|e| Usage(e.to_string()))?;
     let algorithm = config.algorithm.validate();
     algorithm.map_err(|e| Usage(InvalidValue { key: dotted("algorithm", &e.key), ..e }.to_string()))?;
-    let form = config.algorithm.conjecturer.form;
-    if form != ConjectureForm::Statement && config.problems.system != SystemName::Metamath {
-        let only = "algorithm.conjecturer.form: only problems.system=metamath supports a form other than `statement`";
-        return Err(Usage(only.to_owned()).into());
+    let conjecturer = &config.algorithm.conjecturer;
+    if config.problems.system != SystemName::Metamath {
+        let key = match (conjecturer.form, conjecturer.attempts_per_target) {
+            (ConjectureForm::Statement, 0) => None,
+            (ConjectureForm::Statement, _) => Some("algorithm.conjecturer.attempts_per_target"),
+            _ => Some("algorithm.conjecturer.form"),
+        };
+        if let Some(key) = key {
+            let only = "only problems.system=metamath supports a form other than `statement`";
+            return Err(Usage(format!("{key}: {only}")).into());
+        }
     }
     config.sampling.endpoint.check(&config.algorithm)?;
     check_own_database(config)?;

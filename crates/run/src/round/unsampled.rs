@@ -25,7 +25,7 @@ pub(crate) fn add_conjectures(
     system: &dyn FormalSystem,
     held_out: &[Arc<Problem>],
 ) -> Result<()> {
-    if !config.on || config.is_sampled() {
+    if !config.on || (config.is_sampled() && config.derived_per_target() == 0) {
         return Ok(());
     }
     let held_out: HashSet<&str> = held_out.iter().map(|problem| &*problem.statement).collect();
@@ -66,6 +66,7 @@ fn event(
         OwnedCondition::Attempt { problem, proof } => {
             system.derive_from_part(problem, config.attempt_min_steps, proof).map_err(|e| e.kind)
         }
+        _ if config.is_sampled() => return None,
         _ => {
             let steps = config.composed_min_steps..=config.composed_max_steps;
             system.compose(condition.problem(), steps, *seed).ok_or_else(|| NONE_FOUND.to_owned())

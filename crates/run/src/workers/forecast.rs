@@ -321,7 +321,7 @@ pub fn forecast(
         BatchSize::Count(n) => (n.get() as usize).min(work.targets) as f64,
     };
     let conjectures = if a.conjecturer.on {
-        let each = f64::from(a.conjecturer.conjectures_per_target);
+        let each = f64::from(a.conjecturer.conjectures_per_target + a.conjecturer.attempts_per_target);
         targets * assumed.unsolved * a.conjecturer.target_share * each
     } else {
         0.0

@@ -11,6 +11,7 @@ use crate::rate::Tally;
 use crate::reward::{guide_score, normalise, passes_threshold, solve_reward, synth_reward};
 use crate::round::{ConjectureSlot, ProblemState, ReviewState, Round, SlotState};
 use crate::stp::{Provability, select_conjectures};
+use crate::task::OwnedCondition;
 
 impl Round {
     pub(super) fn conjecture_outcomes(&self, learned: &LearnedGuide) -> Vec<ConjectureOutcome> {
@@ -101,9 +102,11 @@ impl Round {
         let threshold = self.conjecture_threshold();
         let stp_selected = self.stp_selection(conjectures);
         let mut candidates = Vec::new();
-        for (i, conjecture) in conjectures.iter_mut().enumerate() {
+        for (i, (slot, conjecture)) in self.slots.iter().zip(conjectures).enumerate() {
+            // Beside a model's conjectures, those derived from attempts would only shift the normalisation.
+            let is_derived = config.is_sampled() && matches!(slot.condition, OwnedCondition::Attempt { .. });
             if matches!(conjecture.status, ConjectureStatus::Malformed { .. }) {
-                if config.malformed == UnrewardedHandling::Zero {
+                if !is_derived && config.malformed == UnrewardedHandling::Zero {
                     candidates.push((i, 0.0));
                 }
                 continue;
@@ -119,7 +122,8 @@ impl Round {
             };
             conjecture.solve_reward = Some(solve);
             conjecture.synth_reward = Some(reward);
-            if !conjecture.trivial && (selected || config.unselected == UnrewardedHandling::Zero) {
+            let is_candidate = selected || config.unselected == UnrewardedHandling::Zero;
+            if !is_derived && !conjecture.trivial && is_candidate {
                 candidates.push((i, reward));
             }
         }

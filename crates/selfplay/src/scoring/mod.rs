@@ -3,7 +3,7 @@
 mod conjecturer;
 mod solver;
 
-use crate::config::{ConjectureForm, GuideKind};
+use crate::config::GuideKind;
 use crate::data::{ProblemId, Verdict};
 use crate::learned::{GuideExample, GuideFeatures, nearest};
 use crate::outcome::{ConjectureOutcome, ReviewOutcome, RoundOutcome, conjecturer_examples};
@@ -11,7 +11,7 @@ use crate::rate::Tally;
 use crate::round::{ConjectureSlot, ProblemState, ReviewAttempt, RolloutState, Round, SlotState};
 use crate::state::RunState;
 use crate::store::fingerprint;
-use crate::task::{ParsedProof, TaskKey, TaskKind};
+use crate::task::{OwnedCondition, ParsedProof, TaskKey, TaskKind};
 use solver::SolverOutcome;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -79,17 +79,20 @@ impl Round {
     }
 
     fn conjecture_samples(&self) -> u64 {
-        let sampled =
-            |slot: &&ConjectureSlot| !matches!(slot.state, SlotState::Waiting | SlotState::Lost { .. });
+        let sampled = |slot: &&ConjectureSlot| {
+            let is_answered = !matches!(slot.state, SlotState::Waiting | SlotState::Lost { .. });
+            is_answered && !matches!(slot.condition, OwnedCondition::Attempt { .. })
+        };
         let is_sampled = self.config.conjecturer.is_sampled();
         if is_sampled { self.slots.iter().filter(sampled).count() as u64 } else { 0 }
     }
 
-    /// Returns the refused proofs of the targets that are still unsolved, in the order of the rollouts, at most
-    /// `conjectures_per_target` each. Proofs that are too short to contain a conjecture are left out.
+    /// Returns the refused proofs of the targets that are still unsolved, in the order of the rollouts, at most as many as
+    /// conjectures may be derived from. Proofs that are too short to contain a conjecture are left out.
     fn attempts(&self, state: &RunState) -> Vec<(ProblemId, Vec<Arc<str>>)> {
         let config = &self.config.conjecturer;
-        if !config.on || config.form != ConjectureForm::Attempt {
+        let limit = config.derived_per_target() as usize;
+        if limit == 0 {
             return Vec::new();
         }
         let unsolved = |problem: &&ProblemState| {
@@ -99,7 +102,7 @@ impl Round {
             let mut proofs: Vec<Arc<str>> = Vec::new();
             for proof in problem.rollouts.iter().filter_map(refused_proof) {
                 let is_new = proof.steps >= config.attempt_min_steps && !proofs.contains(&proof.text);
-                if is_new && proofs.len() < config.conjectures_per_target as usize {
+                if is_new && proofs.len() < limit {
                     proofs.push(proof.text.clone());
                 }
             }

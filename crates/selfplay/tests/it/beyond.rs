@@ -4,7 +4,7 @@
 use crate::simulation;
 use proptest::prelude::*;
 use sgs_selfplay::config::{AlgorithmConfig, BatchSize, GuideKind, UnrewardedHandling};
-use sgs_selfplay::outcome::{ConjectureStatus, ProblemKind, RefusalReason, RoundOutcome};
+use sgs_selfplay::outcome::{ConjectureOutcome, ConjectureStatus, ProblemKind, RefusalReason, RoundOutcome};
 use sgs_selfplay::reward::guide_score;
 use sgs_selfplay::seed::SeededRng;
 use sgs_selfplay::{
@@ -438,10 +438,19 @@ proptest! {
 
 #[test]
 fn refused_proofs_of_unsolved_targets_become_the_conditions_of_the_next_conjectures() {
-    let mut config = Method::SgsAttempts.config();
+    let mut alone = Method::SgsAttempts.config();
+    alone.conjecturer.conjectures_per_target = 2;
+    check_attempts(alone);
+    // Beside the conjectures of a model, whose weights they must not change.
+    let mut beside = Method::SgsNoGuide.config();
+    beside.conjecturer.attempts_per_target = 2;
+    check_attempts(beside);
+}
+
+fn check_attempts(mut config: AlgorithmConfig) {
     config.batch.size = BatchSize::Count(120.try_into().unwrap());
     config.conjecturer.attempt_min_steps = 3;
-    config.conjecturer.conjectures_per_target = 2;
+    let sampled = if config.conjecturer.is_sampled() { 1 } else { 0 };
     let all = targets(200);
     let mut state = RunState::default();
     // The refused proofs of each target's last sampled round, collected from the rollouts of the outcomes.
@@ -449,15 +458,27 @@ fn refused_proofs_of_unsolved_targets_become_the_conditions_of_the_next_conjectu
     let (mut conditions, mut short, mut repeated, mut dropped) = (0, 0, 0, 0);
     for _ in 0..12 {
         let mut round = begin(&config, &all, &state);
+        let mut samples = HashSet::new();
         for command in round.pending() {
             let Command::SampleConjecture { key, condition, .. } = command else { continue };
-            let OwnedCondition::Attempt { problem, proof } = condition else { panic!("{condition:?}") };
-            assert_eq!(proof, expected[&problem.id][key.index as usize]);
-            conditions += 1;
+            match condition {
+                OwnedCondition::Attempt { problem, proof } => {
+                    assert_eq!(proof, expected[&problem.id][(key.index - sampled) as usize]);
+                    conditions += 1;
+                }
+                _ => assert!(key.index < sampled && samples.insert(key)),
+            }
         }
         play(&mut round);
         let outcome = round.finish(&state).unwrap();
-        assert_eq!(outcome.conjecture_samples, 0, "the attempts are rollouts");
+        let is_sample = |conjecture: &&ConjectureOutcome| {
+            conjecture.sample.is_some() && samples.contains(&conjecture.key)
+        };
+        let answered = outcome.conjectures.iter().filter(is_sample).count() as u64;
+        assert_eq!(outcome.conjecture_samples, answered, "the attempts are rollouts");
+        assert!(outcome.conjecturer_examples.iter().all(|example| samples.contains(&example.key)));
+        let normalised = outcome.conjectures.iter().filter(|conjecture| conjecture.normalised.is_some());
+        assert!(sampled == 0 || normalised.clone().all(|conjecture| samples.contains(&conjecture.key)));
         for target in outcome.targets() {
             expected.remove(&target.problem.id);
         }
