@@ -140,6 +140,7 @@ fn a_run_stops_after_the_round_that_reaches_its_generations() {
 fn a_run_that_cannot_start_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let plain = file(folder.path(), "mine.jsonl", "|- ( ph -> ph )\n");
+    let empty = file(folder.path(), "empty.jsonl", "\n");
     let model = folder.path().join("model");
     std::fs::create_dir(&model).unwrap();
     for name in ["config.json", "model.safetensors"] {
@@ -155,6 +156,7 @@ fn a_run_that_cannot_start_leaves_nothing() {
             "line 1 is not a valid problem; a line must look like {\"id\": \"a\"",
         ),
         (set("problems.set", &plain), 1, "`sgs prove < "),
+        (set("problems.set", &empty), 1, "empty.jsonl contains no problems"),
         (set("model.base", text(&model)), 1, text(&model)),
     ] {
         let out = folder.path().join("run");
