@@ -84,6 +84,7 @@ def main(folder, programs, rng):
         prompt = f"<guide> {text(terms)} <conjecture> {text(conjecture)} <review>"
         reviews.append(row("guide", prompt, text(review(terms, conjecture))))
     write(folder / "guide.jsonl", reviews)
+    print(f"{folder}: {len(lines)} problems, {len(known)} programs, {len(pairs)} conjectures, {len(reviews)} reviews")
 
 
 if __name__ == "__main__":

@@ -65,9 +65,6 @@ impl RunDir {
     pub fn create(path: &Path, config: &FrozenConfig, fleet: Option<&str>) -> Result<Self> {
         let config_path = path.join(CONFIG);
         config.render(&config_path)?;
-        if path.exists() && !path.is_dir() {
-            return Err(Error::Taken { path: path.to_path_buf(), what: "a file".into() });
-        }
         ensure_directory(path)?;
         refuse_taken(path)?;
         let lock = RunLock::take(&path.join(LOCK), path)?;
@@ -485,7 +482,7 @@ fn refuse_taken(path: &Path) -> Result<()> {
         // Without a lock, no interrupted creation wrote `fleet.toml`: it is the user's.
         let is_own = OWN_NAMES.contains(&&*name) && (name != FLEET || path.join(LOCK).exists());
         if !is_own && !name.starts_with(TEMPORARY_PREFIX) {
-            return Err(taken(format!("other files, such as '{name}'")));
+            return Err(taken(format!("other files, such as `{name}`")));
         }
     }
     Ok(())

@@ -653,9 +653,10 @@ pub struct ServeModelArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The intervals are 95% bootstrap intervals over problems.
-  sgs eval --run runs/a --problems held-out -k 16
+Examples:
+  sgs eval --run runs/sgs-metamath-quick --problems held-out -k 16
   sgs eval --endpoint http://127.0.0.1:8000/v1     a served model (vLLM, SGLang, llama.cpp)
+The intervals are 95% bootstrap intervals over problems.
 A served model must have the tokenizer of --model.")]
 #[command(mut_arg("endpoint", |endpoint| endpoint.conflicts_with("run")))]
 pub struct EvalArgs {
@@ -700,10 +701,13 @@ pub struct EvalArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  sgs prove \"|- ( ph -> ph )\"
+  sgs prove \"( ( A C_ B /\\ B C_ C ) -> A C_ ( C u. D ) )\"
   sgs prove --run runs/sgs-metamath-quick \"|- ph  &  |- ( ph -> ps )  =>  |- ps\"
   sgs prove '( ph -> A. x ph )  ($d x ph)'    single quotes, because of the $; x is not in ph
   sgs prove --run runs/sgs-metamath-quick < statements.txt
+Symbols of set.mm: -> implies, -. not, /\\ and, \\/ or, <-> if and only if, A. x for all, E. x exists,
+e. element of, C_ subset, u. union, i^i intersection. Variables: ph ps ch th formulas, x y z sets,
+A B C D classes.
 Exit codes: 0 every statement was proved; 1 a statement was not; 2 a statement is not valid.")]
 pub struct ProveArgs {
     /// Statement in display form, or as `$d x ph $e |- ph $p |- A. x ph`, symbols separated by spaces; for Lean:

@@ -204,6 +204,10 @@ impl ModelSource {
     /// Returns an error as [`ModelSource::solver`] does, or if a file is missing or damaged.
     pub fn load(&self, role: Role) -> Result<(Tokenizer, HostWeights)> {
         let folder = self.of(role)?;
+        if !base_model::is_model(&folder) {
+            let folder = folder.display();
+            return Err(Usage(format!("{folder} is not a model folder: config.json not found")).into());
+        }
         let (tokenizer, weights) = (Tokenizer::load(&folder)?, HostWeights::load(&folder)?);
         tokenizer.check_model(&weights.config)?;
         Ok((tokenizer, weights))

@@ -227,7 +227,7 @@ fn hint(text: &str) -> &'static str {
     if lost_d {
         return "put statements that contain `$d` in single quotes; in double quotes the shell expands `$d`";
     }
-    "separate symbols by spaces, as in \"|- ( ph -> ph )\""
+    "separate symbols by spaces, as in \"|- ( ph -> ph )\" (symbols: `sgs prove --help`)"
 }
 
 /// Wraps a problem without further data.

@@ -6,7 +6,7 @@ use crate::{output, pace};
 use anyhow::Result;
 use sgs_analysis::run::{EvaluationData, RunData, StatementDisplay as _, metric, stage_totals};
 use sgs_analysis::stats::pass_at_k_interval;
-use sgs_run::config::folder;
+use sgs_run::config::{RunConfig, folder};
 use sgs_rundir::RunView;
 use sgs_rundir::rows::ProblemKind;
 use std::sync::Arc;
@@ -40,7 +40,11 @@ pub fn lines(run: &RunData, view: &RunView, shown: &TextDisplay) -> Result<Vec<S
         line("best new", describe(best, shown));
     }
     line("time", time(run));
-    line("next", next(view)?);
+    let config = folder::config_of(view)?;
+    if let Some(why) = folder::what_is_over(view, &config)? {
+        line("ended", why);
+    }
+    line("next", next(view, &config));
     Ok(lines)
 }
 
@@ -127,7 +131,7 @@ fn time(run: &RunData) -> String {
     text
 }
 
-fn next(view: &RunView) -> Result<String> {
-    let (path, more) = (view.path().display(), folder::config_of(view)?.rounds.saturating_mul(2));
-    Ok(format!("sgs prove --run {path}   (to continue: sgs resume {path} --rounds {more})"))
+fn next(view: &RunView, config: &RunConfig) -> String {
+    let (path, more) = (view.path().display(), config.rounds.saturating_mul(2));
+    format!("sgs prove --run {path}   (to continue: sgs resume {path} --rounds {more})")
 }

@@ -113,7 +113,7 @@ pub(super) fn draw(svg: &mut Svg, xy: &Xy, title: &str, width: f64, height: f64)
         draw_series(svg, series, &points, marked.then_some(i));
     }
     for line in &xy.lines {
-        label_reference(svg, &axes, line);
+        label_reference(svg, &axes, line, &xy.series);
     }
 }
 
@@ -179,12 +179,20 @@ fn draw_reference(svg: &mut Svg, axes: &Axes, line: &super::ReferenceLine) {
 }
 
 /// Draws the label of a reference line on top, with an outline in the background colour so that curves do not cross it.
-fn label_reference(svg: &mut Svg, axes: &Axes, line: &super::ReferenceLine) {
+fn label_reference(svg: &mut Svg, axes: &Axes, line: &super::ReferenceLine, series: &[Series]) {
     let (frame, py) = (&axes.frame, axes.y.pixel(line.value));
     if py >= frame.top - 0.5 && py <= frame.bottom + 0.5 {
         let style = TextStyle { size: 11.5, bold: false, ink: line.ink, anchor: Anchor::End };
-        svg.text_with_rim(frame.right - 2.0, py - 5.0, &line.label, style);
+        let shift = if has_label_below(line, series) && py + 15.0 < frame.bottom { 13.0 } else { -5.0 };
+        svg.text_with_rim(frame.right - 2.0, py + shift, &line.label, style);
     }
+}
+
+/// Returns whether the curve that ends nearest to a reference line ends above it. The label above the line would hide
+/// that end.
+fn has_label_below(line: &super::ReferenceLine, series: &[Series]) -> bool {
+    let gaps = series.iter().filter_map(|s| Some(s.points.last()?.1 - line.value));
+    gaps.min_by(|a, b| a.abs().total_cmp(&b.abs())).is_some_and(|gap| gap > 0.0)
 }
 
 fn draw_band(svg: &mut Svg, series: &Series, points: &[(f64, f64)], axes: &Axes) {
@@ -271,5 +279,20 @@ pub(super) fn draw_marker(svg: &mut Svg, x: f64, y: f64, ink: Ink) {
             let d = format!("M{} {}l{r} {r}l-{r} {r}l-{r} -{r}Z", num(x), num(y - r));
             svg.fill(&d, ink, 1.0);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plot::{Ink, ReferenceLine};
+
+    #[test]
+    fn the_label_of_a_reference_line_does_not_hide_the_end_of_the_nearest_curve() {
+        let line = ReferenceLine { value: 0.18, label: "base model".into(), ink: Ink::Muted };
+        let curve = |end| Series::line("", Ink::Series(0), vec![(0.0, 0.18), (1.0, end)]);
+        assert!(has_label_below(&line, &[curve(0.20), curve(0.05)]));
+        assert!(!has_label_below(&line, &[curve(0.16), curve(0.34)]));
+        assert!(!has_label_below(&line, &[curve(0.18)]) && !has_label_below(&line, &[]));
     }
 }

@@ -333,13 +333,18 @@ pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, Strin
     };
     let mut file = source.as_ref().map(|source| source.table.clone()).unwrap_or_default();
     let from_file = || Layer::File(named.unwrap_or_default().to_owned());
+    // The error about an unknown name, with the line of the file that has it.
+    let placed = |key: &str, layer: &Layer, error: Usage| match (&source, layer) {
+        (Some(source), Layer::File(_)) => Usage(source.error(key, error).to_string()),
+        _ => error,
+    };
     let (size, sized) = match (&layers.size, text_of(&file, "size")?) {
         (Some(size), _) => (size.clone(), Layer::Argument("--size")),
         (None, Some(size)) => (size, from_file()),
         (None, None) => ("metamath-quick".to_owned(), Layer::Default),
     };
     let Some((_, size_text)) = SIZES.iter().find(|s| s.0 == size) else {
-        return Err(unknown("size", &size, SIZES.iter().map(|s| s.0)).into());
+        return Err(placed("size", &sized, unknown("size", &size, SIZES.iter().map(|s| s.0))).into());
     };
     let size_table: Table = size_text.parse().context("the size's preset")?;
     let (method, chosen) = match (named, text_of(&file, "method")?) {
@@ -350,7 +355,7 @@ pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, Strin
         (_, None) => ("sgs".to_owned(), Layer::Default),
     };
     let Some((_, method_text)) = METHODS.iter().find(|m| m.0 == method) else {
-        return Err(unknown("method", &method, METHODS.iter().map(|m| m.0)).into());
+        return Err(placed("method", &chosen, unknown("method", &method, METHODS.iter().map(|m| m.0))).into());
     };
     // Both keys have already selected their presets. If they stayed in the file's table, its `size` would override the
     // name given with `--size`.

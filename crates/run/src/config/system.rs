@@ -274,7 +274,8 @@ pub fn check_set(system: SystemName, set: &str) -> Result<(), Usage> {
 /// `sgs data import` supports.
 ///
 /// # Errors
-/// Returns an error if the file cannot be read, or if a record is invalid. The error names the first such record.
+/// Returns an error if the file cannot be read or has no targets, or if a record is invalid. The error names the first
+/// such record.
 pub fn lean_targets(set: &str) -> Result<Vec<Target>> {
     match set {
         "d3k" => Ok(data::d3k()?),
@@ -298,6 +299,9 @@ pub fn lean_targets(set: &str) -> Result<Vec<Target>> {
                     first.reason,
                     import.skipped.len()
                 );
+            }
+            if import.targets.is_empty() {
+                bail!("{file} contains no problems");
             }
             Ok(import.targets)
         }
@@ -352,7 +356,8 @@ const PLAIN: &str = r#"{"id": "a", "statement": "…"}"#;
 /// `context`. Texts are used as they are.
 ///
 /// # Errors
-/// Returns an error if the file cannot be read, or if a line is not a valid problem. The error names the line.
+/// Returns an error if the file cannot be read or has no problems, or if a line is not a valid problem. The error names
+/// the line.
 pub fn external_targets(set: &str) -> Result<Vec<Problem>> {
     check_set(SystemName::External, set)?;
     problem_lines(
@@ -389,7 +394,8 @@ struct ProblemLine {
 /// defaults to the whole database. A statement is written in canonical or in display form.
 ///
 /// # Errors
-/// Returns an error if the file cannot be read, or if a line is not a valid problem. The error names the line.
+/// Returns an error if the file cannot be read or has no problems, or if a line is not a valid problem. The error names
+/// the line.
 pub fn read_problems(system: &Metamath, path: &Path) -> Result<Vec<Problem>> {
     // A file of plain statements.
     let hint = |line: &str| match line.trim_start().starts_with('{') {
@@ -415,7 +421,7 @@ fn problem_lines(
     let text = text.trim_start_matches('\u{feff}');
     let lines = text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty());
     let mut ids = HashSet::new();
-    lines
+    let problems: Vec<Problem> = lines
         .map(|(i, line)| {
             let place = || format!("{}: line {} is not a valid problem", path.display(), i + 1);
             let line: ProblemLine = serde_json::from_str(line)
@@ -426,7 +432,11 @@ fn problem_lines(
             }
             problem(line).with_context(place)
         })
-        .collect()
+        .collect::<Result<_>>()?;
+    if problems.is_empty() {
+        bail!("{} contains no problems; a line must look like {format}", path.display());
+    }
+    Ok(problems)
 }
 
 #[cfg(test)]

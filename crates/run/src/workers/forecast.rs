@@ -208,7 +208,9 @@ pub struct Forecast {
     pub training_s: f64,
     /// Time per round: the longer of sampling and checking, then training, then the host's own work.
     pub round_s: f64,
-    /// Time of all rounds.
+    /// Number of rounds until the first limit of the run: rounds, minutes or generations.
+    pub rounds: f64,
+    /// Time of these rounds.
     pub run_s: f64,
     /// The processes of each device of the coordinator's machine.
     pub memory: Vec<Vec<ProcessMemory>>,
@@ -401,9 +403,12 @@ pub fn forecast(
 
     let sampled_tokens = roles.iter().map(|role| role.tokens).sum::<f64>();
     let round_s = sampling_s.max(checking_s) + training_s + generations * assumed.host_s;
-    let rounds = f64::from(config.rounds);
-    let kept = f64::from(config.checkpoints.last)
-        + config.rounds.checked_div(config.checkpoints.every).map_or(0.0, f64::from);
+    let rounds = rounds_until_a_limit(config, generations, round_s);
+    let permanent = match config.checkpoints.every {
+        0 => 0.0,
+        every => (rounds / f64::from(every)).floor(),
+    };
+    let kept = f64::from(config.checkpoints.last) + permanent;
     let parameters = model.parameters() as f64;
     let policies = inputs.policies() as f64;
     let mut host: Vec<MemoryPart> = memory.iter().flatten().flat_map(|p| p.host.clone()).collect();
@@ -429,6 +434,7 @@ pub fn forecast(
         training_flop,
         training_s,
         round_s,
+        rounds,
         run_s: round_s * rounds,
         memory,
         host,
@@ -442,6 +448,18 @@ pub fn forecast(
             tables: sampled_tokens * rounds * assumed.table_bytes,
         },
     })
+}
+
+/// Returns the number of rounds until the first limit, if every round has this many generations and takes this long.
+fn rounds_until_a_limit(config: &RunConfig, generations: f64, round_s: f64) -> f64 {
+    // 0 means no limit. A round that has begun is finished.
+    let until = |limit: f64, per_round: f64| match limit > 0.0 && per_round > 0.0 {
+        true => (limit / per_round).ceil(),
+        false => f64::INFINITY,
+    };
+    f64::from(config.rounds)
+        .min(until(60.0 * config.minutes, round_s))
+        .min(until(config.generations as f64, generations))
 }
 
 impl Forecast {
@@ -472,13 +490,14 @@ impl Forecast {
     ) -> Vec<String> {
         let (f, h, a) = (self, hardware, assumed);
         let found = if h.found { "" } else { ", assumed" };
+        let all = config.rounds;
+        let rounds = if f.rounds < all.into() { format!("{} of {all}", f.rounds) } else { all.to_string() };
         let mut lines = vec![
             format!(
-                "On {} x {}{found}: about {} for {} rounds, {} per round",
+                "On {} x {}{found}: about {} for {rounds} rounds, {} per round",
                 h.devices,
                 h.device,
                 time(f.run_s),
-                config.rounds,
                 time(f.round_s)
             ),
             format!(
@@ -677,6 +696,18 @@ mod tests {
         ] {
             is_close(gpus * H200.training * length / (3.0 * arithmetic.forward(length)), measured, 0.1);
         }
+    }
+
+    #[test]
+    fn a_run_ends_at_the_first_of_its_limits() {
+        let rounds = |set: &[&str]| {
+            let set = [&["rounds=100", "minutes=0"], set].concat();
+            rounds_until_a_limit(&config(&set), 1000.0, 4.0)
+        };
+        assert_eq!(rounds(&[]), 100.0);
+        assert_eq!(rounds(&["minutes=2.01"]), 31.0);
+        assert_eq!(rounds(&["minutes=2.01", "generations=30000"]), 30.0);
+        assert_eq!(rounds(&["minutes=60", "generations=1000000"]), 100.0);
     }
 
     #[test]

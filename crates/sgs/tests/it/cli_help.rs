@@ -1,6 +1,6 @@
 //! Help, usage errors and exit codes of all commands.
 
-use crate::program::{command, file, finish, project, sgs};
+use crate::program::{command, file, finish, path, project, sgs};
 use std::io::Write;
 use std::process::Stdio;
 
@@ -175,6 +175,34 @@ fn usage_errors_exit_with_code_2_and_say_what_to_do() {
         let done = sgs(args).expect(2);
         assert!(done.err.contains(message), "{args:?}: {}", done.err);
         assert_eq!(done.out, "", "{args:?}: standard output must be empty");
+    }
+}
+
+/// An unknown name in a file is reported with its line.
+#[test]
+fn an_unknown_method_or_size_in_a_file_is_reported_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    for (key, value, hint) in
+        [("method", "sgss", "did you mean `sgs`?"), ("size", "quick", "known: metamath-quick")]
+    {
+        let run = file(folder.path(), "run.toml", &format!("rounds = 3\n{key} = \"{value}\"\n"));
+        let done = sgs(&["run", &run]).expect(2);
+        let place = format!("{run}:2: there is no {key} `{value}`");
+        assert!(done.err.contains(&place) && done.err.contains(hint), "{}", done.err);
+    }
+}
+
+#[test]
+fn a_folder_without_a_model_is_a_usage_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = path(folder.path(), "");
+    for args in [
+        &["prove", "--model", &empty, "|- ( ph -> ph )"][..],
+        &["eval", "--model", &empty, "--limit", "1"],
+        &["serve-model", "--model", &empty],
+    ] {
+        let done = sgs(args).expect(2);
+        assert!(done.err.contains("is not a model folder: config.json not found"), "{args:?}: {}", done.err);
     }
 }
 

@@ -24,7 +24,8 @@ fn a_run_ends_with_results_and_next_steps() {
     let out = path(folder.path(), "first");
     let done = run(&out, &[]).expect(0);
     assert!(!done.out.contains('\x1b') && !done.err.contains('\x1b'), "escape sequences without a terminal");
-    for name in ["solved      ", "best new    ", "time        ", "next        sgs prove --run "] {
+    let ended = "ended       all rounds are done (2 of 2)";
+    for name in ["solved      ", "best new    ", "time        ", ended, "next        sgs prove --run "] {
         assert!(done.out.lines().any(|line| line.starts_with(name)), "{name}\n{}", done.out);
     }
     assert!(done.out.contains("ever solved") && done.out.contains("this round pass@1"), "{}", done.out);
@@ -96,6 +97,7 @@ fn the_time_budget_covers_all_sessions_of_a_run() {
     let over = "its 0.0001 minutes are over, with 1 of 3 rounds done";
     let late = sgs(&["resume", &out, "--rounds", "3", "--minutes", "0.0001"]).expect(0);
     assert!(late.err.contains(over) && rounds() == 1, "{}", late.err);
+    assert!(late.out.contains(&format!("ended       {over}")), "{}", late.out);
     let ended = std::fs::read_to_string(Path::new(&out).join("ended.json")).unwrap();
     assert!(ended.contains("\"minutes\""), "{ended}");
     let again = sgs(&["resume", &out]).expect(0);
@@ -140,6 +142,7 @@ fn a_run_stops_after_the_round_that_reaches_its_generations() {
 fn a_run_that_cannot_start_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let plain = file(folder.path(), "mine.jsonl", "|- ( ph -> ph )\n");
+    let empty = file(folder.path(), "empty.jsonl", "\n");
     let model = folder.path().join("model");
     std::fs::create_dir(&model).unwrap();
     for name in ["config.json", "model.safetensors"] {
@@ -155,6 +158,7 @@ fn a_run_that_cannot_start_leaves_nothing() {
             "line 1 is not a valid problem; a line must look like {\"id\": \"a\"",
         ),
         (set("problems.set", &plain), 1, "`sgs prove < "),
+        (set("problems.set", &empty), 1, "empty.jsonl contains no problems"),
         (set("model.base", text(&model)), 1, text(&model)),
     ] {
         let out = folder.path().join("run");

@@ -61,6 +61,7 @@ fn a_found_proof_is_checked_and_shown_as_a_table() {
     let done = sgs(&["prove", "--model", &folder, "--temperature", "0", "-n", "1", STATEMENT]).expect(0);
     assert!(done.out.contains("   1") && done.out.contains("ax-1"), "{}", done.out);
     assert!(done.out.contains("proved by sample 1"), "{}", done.out);
+    assert_eq!(done.out.matches("ax-1").count(), 1, "{}", done.out);
     let named = ["prove", "--model", &folder, "--temperature", "0", "--json", "( ph -> ( ps -> ph ) )"];
     let json = sgs(&named).expect(0).json();
     assert_eq!(json["proof"], "ax-1");

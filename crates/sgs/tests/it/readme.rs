@@ -56,7 +56,7 @@ const COMMANDS: &[(&str, Check)] = &[
     ("cargo install --path crates/sgs --locked", Skip),
     ("cargo nextest run --release -p sgs-metamath --run-ignored only -E 'test(a_million_mutants)'", Skip),
     ("sgs run sgs-attempts --size metamath-deep", Parse),
-    ("sgs prove \"|- ( ph -> ph )\"", SUCCEEDS),
+    ("sgs prove \"( ( A C_ B /\\ B C_ C ) -> A C_ ( C u. D ) )\"", SUCCEEDS),
     ("sgs prove '( ph -> A. x ph )  ($d x ph)'", SUCCEEDS),
     ("sgs eval --run runs/sgs-metamath-quick -k 8", Append("--limit 4")),
     ("sgs conjecture --run runs/sgs-metamath-quick --problem syl", SUCCEEDS),

@@ -84,7 +84,7 @@ fn wasm(paths: &LeanPaths) -> DoctorFinding {
     let root = paths.wasm.display();
     let ready = paths.wasm.join("build/lean.js").exists() && paths.wasm.join("lean").exists();
     installed(
-        "core Lean as WebAssembly (no Mathlib, lists no axioms; for trials and tests)".into(),
+        "core Lean as WebAssembly".into(),
         ready,
         format!("{} {root}", if ready { "in" } else { "not in" }),
         format!("sgs lean setup --wasm --root {root}"),

@@ -9,12 +9,8 @@ use std::time::Instant;
 /// Libraries: name, file names in order of preference, and where to get it.
 const LIBRARIES: [(&str, &[&str], &str); 4] = [
     ("driver library", &["libcuda.so.1", "libcuda.so"], "comes with the NVIDIA driver, version 580 or newer"),
-    (
-        "cuBLASLt",
-        &["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"],
-        "comes with the CUDA toolkit 12 or 13",
-    ),
-    ("NVRTC", &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"], "comes with the CUDA toolkit 12 or 13"),
+    ("cuBLASLt", &["libcublasLt.so.13", "libcublasLt.so"], "comes with the CUDA toolkit 13"),
+    ("NVRTC", &["libnvrtc.so.13", "libnvrtc.so"], "comes with the CUDA toolkit 13"),
     ("NCCL", &["libnccl.so.2", "libnccl.so"], "only for several GPUs: the package libnccl2"),
 ];
 

@@ -130,7 +130,7 @@ fn print(system: &dyn FormalSystem, problem: &Problem, search: &ProofSearch, sec
         output::line(format!("{statement}\n"))?;
         output::line(system.display_proof(problem, proof).trim_end())?;
         return output::line(format!(
-            "\nproved by sample {} in {seconds:.1} s; checked by {}\n{proof}",
+            "\nproved by sample {} in {seconds:.1} s; checked by {}",
             search.sampled,
             system.identity()
         ));
