@@ -100,8 +100,7 @@ pub fn split(theory: &Theory, rule: SplitRule) -> Split {
         let steps = is_theorem.then(|| theorem_proof(theory, id, LESSON_STEPS).ok().flatten()).flatten();
         (steps.map(|steps| (statement, steps)), Some(text))
     };
-    let (proofs, texts): (Vec<Option<(Statement, Vec<ProofStep>)>>, Vec<Option<NormalText>>) =
-        (0..count).into_par_iter().map(read).unzip();
+    let (proofs, texts): (Vec<_>, Vec<_>) = (0..count).into_par_iter().map(read).unzip();
     let mut first_of: FxHashMap<&NormalText, usize> = FxHashMap::default();
     for (i, text) in texts.iter().enumerate() {
         if let Some(text) = text {
