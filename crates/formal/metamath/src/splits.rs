@@ -92,19 +92,15 @@ pub const LESSON_STEPS: usize = 60;
 /// calls it.
 pub fn split(theory: &Theory, rule: SplitRule) -> Split {
     let count = theory.rules().len();
-    let proofs: Vec<Option<(Statement, Vec<ProofStep>)>> = (0..count)
-        .map(|i| {
-            let id = RuleId(i as u32);
-            if !theory.assertion(id).is_theorem() {
-                return None;
-            }
-            let steps = theorem_proof(theory, id, LESSON_STEPS).ok()??;
-            Some((normal_form_of_rule(theory, id)?, steps))
-        })
-        .collect();
-    let texts: Vec<Option<NormalText>> = (0..count)
-        .map(|i| normal_form_of_rule(theory, RuleId(i as u32)).map(|s| normal_text(theory, &s)))
-        .collect();
+    let read = |i: usize| {
+        let id = RuleId(i as u32);
+        let Some(statement) = normal_form_of_rule(theory, id) else { return (None, None) };
+        let text = normal_text(theory, &statement);
+        let is_theorem = theory.assertion(id).is_theorem();
+        let steps = is_theorem.then(|| theorem_proof(theory, id, LESSON_STEPS).ok().flatten()).flatten();
+        (steps.map(|steps| (statement, steps)), Some(text))
+    };
+    let (proofs, texts): (Vec<_>, Vec<_>) = (0..count).map(read).unzip();
     let mut first_of: FxHashMap<&NormalText, usize> = FxHashMap::default();
     for (i, text) in texts.iter().enumerate() {
         if let Some(text) = text {

@@ -16,7 +16,7 @@ use crate::statement::{
     Statement, StatementError, StatementLimits, StatementText, context_limit, normal_form_of_rule,
 };
 use crate::sub_proof::{renumber, sub_proofs_by_size};
-use crate::theory::{Theory, TheoryError};
+use crate::theory::{RuleId, Theory, TheoryError};
 use crate::tokens::{self, CONJECTURE, CONJECTURER, GUIDE, HYPOTHESES, PROOF, REVIEW, SOLVER};
 use crate::unify::{Goal, ProofLimits, ProofStep, Unifier};
 use sgs_base::random::SeededRng;
@@ -34,10 +34,11 @@ pub struct Metamath {
     statement_limits: StatementLimits,
     proof_limits: ProofLimits,
     judges: Mutex<Vec<Judge>>,
-    // Both are often created within a parallel iterator. Their creation must therefore not use Rayon: a worker that waits
+    // They are often created within a parallel iterator. Their creation must therefore not use Rayon: a worker that waits
     // for a nested iterator runs other tasks meanwhile, and one of those would wait for the same `OnceLock` forever.
     assertion_index: OnceLock<AssertionIndex>,
     composer: OnceLock<Composer>,
+    targets: OnceLock<(Vec<RuleId>, usize)>,
 }
 
 /// Why the embedded system cannot be created.
@@ -76,6 +77,7 @@ impl Metamath {
             judges: Mutex::new(Vec::new()),
             assertion_index: OnceLock::new(),
             composer: OnceLock::new(),
+            targets: OnceLock::new(),
         }
     }
 
@@ -145,6 +147,15 @@ impl Metamath {
     pub fn composer(&self) -> &Composer {
         self.composer.get_or_init(|| {
             Composer::new(&self.theory, &split(&self.theory, SplitRule::of(&self.theory)).lessons)
+        })
+    }
+
+    /// Returns the targets of the database as [`split`] draws them, and the number of candidates. They are drawn on first
+    /// use.
+    pub fn targets(&self) -> &(Vec<RuleId>, usize) {
+        self.targets.get_or_init(|| {
+            let split = split(&self.theory, SplitRule::of(&self.theory));
+            (split.targets, split.candidates)
         })
     }
 

@@ -19,7 +19,7 @@ use sgs_metamath::audit::DatabaseAudit;
 use sgs_metamath::database::Database;
 use sgs_metamath::deep::{self, DeepProblem};
 use sgs_metamath::slice::SLICE_SHA256;
-use sgs_metamath::splits::{SplitRule, split};
+use sgs_metamath::splits::SplitRule;
 use sgs_metamath::system::Metamath;
 use sgs_metamath::theory::RuleId;
 use sgs_metamath::tokens::{UNKNOWN, label_token};
@@ -315,16 +315,15 @@ pub fn lean_targets(set: &str) -> Result<Vec<Target>> {
 pub fn metamath_targets(system: &Metamath, set: &str) -> Result<Vec<Problem>> {
     let rule = SplitRule::of(system.theory());
     let labels = |from: usize, to: usize| -> Result<Vec<Problem>> {
-        let split = split(system.theory(), rule);
-        if split.targets.len() < rule.targets || from == to {
+        let (targets, candidates) = system.targets();
+        if targets.len() < rule.targets || from == to {
             let rules = system.theory().rules().len();
             bail!(
-                "the database is too small for the set `{set}`: {} of its {rules} axioms and theorems can be targets; \
-                 give a file of problems",
-                split.candidates
+                "the database is too small for the set `{set}`: {candidates} of its {rules} axioms and theorems can be targets; \
+                 give a file of problems"
             );
         }
-        let chosen = split.targets.iter().take(to).skip(from);
+        let chosen = targets.iter().take(to).skip(from);
         let labels = chosen.map(|&t| system.theory().label(t));
         labels
             .map(|l| system.problem(l).with_context(|| format!("{l} is not a theorem of the slice")))

@@ -45,7 +45,12 @@ fn runner_with(folder: &Path, rounds: u32, settings: &[&str]) -> Runner<Cpu> {
 
 /// A run of the smallest size on Metamath.
 pub(crate) fn metamath(folder: &Path, method: &str, settings: &[&str]) -> Runner<Cpu> {
-    let small = ["minutes=0", "evaluation.held_out=none", "algorithm.rollouts_per_problem=4"];
+    let small = [
+        "minutes=0",
+        "evaluation.held_out=none",
+        "algorithm.rollouts_per_problem=4",
+        "training.micro_batch_tokens=512",
+    ];
     let set = small.iter().chain(settings).map(|s| (*s).to_owned()).collect();
     let (method, size) = (Some(method.into()), Some("metamath-quick".into()));
     let layers = Layers { method, size, set, ..Layers::default() };

@@ -20,7 +20,7 @@ use sgs_run::config::base_model::is_model;
 use sgs_run::config::device;
 use sgs_run::config::folder::{self, Budget};
 use sgs_run::config::system::{self, Opened};
-use sgs_run::config::{self, Layers, RunConfig};
+use sgs_run::config::{self, Layers, RunConfig, SystemName};
 use sgs_run::train::launcher::{self, RankPlan};
 use sgs_run::train::ranks::rank_group::RankGroup;
 use sgs_run::with_device;
@@ -228,8 +228,8 @@ fn work(
 ) -> Result<Outcome> {
     let path = run.view().path().to_owned();
     rank_group.start(&path)?;
-    let outcome = match open(config, run, fleet, &mut rank_group, start, execution) {
-        Ok(done) => rank_group.end(done, &path)?,
+    let (outcome, shown) = match open(config, run, fleet, &mut rank_group, start, execution) {
+        Ok((done, shown)) => (rank_group.end(done, &path)?, shown),
         Err(error) => {
             rank_group.end(Ok(()), &path)?;
             return Err(error);
@@ -237,12 +237,15 @@ fn work(
     };
     match outcome {
         Outcome::Interrupted => eprintln!("stopped; to continue: `sgs resume {}`", path.display()),
-        _ => print_results(&path, execution.json),
+        _ => print_results(&path, &shown, execution.json),
     }
     Ok(outcome)
 }
 
-/// Runs the rounds. The inner result is that of the rounds themselves.
+/// The result of the rounds of a run, and how its report shows texts.
+type Done = (Result<Outcome, RunError>, TextDisplay);
+
+/// Runs the rounds.
 fn open(
     config: RunConfig,
     run: RunDir,
@@ -250,7 +253,7 @@ fn open(
     rank_group: &mut RankGroup,
     start: &mut Start,
     execution: &ExecutionArgs,
-) -> Result<Result<Outcome, RunError>> {
+) -> Result<Done> {
     let kind = device::kind(&config.model.device)?;
     with_device!(kind, rank_group.threads(), rank_group.gpu(kind)?, device => {
         run_on_device(config, run, fleet, rank_group.group(), start, execution, device)
@@ -265,7 +268,7 @@ fn run_on_device<D: Parallel + Decode>(
     start: &mut Start,
     execution: &ExecutionArgs,
     device: Arc<D>,
-) -> Result<Result<Outcome, RunError>> {
+) -> Result<Done> {
     let path = run.view().path().to_owned();
     let scratch = path.join("lean-scratch");
     // A process that was killed has left its folder. This process holds the run's lock.
@@ -283,6 +286,11 @@ fn run_on_device<D: Parallel + Decode>(
     };
     let (interrupt, _guard) = signals::guard()?;
     let page = LivePage::start(&execution.page, &path, &system)?;
+    let shown = match config.problems.system {
+        SystemName::Metamath => TextDisplay::by(&system),
+        // The report does not need their processes.
+        SystemName::Lean | SystemName::External => TextDisplay::of(&config.problems)?,
+    };
     let mut view = View::new(
         ProgressFormat::choose(execution.json),
         Arc::clone(&system),
@@ -310,7 +318,7 @@ fn run_on_device<D: Parallel + Decode>(
         view.on(&event);
     });
     view.end();
-    Ok(done)
+    Ok((done, shown))
 }
 
 /// Returns an error if a requirement is missing, before anything is written.
@@ -344,12 +352,11 @@ fn check_requirements(config: &RunConfig, workers: Option<&FleetConfig>, asked: 
 }
 
 /// Prints the summary and writes the report. Both only read the run's files, so a failure does not fail the run.
-fn print_results(path: &Path, json: bool) {
+fn print_results(path: &Path, shown: &TextDisplay, json: bool) {
     let draw = || -> Result<()> {
-        let shown = TextDisplay::of_run(path)?;
-        let run = read_run(path, Some(&shown))?;
+        let run = read_run(path, Some(shown))?;
         if !json {
-            for line in summary::lines(&run, &RunView::open(path)?, &shown)? {
+            for line in summary::lines(&run, &RunView::open(path)?, shown)? {
                 crate::output::line(line)?;
             }
         }

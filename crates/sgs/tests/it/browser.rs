@@ -30,6 +30,7 @@ fn run_arguments(folder: &str, rounds: u32) -> Vec<String> {
         "sampling.batch=64",
         "sampling.memory_mib=64",
         "algorithm.optimizer.batch_size=8",
+        "training.micro_batch_tokens=512",
         "evaluation.problems=5",
         "evaluation.samples=2",
     ] {

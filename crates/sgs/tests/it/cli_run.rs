@@ -37,6 +37,7 @@ fn every_method_runs_and_sampler_and_trainer_agree() {
             "algorithm.batch.size=4",
             "algorithm.rollouts_per_problem=4",
             "algorithm.optimizer.batch_size=8",
+            "training.micro_batch_tokens=512",
             "sampling.memory_mib=64",
             "evaluation.problems=2",
             "evaluation.samples=2",

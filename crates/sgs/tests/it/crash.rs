@@ -36,6 +36,7 @@ fn settings(rounds: u32) -> Vec<String> {
         "evaluation.samples=2".to_owned(),
         "evaluation.every=2".to_owned(),
         "algorithm.optimizer.batch_size=8".to_owned(),
+        "training.micro_batch_tokens=512".to_owned(),
     ] {
         out.extend(["--set".to_owned(), setting]);
     }

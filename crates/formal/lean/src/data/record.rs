@@ -85,13 +85,14 @@ pub fn target_from_record(record: &Map<String, Value>, header: &str) -> Result<T
 /// looks for the theorem under its own name.
 pub(super) fn may_stand_before(context: &str, theorem: &str) -> Result<(), String> {
     check_header(context).map_err(|error| error.to_string())?;
-    if let Some("in") = meaning(context).last().copied() {
+    let tokens = lex(context);
+    if tokens.iter().rfind(|token| !token.is_trivia()).is_some_and(|last| last.text(context) == "in") {
         return Err(
             "the text before the theorem ends with `in`: write `open …` or `set_option …` without it".into(),
         );
     }
     let mut scopes: Vec<Option<&str>> = Vec::new();
-    for command in commands(context, &lex(context)) {
+    for command in commands(context, &tokens) {
         let text = &context[command.range.clone()];
         let name = meaning(text).into_iter().skip_while(|word| *word != command.keyword).nth(1);
         match command.keyword.as_str() {

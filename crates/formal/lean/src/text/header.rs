@@ -23,9 +23,10 @@ pub struct HeaderError {
 /// Checks that a header consists of allowed commands. What these contain is checked by the judge, before Lean elaborates
 /// it.
 pub(crate) fn check_header(header: &str) -> Result<(), HeaderError> {
+    let tokens = lex(header);
     let refuse =
         |what: &str, at: usize| Err(HeaderError { what: what.to_owned(), line: line_of(header, at) });
-    for command in commands(header, &lex(header)) {
+    for command in commands(header, &tokens) {
         if !is_among(COMMANDS, &command.keyword) {
             return refuse(&command.keyword, command.range.start);
         }
@@ -33,7 +34,7 @@ pub(crate) fn check_header(header: &str) -> Result<(), HeaderError> {
             return refuse("unsafe", command.range.start);
         }
     }
-    match lex(header).iter().find(|token| token.text(header) == "sorry") {
+    match tokens.iter().find(|token| token.text(header) == "sorry") {
         Some(sorry) => refuse("sorry", sorry.start),
         None => Ok(()),
     }

@@ -155,6 +155,8 @@ impl Lexer<'_> {
         let bytes = rest.as_bytes();
         let (mut depth, mut at) = (1_usize, 2_usize);
         while depth > 0 {
+            let rest = bytes.get(at..).unwrap_or_default();
+            at += rest.iter().position(|byte| matches!(byte, b'-' | b'/')).unwrap_or(rest.len());
             match (bytes.get(at), bytes.get(at + 1)) {
                 (Some(b'-'), Some(b'/')) => {
                     depth -= 1;

@@ -36,7 +36,7 @@ pub(crate) fn uses_tactic_try(proof: &str) -> bool {
 
 /// Returns whether a word is in a list of words that are separated by blanks.
 pub(crate) fn is_among(words: &str, word: &str) -> bool {
-    words.split(' ').any(|other| other == word)
+    words.as_bytes().split(|byte| *byte == b' ').any(|other| other == word.as_bytes())
 }
 
 /// Returns the line of a byte offset, counted from 1.

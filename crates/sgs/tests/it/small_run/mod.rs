@@ -19,12 +19,13 @@ pub fn settings() -> Vec<String> {
         "minutes=0",
         "algorithm.batch.size=12",
         "algorithm.rollouts_per_problem=4",
-        "sampling.batch=8",
+        "sampling.batch=16",
         "sampling.memory_mib=64",
         "evaluation.problems=5",
         "evaluation.samples=2",
         "evaluation.every=1",
         "algorithm.optimizer.batch_size=8",
+        "training.micro_batch_tokens=512",
     ] {
         out.extend(["--set".to_owned(), setting.to_owned()]);
     }
