@@ -1,11 +1,16 @@
 //! Collects the theorems that a run has proved, each with its shortest proof.
 
 use anyhow::{Context, Result};
+use sgs_analysis::run::ProofText;
 use sgs_rundir::RunView;
+use sgs_rundir::directories::check_file;
 use sgs_rundir::rows::{ProblemKind, ProblemRow};
+use sgs_rundir::table::RowReader;
 use sgs_selfplay::{Problem, ProblemId, Verdict};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+
+const ROLLOUTS: &str = "rollouts.parquet";
 
 /// A target or conjecture that a run has proved.
 #[derive(Clone, Debug)]
@@ -22,12 +27,16 @@ pub struct ProvedTheorem {
     pub steps: u32,
 }
 
-/// Returns the proved targets and conjectures of the published rounds in the order of their first proof, each with its
-/// shortest proof. `steps` returns the number of inference steps of a proof.
+/// Returns the proved problems of the `wanted` kinds in the order of their first proof, each with its shortest proof. `steps`
+/// returns the number of inference steps of a proof.
 ///
 /// # Errors
-/// Returns an error if a table is missing or damaged.
-pub fn proved(view: &RunView, steps: &dyn Fn(&str) -> u32) -> Result<Vec<ProvedTheorem>> {
+/// Returns an error if a table that is read is missing or damaged. Rollouts are read in rounds with such problems only.
+pub fn proved(
+    view: &RunView,
+    wanted: impl Fn(ProblemKind) -> bool,
+    steps: &dyn Fn(&str) -> u32,
+) -> Result<Vec<ProvedTheorem>> {
     let mut theorems: Vec<ProvedTheorem> = Vec::new();
     let mut place: HashMap<(ProblemKind, Arc<str>), usize> = HashMap::new();
     for round in view.rounds()? {
@@ -36,11 +45,16 @@ pub fn proved(view: &RunView, steps: &dyn Fn(&str) -> u32) -> Result<Vec<ProvedT
         let mut problems = HashMap::new();
         for row in round.problems().with_context(context)? {
             let row = row.with_context(context)?;
-            if row.proved > 0 {
+            if row.proved > 0 && wanted(row.kind) {
                 problems.insert(row.id.clone(), row);
             }
         }
-        for row in round.rollouts().with_context(context)? {
+        if problems.is_empty() {
+            continue;
+        }
+        check_file(round.directory(), ROLLOUTS).with_context(context)?;
+        let path = round.directory().join(ROLLOUTS);
+        for row in RowReader::<ProofText>::open(&path).with_context(context)? {
             let row = row.with_context(context)?;
             let (Verdict::Proved, Some(proof), Some(problem)) =
                 (row.verdict, row.proof, problems.get(&row.problem))
