@@ -29,7 +29,7 @@ pub fn run(args: &ExportArgs) -> Result<Outcome> {
         Some(Exported::Targets) => kind == ProblemKind::Target,
         Some(Exported::Conjectures) => kind == ProblemKind::Conjecture,
     };
-    let select = |steps: &dyn Fn(&str) -> u32| theorems::proved(&view, wanted, steps);
+    let select = |steps: &(dyn Fn(&str) -> u32 + Sync)| theorems::proved(&view, wanted, steps);
     if args.only == Some(Exported::Unsolved) {
         if args.mm.is_some() {
             return Err(
