@@ -9,7 +9,6 @@ use sgs_analysis::stats::pass_at_k_interval;
 use sgs_run::config::{RunConfig, folder};
 use sgs_rundir::RunView;
 use sgs_rundir::rows::ProblemKind;
-use std::sync::Arc;
 
 /// Width of the first column.
 const NAME: usize = 12;
@@ -19,7 +18,8 @@ const NAME: usize = 12;
 /// # Errors
 /// Returns an error if a table of the run cannot be read.
 pub fn lines(run: &RunData, view: &RunView, shown: &TextDisplay) -> Result<Vec<String>> {
-    let theorems = theorems::proved(view, &|proof| shown.steps(proof))?;
+    let is_conjecture = |kind| kind == ProblemKind::Conjecture;
+    let conjectures = theorems::proved(view, is_conjecture, &|proof| shown.steps(proof))?;
     let mut lines = Vec::new();
     let mut line = |name: &str, text: String| lines.push(format!("{name:<NAME$}{text}"));
     line("solved", solved(run));
@@ -36,8 +36,8 @@ pub fn lines(run: &RunData, view: &RunView, shown: &TextDisplay) -> Result<Vec<S
         );
     }
     line("held out", held_out(run));
-    if let Some(best) = best(&theorems, shown) {
-        line("best new", describe(best, shown));
+    if let Some(best) = best(conjectures, run, shown) {
+        line("best new", describe(&best, shown));
     }
     line("time", time(run));
     let config = folder::config_of(view)?;
@@ -81,19 +81,21 @@ fn held_out(run: &RunData) -> String {
     text + &format!(" ({} problems)", last.held_out.len())
 }
 
-/// Returns the proved conjecture that is not in the database and has the longest shortest proof; ties go to the shortest
-/// statement.
-fn best<'a>(theorems: &'a [ProvedTheorem], shown: &TextDisplay) -> Option<&'a ProvedTheorem> {
-    let targets: Vec<&Arc<str>> =
-        theorems.iter().filter(|t| t.kind == ProblemKind::Target).map(|t| &t.problem.statement).collect();
-    let is_new = |theorem: &&ProvedTheorem| {
-        !shown.is_known(&theorem.problem) && !targets.contains(&&theorem.problem.statement)
-    };
-    let conjectures =
-        theorems.iter().filter(|theorem| theorem.kind == ProblemKind::Conjecture).filter(is_new);
-    conjectures.max_by_key(|theorem| {
+/// Returns the proved conjecture that is neither in the database nor a solved target and has the longest shortest proof; ties
+/// go to the shortest statement.
+fn best(mut conjectures: Vec<ProvedTheorem>, run: &RunData, shown: &TextDisplay) -> Option<ProvedTheorem> {
+    conjectures.sort_by_cached_key(|theorem| {
         (theorem.steps, std::cmp::Reverse(theorem.problem.statement.split_whitespace().count()))
-    })
+    });
+    let is_target = |statement: &str| {
+        let statement = shown.statement(statement);
+        run.targets.iter().any(|target| target.solved_round.is_some() && target.statement == statement)
+    };
+    // Best first, because the database is searched for each.
+    conjectures
+        .into_iter()
+        .rev()
+        .find(|theorem| !shown.is_known(&theorem.problem) && !is_target(&theorem.problem.statement))
 }
 
 fn describe(theorem: &ProvedTheorem, shown: &TextDisplay) -> String {

@@ -1,11 +1,17 @@
 //! Collects the theorems that a run has proved, each with its shortest proof.
 
 use anyhow::{Context, Result};
-use sgs_rundir::RunView;
+use rayon::prelude::*;
+use sgs_analysis::run::ProofText;
+use sgs_rundir::directories::check_file;
 use sgs_rundir::rows::{ProblemKind, ProblemRow};
+use sgs_rundir::table::RowReader;
+use sgs_rundir::{PublishedRound, RunView};
 use sgs_selfplay::{Problem, ProblemId, Verdict};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+
+const ROLLOUTS: &str = "rollouts.parquet";
 
 /// A target or conjecture that a run has proved.
 #[derive(Clone, Debug)]
@@ -22,41 +28,75 @@ pub struct ProvedTheorem {
     pub steps: u32,
 }
 
-/// Returns the proved targets and conjectures of the published rounds in the order of their first proof, each with its
-/// shortest proof. `steps` returns the number of inference steps of a proof.
+/// Returns the proved problems of the `wanted` kinds in the order of their first proof, each with its shortest proof. `steps`
+/// returns the number of inference steps of a proof.
 ///
 /// # Errors
-/// Returns an error if a table is missing or damaged.
-pub fn proved(view: &RunView, steps: &dyn Fn(&str) -> u32) -> Result<Vec<ProvedTheorem>> {
-    let mut theorems: Vec<ProvedTheorem> = Vec::new();
-    let mut place: HashMap<(ProblemKind, Arc<str>), usize> = HashMap::new();
-    for round in view.rounds()? {
-        let number = round.round();
-        let context = || format!("round {number}");
-        let mut problems = HashMap::new();
-        for row in round.problems().with_context(context)? {
-            let row = row.with_context(context)?;
-            if row.proved > 0 {
-                problems.insert(row.id.clone(), row);
-            }
-        }
-        for row in round.rollouts().with_context(context)? {
-            let row = row.with_context(context)?;
-            let (Verdict::Proved, Some(proof), Some(problem)) =
-                (row.verdict, row.proof, problems.get(&row.problem))
-            else {
-                continue;
-            };
-            let theorem = theorem(problem, number, steps(&proof), proof);
-            let known = *place.entry(key(problem)).or_insert(theorems.len());
-            match theorems.get_mut(known) {
-                None => theorems.push(theorem),
-                Some(other) if theorem.steps < other.steps => *other = theorem,
-                Some(_) => {}
-            }
+/// Returns an error if a table that is read is missing or damaged. Rollouts are read in rounds with such problems only.
+pub fn proved(
+    view: &RunView,
+    wanted: impl Fn(ProblemKind) -> bool + Sync,
+    steps: &(dyn Fn(&str) -> u32 + Sync),
+) -> Result<Vec<ProvedTheorem>> {
+    let in_round = |round: &PublishedRound| {
+        proved_in(round, &wanted, steps).with_context(|| format!("round {}", round.round()))
+    };
+    let rounds: Vec<Result<ShortestProofs>> = view.rounds()?.par_iter().map(in_round).collect();
+    let mut all = ShortestProofs::default();
+    for round in rounds {
+        round?.theorems.into_iter().for_each(|theorem| all.add(theorem));
+    }
+    Ok(all.theorems)
+}
+
+fn proved_in(
+    round: &PublishedRound,
+    wanted: &impl Fn(ProblemKind) -> bool,
+    steps: &dyn Fn(&str) -> u32,
+) -> Result<ShortestProofs> {
+    let (mut problems, mut shortest) = (HashMap::new(), ShortestProofs::default());
+    for row in round.problems()? {
+        let row = row?;
+        if row.proved > 0 && wanted(row.kind) {
+            problems.insert(row.id.clone(), row);
         }
     }
-    Ok(theorems)
+    if problems.is_empty() {
+        return Ok(shortest);
+    }
+    check_file(round.directory(), ROLLOUTS)?;
+    for row in RowReader::<ProofText>::open(&round.directory().join(ROLLOUTS))? {
+        let row = row?;
+        if let (Verdict::Proved, Some(proof), Some(problem)) =
+            (row.verdict, row.proof, problems.get(&row.problem))
+        {
+            shortest.add(theorem(problem, round.round(), steps(&proof), proof));
+        }
+    }
+    Ok(shortest)
+}
+
+/// Theorems in the order of their first proof, each with the first of its shortest proofs.
+#[derive(Default)]
+struct ShortestProofs {
+    theorems: Vec<ProvedTheorem>,
+    place: HashMap<(ProblemKind, Arc<str>), usize>,
+}
+
+impl ShortestProofs {
+    /// Adds a proof. Targets are identified by id and conjectures by statement.
+    fn add(&mut self, theorem: ProvedTheorem) {
+        let name = match theorem.kind {
+            ProblemKind::Target => &theorem.problem.id.0,
+            ProblemKind::Conjecture => &theorem.problem.statement,
+        };
+        let known = *self.place.entry((theorem.kind, Arc::clone(name))).or_insert(self.theorems.len());
+        match self.theorems.get_mut(known) {
+            None => self.theorems.push(theorem),
+            Some(other) if theorem.steps < other.steps => *other = theorem,
+            Some(_) => {}
+        }
+    }
 }
 
 /// A target that a run has attempted and not proved.
@@ -91,15 +131,6 @@ pub fn unsolved(view: &RunView) -> Result<Vec<UnsolvedTarget>> {
         .filter(|(open, is_solved)| !is_solved && open.judged > 0)
         .map(|(open, _)| open)
         .collect())
-}
-
-/// Identifies targets by id and conjectures by statement.
-fn key(problem: &ProblemRow) -> (ProblemKind, Arc<str>) {
-    let name = match problem.kind {
-        ProblemKind::Target => &problem.id.0,
-        ProblemKind::Conjecture => &problem.statement,
-    };
-    (problem.kind, Arc::clone(name))
 }
 
 fn problem(row: &ProblemRow) -> Problem {

@@ -85,9 +85,12 @@ table_row! {
 
 table_row! {
     /// A rollout with its proof.
-    pub(super) struct ProofText {
+    pub struct ProofText {
+        /// The problem.
         pub problem: ProblemId,
+        /// The parsed proof in the formal system's canonical text.
         pub proof: Option<Arc<str>>,
+        /// The checker's decision.
         pub verdict: Verdict,
     }
 }

@@ -7,6 +7,7 @@ mod evaluations;
 mod reader;
 mod table_rows;
 
+pub use columns::ProofText;
 pub use conjectures::{
     ConjectureClass, ConjectureRound, ConjectureStats, ConjecturedStatement, StatementOrigin,
 };

@@ -24,16 +24,12 @@ pub fn run(args: &ExportArgs) -> Result<Outcome> {
     let problems = folder::config_of(&view)?.problems;
     let name = problems.system;
     let lines = args.jsonl.as_deref().unwrap_or(Path::new("-"));
-    let wanted = |theorem: &ProvedTheorem| match args.only {
+    let wanted = |kind| match args.only {
         None | Some(Exported::Unsolved) => true,
-        Some(Exported::Targets) => theorem.kind == ProblemKind::Target,
-        Some(Exported::Conjectures) => theorem.kind == ProblemKind::Conjecture,
+        Some(Exported::Targets) => kind == ProblemKind::Target,
+        Some(Exported::Conjectures) => kind == ProblemKind::Conjecture,
     };
-    let select = |steps: &dyn Fn(&str) -> u32| -> Result<Vec<ProvedTheorem>> {
-        let mut all = theorems::proved(&view, steps)?;
-        all.retain(wanted);
-        Ok(all)
-    };
+    let select = |steps: &(dyn Fn(&str) -> u32 + Sync)| theorems::proved(&view, wanted, steps);
     if args.only == Some(Exported::Unsolved) {
         if args.mm.is_some() {
             return Err(
