@@ -155,8 +155,8 @@ impl Lexer<'_> {
         let bytes = rest.as_bytes();
         let (mut depth, mut at) = (1_usize, 2_usize);
         while depth > 0 {
-            let rest = bytes.get(at..).unwrap_or_default();
-            at += rest.iter().position(|byte| matches!(byte, b'-' | b'/')).unwrap_or(rest.len());
+            let ahead = bytes.get(at..).unwrap_or_default();
+            at += ahead.iter().position(|byte| matches!(byte, b'-' | b'/')).unwrap_or(ahead.len());
             match (bytes.get(at), bytes.get(at + 1)) {
                 (Some(b'-'), Some(b'/')) => {
                     depth -= 1;
@@ -167,10 +167,7 @@ impl Lexer<'_> {
                     at += 2;
                 }
                 (Some(_), _) => at += 1,
-                (None, _) => {
-                    let length = rest.len();
-                    return self.push(TokenKind::Unclosed, length);
-                }
+                (None, _) => return self.push(TokenKind::Unclosed, bytes.len()),
             }
         }
         self.push(if documents { TokenKind::DocComment } else { TokenKind::BlockComment }, at)
@@ -397,9 +394,20 @@ mod tests {
         assert_eq!(show("p.1.2")[1..].len(), 2);
     }
 
+    #[test]
+    fn an_unclosed_comment_extends_to_the_end() {
+        for source in
+            ["/-", "/- x", "/- a -", "/- a /", "/- a - b sorry", "/- ⟨x⟩", "/- /- a -/ ∀", "/-- a\n"]
+        {
+            assert_eq!(show(source), [(TokenKind::Unclosed, source)]);
+        }
+    }
+
     proptest! {
         #[test]
-        fn tokens_are_in_order_on_char_boundaries_and_cover_all_but_blanks(source in ".{0,120}") {
+        fn tokens_are_in_order_on_char_boundaries_and_cover_all_but_blanks(
+            source in prop_oneof![".{0,120}", "[-/!a∀»\"'\n]{0,40}"]
+        ) {
             let mut at = 0;
             for token in lex(&source) {
                 prop_assert!(token.start >= at && token.end > token.start);
