@@ -197,7 +197,7 @@ sgs_keys::table! {
         pub target_share: f64 = 1.0, in above(0.0).at_most(1.0),
         /// How conjectures are made: the model writes a statement (paper) or a proof, or a program composes a theorem.
         pub form: ConjectureForm = ConjectureForm::Statement,
-        /// Forms other than attempt: further conjectures, of form attempt, per unsolved target.
+        /// Further conjectures per unsolved target that are derived from its failed attempts; ignored by form attempt.
         pub attempts_per_target: u32 = 0, in 0..=64,
         /// Minimum number of inferences of the part of an attempt that becomes a conjecture.
         pub attempt_min_steps: u32 = 1, in 1..=1_000_000,

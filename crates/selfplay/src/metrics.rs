@@ -422,8 +422,10 @@ impl RoundMetrics {
 
     fn describe_samples(&mut self, outcome: &RoundOutcome) {
         let solver = SampleSummary::of(outcome.rollouts.iter().filter_map(|rollout| rollout.sample));
-        let conjecturer =
-            SampleSummary::of(outcome.conjectures.iter().filter_map(|conjecture| conjecture.sample));
+        // Conjectures that no model samples have no prompt.
+        let sampled =
+            |conjecture: &ConjectureOutcome| conjecture.sample.filter(|sample| sample.prompt_tokens > 0);
+        let conjecturer = SampleSummary::of(outcome.conjectures.iter().filter_map(sampled));
         let guide = SampleSummary::of(outcome.reviews.iter().filter_map(|review| review.sample));
         for (role, summary) in
             [(Role::Solver, solver), (Role::Conjecturer, conjecturer), (Role::Guide, guide)]

@@ -9,7 +9,9 @@
 //! review) of a conjecture start as soon as it is accepted.
 
 use crate::batch::select_batch;
-use crate::config::{AlgorithmConfig, Conditioning, ConjectureForm, GuideConfig, GuideScope, Selection};
+use crate::config::{
+    AlgorithmConfig, Conditioning, ConjectureForm, GuideConfig, GuideKind, GuideScope, Selection,
+};
 use crate::data::{Judgement, Problem, ProblemId, Review, Role, SampleFacts, Verdict};
 use crate::duplicates::StatementIndex;
 use crate::objective::{attempt_verdict, is_repaired};
@@ -685,7 +687,14 @@ impl Round {
         EventEffect::Applied(vec![self.review_command(&self.problems[position])])
     }
 
+    /// Requests reviews of a conjecture, if something uses them: the Conjecturer's reward or the learned Guide.
     fn request_review(&mut self, position: usize, unblocked: &mut Vec<Command>) {
+        let ProblemOrigin::Conjecture { slot } = self.problems[position].origin else {
+            unreachable!("invariant: only conjectures are reviewed")
+        };
+        if self.is_derived(&self.slots[slot]) && self.config.guide.kind != GuideKind::Learned {
+            return;
+        }
         self.problems[position].review.wanted = true;
         self.progress.reviews.asked += 1;
         unblocked.push(self.review_command(&self.problems[position]));
@@ -717,12 +726,23 @@ impl Round {
     /// Returns the highest solve rate of this round's conjectures that is not too easy (paper, §3.2). Trivial conjectures
     /// do not count.
     pub(crate) fn conjecture_threshold(&self) -> f64 {
-        let conjectures =
-            self.problems.iter().filter(|problem| problem.is_conjecture() && !self.is_trivial(problem));
+        let counts = |problem: &&ProblemState| match problem.origin {
+            ProblemOrigin::Target { .. } => false,
+            ProblemOrigin::Conjecture { slot } => {
+                !self.is_derived(&self.slots[slot]) && !self.is_trivial(problem)
+            }
+        };
+        let conjectures = self.problems.iter().filter(counts);
         let rates: Vec<f64> = conjectures.filter_map(|problem| problem.tally().rate()).collect();
         let config = &self.config.conjecturer;
         let relative = conjecture_threshold(&rates, config.rate_population, config.hardest_fraction);
         relative.min(config.max_solve_rate)
+    }
+
+    /// Returns whether a conjecture is derived from an attempt beside those that the model samples. Such a conjecture must not
+    /// change the rewards of the model's conjectures.
+    pub(crate) fn is_derived(&self, slot: &ConjectureSlot) -> bool {
+        self.config.conjecturer.is_sampled() && matches!(slot.condition, OwnedCondition::Attempt { .. })
     }
 
     /// Returns whether a proof was found with fewer than `conjecturer.min_proof_steps` inferences.
@@ -812,7 +832,7 @@ impl ProblemState {
 }
 
 /// Returns the conjectures to request: `conjectures_per_target` for each unsolved target of the batch (paper, §3.1), in
-/// batch order; at most as many as there are failed proofs if conjectures are derived from them. STP requests the same
+/// batch order, then those that are derived from failed proofs, at most as many as there are. STP requests the same
 /// number, but for solved targets drawn by the run's seed.
 fn conjecture_slots(
     config: &AlgorithmConfig,

@@ -621,14 +621,15 @@ fn check(config: &RunConfig) -> Result<()> {
     algorithm.map_err(|e| Usage(InvalidValue { key: dotted("algorithm", &e.key), ..e }.to_string()))?;
     let conjecturer = &config.algorithm.conjecturer;
     if config.problems.system != SystemName::Metamath {
-        let key = match (conjecturer.form, conjecturer.attempts_per_target) {
+        let refused = match (conjecturer.form, conjecturer.attempts_per_target) {
             (ConjectureForm::Statement, 0) => None,
-            (ConjectureForm::Statement, _) => Some("algorithm.conjecturer.attempts_per_target"),
-            _ => Some("algorithm.conjecturer.form"),
+            (ConjectureForm::Statement, _) => {
+                Some("attempts_per_target: only problems.system=metamath derives conjectures")
+            }
+            _ => Some("form: only problems.system=metamath supports a form other than `statement`"),
         };
-        if let Some(key) = key {
-            let only = "only problems.system=metamath supports a form other than `statement`";
-            return Err(Usage(format!("{key}: {only}")).into());
+        if let Some(refused) = refused {
+            return Err(Usage(format!("algorithm.conjecturer.{refused}")).into());
         }
     }
     config.sampling.endpoint.check(&config.algorithm)?;

@@ -30,12 +30,14 @@ pub(crate) fn add_conjectures(
     }
     let held_out: HashSet<&str> = held_out.iter().map(|problem| &*problem.statement).collect();
     let commands = round.pending();
-    let events: Vec<Event> = commands
-        .par_iter()
-        .filter_map(|command| event(command, config, system, round.number(), &held_out))
-        .collect();
-    let composed = |event: &Event| matches!(event, Event::Conjecture { read: Ok(_), .. });
-    if config.form == ConjectureForm::Composed && !events.is_empty() && !events.iter().any(composed) {
+    let answer = |command| Some((command, event(command, config, system, round.number(), &held_out)?));
+    let events: Vec<(&Command, Event)> = commands.par_iter().filter_map(answer).collect();
+    let is_derived = |command: &Command| {
+        matches!(command, Command::SampleConjecture { condition: OwnedCondition::Attempt { .. }, .. })
+    };
+    let mut composed = events.iter().filter(|(command, _)| !is_derived(command)).peekable();
+    let is_made = |(_, event): &(&Command, Event)| matches!(event, Event::Conjecture { read: Ok(_), .. });
+    if config.form == ConjectureForm::Composed && composed.peek().is_some() && !composed.any(is_made) {
         bail!(
             "{} composes no problems with {} to {} steps for these targets: choose another algorithm.conjecturer.form",
             system.name(),
@@ -43,7 +45,7 @@ pub(crate) fn add_conjectures(
             config.composed_max_steps
         );
     }
-    for event in events {
+    for (_, event) in events {
         // The commands that follow are pending, and are submitted with the others.
         round.apply(event);
     }

@@ -9,7 +9,7 @@ use crate::workers::config::{By, FleetConfig, WorkerPoolConfig};
 use crate::workers::{generate, sampling};
 use serde::Serialize;
 use sgs_lm::model::Mode;
-use sgs_selfplay::config::{BatchSize, Selection};
+use sgs_selfplay::config::{BatchSize, ConjectureForm, GuideKind, Selection};
 use sgs_selfplay::{Role, Weights};
 
 /// Speed of one device with models of any size.
@@ -322,12 +322,14 @@ pub fn forecast(
         BatchSize::All => work.targets as f64,
         BatchSize::Count(n) => (n.get() as usize).min(work.targets) as f64,
     };
-    let conjectures = if a.conjecturer.on {
-        let each = f64::from(a.conjecturer.conjectures_per_target + a.conjecturer.attempts_per_target);
-        targets * assumed.unsolved * a.conjecturer.target_share * each
-    } else {
-        0.0
+    let conjectured =
+        if a.conjecturer.on { targets * assumed.unsolved * a.conjecturer.target_share } else { 0.0 };
+    let derived = conjectured * f64::from(a.conjecturer.derived_per_target());
+    let made = match a.conjecturer.form {
+        ConjectureForm::Attempt => 0.0,
+        _ => conjectured * f64::from(a.conjecturer.conjectures_per_target),
     };
+    let conjectures = made + derived;
     let accepted = conjectures * assumed.accepted;
     let generations = k * (targets + accepted);
     let (speed, devices) = (hardware.speed, hardware.devices.max(1));
@@ -337,13 +339,15 @@ pub fn forecast(
     let samplers = if inputs.ranks_sample() { ranks } else { remote + local.min(devices) };
 
     let statement = work.characters / assumed.characters;
-    let sampled = if a.conjecturer.is_sampled() { conjectures } else { 0.0 };
-    let reviews = if a.has_model_reviews() { accepted * f64::from(a.guide.samples) } else { 0.0 };
+    let sampled = if a.conjecturer.is_sampled() { made } else { 0.0 };
+    let reviewed =
+        if a.guide.kind == GuideKind::Learned || made == 0.0 { accepted } else { made * assumed.accepted };
+    let reviews = if a.has_model_reviews() { reviewed * f64::from(a.guide.samples) } else { 0.0 };
     // Samples, and prompts that several samples share.
     let asked = [
         (Role::Solver, generations, targets + accepted),
         (Role::Conjecturer, sampled, sampled),
-        (Role::Guide, reviews, accepted),
+        (Role::Guide, reviews, reviewed),
     ];
     let arithmetic = Arithmetic::new(inputs);
     let mut roles = [RoleForecast::default(); 3];
@@ -384,7 +388,7 @@ pub fn forecast(
     let is_hard = a.solver.effective_selection() == Selection::Hard;
     let trained_share = if is_hard { assumed.trained_hard } else { assumed.trained_all };
     let trains = [a.is_trained_on(Role::Solver), a.is_trained_on(Role::Conjecturer)];
-    let examples = [generations * trained_share, conjectures * assumed.trained_conjectures];
+    let examples = [generations * trained_share, made * assumed.trained_conjectures];
     // Forward, backward at twice its cost, and the recomputation of the forward pass.
     let passes =
         if config.training.mode() == Mode::Train { 3.0 } else { 4.0 } * f64::from(a.optimizer.epochs);

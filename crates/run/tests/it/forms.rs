@@ -19,17 +19,19 @@ fn conjectures(folder: &Path) -> Vec<ConjectureRow> {
 
 /// Runs three rounds, once in one go and once with an interrupt while the second one samples, or after it if it is too
 /// quick, and checks that the results are the same, and what the form implies for the tables and the checkpoint.
-fn check(method: &str, form: ConjectureForm) {
+fn check(method: &str, form: ConjectureForm, attempts: u32) {
     let dir = tempfile::tempdir().unwrap();
+    let derives = form == ConjectureForm::Attempt || attempts > 0;
     let small = [
         "rounds=3",
-        if form == ConjectureForm::Attempt { "algorithm.batch.size=all" } else { "algorithm.batch.size=6" },
+        &format!("algorithm.conjecturer.attempts_per_target={attempts}"),
+        if derives { "algorithm.batch.size=all" } else { "algorithm.batch.size=6" },
         "algorithm.rollouts_per_problem=2",
         "algorithm.guide.kind=rubric",
     ];
     let new = |folder: &Path| {
         let mut runner = metamath(folder, method, &small);
-        if form == ConjectureForm::Attempt {
+        if derives {
             // Failed attempts become conjectures when their target is sampled again: every round samples these.
             runner.targets.truncate(24);
         }
@@ -68,9 +70,11 @@ fn check(method: &str, form: ConjectureForm) {
         ConjectureForm::Attempt | ConjectureForm::Composed => (false, false),
     };
     assert!(rows.iter().any(|row| row.statement.is_some()), "{rows:?}");
+    let from_tokens = rows.iter().filter(|row| !row.tokens.is_empty()).count();
+    assert_eq!((from_tokens > 0, from_tokens < rows.len()), (is_sampled, !is_sampled || derives));
     for row in &rows {
-        assert_eq!(!row.tokens.is_empty(), is_sampled, "{row:?}");
-        assert!(is_trained || row.weight.is_none(), "{row:?}");
+        let is_sampled = !row.tokens.is_empty();
+        assert!((is_trained && is_sampled) || row.weight.is_none(), "{row:?}");
         // A statement is what the form reads from the completion.
         let Some(statement) = row.statement.as_ref().filter(|_| is_sampled) else { continue };
         let target: &Problem = targets.iter().find(|target| target.id == row.target).unwrap();
@@ -84,20 +88,20 @@ fn check(method: &str, form: ConjectureForm) {
 
 #[test]
 fn statements() {
-    check("sgs", ConjectureForm::Statement);
+    check("sgs", ConjectureForm::Statement, 0);
 }
 
 #[test]
 fn proofs() {
-    check("sgs-proofs", ConjectureForm::Proof);
+    check("sgs-proofs", ConjectureForm::Proof, 2);
 }
 
 #[test]
 fn attempts() {
-    check("sgs-attempts", ConjectureForm::Attempt);
+    check("sgs-attempts", ConjectureForm::Attempt, 0);
 }
 
 #[test]
 fn composed_theorems() {
-    check("composer", ConjectureForm::Composed);
+    check("composer", ConjectureForm::Composed, 2);
 }

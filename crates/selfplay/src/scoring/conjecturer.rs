@@ -11,7 +11,6 @@ use crate::rate::Tally;
 use crate::reward::{guide_score, normalise, passes_threshold, solve_reward, synth_reward};
 use crate::round::{ConjectureSlot, ProblemState, ReviewState, Round, SlotState};
 use crate::stp::{Provability, select_conjectures};
-use crate::task::OwnedCondition;
 
 impl Round {
     pub(super) fn conjecture_outcomes(&self, learned: &LearnedGuide) -> Vec<ConjectureOutcome> {
@@ -103,8 +102,7 @@ impl Round {
         let stp_selected = self.stp_selection(conjectures);
         let mut candidates = Vec::new();
         for (i, (slot, conjecture)) in self.slots.iter().zip(conjectures).enumerate() {
-            // Beside a model's conjectures, those derived from attempts would only shift the normalisation.
-            let is_derived = config.is_sampled() && matches!(slot.condition, OwnedCondition::Attempt { .. });
+            let is_derived = self.is_derived(slot);
             if matches!(conjecture.status, ConjectureStatus::Malformed { .. }) {
                 if !is_derived && config.malformed == UnrewardedHandling::Zero {
                     candidates.push((i, 0.0));
@@ -136,8 +134,9 @@ impl Round {
             return vec![false; conjectures.len()];
         }
         let provability = |(slot, conjecture): (&ConjectureSlot, &ConjectureOutcome)| {
-            let SlotState::Accepted { problem, .. } = slot.state else {
-                return Provability { rate: 0.0, shortest_proof: 0, statement: 0 };
+            let problem = match slot.state {
+                SlotState::Accepted { problem, .. } if !self.is_derived(slot) => problem,
+                _ => return Provability { rate: 0.0, shortest_proof: 0, statement: 0 },
             };
             let problem = &self.problems[problem];
             let proofs = problem.rollouts.iter().filter_map(facts_of).filter(|facts| facts.proved);

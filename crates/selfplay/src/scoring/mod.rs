@@ -11,7 +11,7 @@ use crate::rate::Tally;
 use crate::round::{ConjectureSlot, ProblemState, ReviewAttempt, RolloutState, Round, SlotState};
 use crate::state::RunState;
 use crate::store::fingerprint;
-use crate::task::{OwnedCondition, ParsedProof, TaskKey, TaskKind};
+use crate::task::{ParsedProof, TaskKey, TaskKind};
 use solver::SolverOutcome;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -80,8 +80,7 @@ impl Round {
 
     fn conjecture_samples(&self) -> u64 {
         let sampled = |slot: &&ConjectureSlot| {
-            let is_answered = !matches!(slot.state, SlotState::Waiting | SlotState::Lost { .. });
-            is_answered && !matches!(slot.condition, OwnedCondition::Attempt { .. })
+            !matches!(slot.state, SlotState::Waiting | SlotState::Lost { .. }) && !self.is_derived(slot)
         };
         let is_sampled = self.config.conjecturer.is_sampled();
         if is_sampled { self.slots.iter().filter(sampled).count() as u64 } else { 0 }

@@ -456,6 +456,7 @@ fn check_attempts(mut config: AlgorithmConfig) {
     // The refused proofs of each target's last sampled round, collected from the rollouts of the outcomes.
     let mut expected: HashMap<ProblemId, Vec<Arc<str>>> = HashMap::new();
     let (mut conditions, mut short, mut repeated, mut dropped) = (0, 0, 0, 0);
+    let mut weights = 0;
     for _ in 0..12 {
         let mut round = begin(&config, &all, &state);
         let mut samples = HashSet::new();
@@ -476,7 +477,16 @@ fn check_attempts(mut config: AlgorithmConfig) {
         };
         let answered = outcome.conjectures.iter().filter(is_sample).count() as u64;
         assert_eq!(outcome.conjecture_samples, answered, "the attempts are rollouts");
-        assert!(outcome.conjecturer_examples.iter().all(|example| samples.contains(&example.key)));
+        if sampled > 0 {
+            let mut without = config.clone();
+            without.conjecturer.attempts_per_target = 0;
+            let mut round = begin(&without, &all, &state);
+            play(&mut round);
+            let plain = round.finish(&state).unwrap();
+            assert_eq!(outcome.conjecturer_examples, plain.conjecturer_examples);
+            assert_eq!(outcome.threshold, plain.threshold);
+            weights += plain.conjecturer_examples.len();
+        }
         let normalised = outcome.conjectures.iter().filter(|conjecture| conjecture.normalised.is_some());
         assert!(sampled == 0 || normalised.clone().all(|conjecture| samples.contains(&conjecture.key)));
         for target in outcome.targets() {
@@ -502,4 +512,5 @@ fn check_attempts(mut config: AlgorithmConfig) {
         [conditions, short, repeated, dropped].iter().all(|count| *count > 20),
         "{conditions} {short} {repeated} {dropped}"
     );
+    assert!(sampled == 0 || weights > 100, "{weights}");
 }
