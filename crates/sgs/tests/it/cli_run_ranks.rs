@@ -255,7 +255,11 @@ fn an_interrupted_run_resumes_with_another_number_of_ranks() {
         let done = run_and_disturb(run(3, &out, &["--ranks", "2"]), &out, interrupt)?;
         assert_eq!(done.code, 130, "{}", done.err);
         let log = std::fs::read_to_string(Path::new(&out).join("ranks/rank-1.log")).unwrap();
-        assert!(!log.contains("error"), "the rank did not shut down cleanly: {log}");
+        // A warning that the coordinator cannot be reached may say "os error": its server ends before the rank does.
+        assert!(
+            !log.lines().any(|line| line.starts_with("error")),
+            "the rank did not shut down cleanly: {log}"
+        );
         let done = run_and_disturb(resume(&out, &["--ranks", "1"]), &out, interrupt)?;
         assert_eq!(done.code, 130, "{}", done.err);
         finish(resume(&out, &["--ranks", "3"])).expect(0);
