@@ -9,8 +9,8 @@ use std::time::Instant;
 /// Libraries: name, file names in order of preference, and where to get it.
 const LIBRARIES: [(&str, &[&str], &str); 4] = [
     ("driver library", &["libcuda.so.1", "libcuda.so"], "comes with the NVIDIA driver, version 580 or newer"),
-    ("cuBLASLt", &["libcublasLt.so.13", "libcublasLt.so"], "comes with the CUDA toolkit 13"),
-    ("NVRTC", &["libnvrtc.so.13", "libnvrtc.so"], "comes with the CUDA toolkit 13"),
+    ("cuBLASLt", &["libcublasLt.so.13"], "comes with the CUDA toolkit 13"),
+    ("NVRTC", &["libnvrtc.so.13"], "comes with the CUDA toolkit 13"),
     ("NCCL", &["libnccl.so.2", "libnccl.so"], "only for several GPUs: the package libnccl2"),
 ];
 
@@ -22,7 +22,7 @@ pub fn area() -> Area {
         Some(path) => Check::ok(*name, path.display().to_string()),
         None => Check::new(*name, CheckState::Absent, format!("not found: {}", files.join(", ")), *source),
     }));
-    // Without a driver there is no GPU to open; the checks above report it.
+    // A GPU can only be opened with a driver; the checks above report a missing one.
     if checks.iter().any(|c| c.name == "driver library" && c.state == CheckState::Ok) {
         checks.push(engine());
     }
