@@ -86,7 +86,7 @@ impl RunDir {
     /// Opens a run to continue it. Removes unfinished files and repairs the journal (see `recovery.rs`).
     ///
     /// # Errors
-    /// Returns an error if there is no run, another process works on it, or part of it is damaged.
+    /// Returns an error if the folder does not hold a run, another process works on it, or part of it is damaged.
     pub fn open(path: &Path) -> Result<Self> {
         let view = RunView::open(path)?;
         // These are written in place. A run can come from anyone, and a link in it can lead to any file of this user.

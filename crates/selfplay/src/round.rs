@@ -739,8 +739,8 @@ impl Round {
         relative.min(config.max_solve_rate)
     }
 
-    /// Returns whether a conjecture is derived from an attempt beside those that the model samples. Such a conjecture must not
-    /// change the rewards of the model's conjectures.
+    /// Returns whether a conjecture is derived from an attempt although the model samples the others. Such a conjecture must
+    /// not change the rewards of the model's conjectures.
     pub(crate) fn is_derived(&self, slot: &ConjectureSlot) -> bool {
         self.config.conjecturer.is_sampled() && matches!(slot.condition, OwnedCondition::Attempt { .. })
     }

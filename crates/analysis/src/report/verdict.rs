@@ -98,7 +98,7 @@ fn held_out(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
     } else if high < 0.0 {
         "a loss that chance in the choice of problems does not explain"
     } else {
-        "within the error of so few problems"
+        "within the error of this number of problems"
     };
     let mut text = format!(
         "On {} held-out problems, pass@1 went from {} for the base model to {}: {} points (95% interval over the problems {} \

@@ -15,7 +15,7 @@ pub struct Interval {
 }
 
 /// Returns the mean of `values` with a percentile bootstrap interval at `level` from `resamples` resamples. The result
-/// depends on the seed only. Returns `None` if there are no values.
+/// depends on the seed only. Returns `None` if `values` is empty.
 pub fn bootstrap_mean(values: &[f64], level: f64, resamples: usize, seed: u64) -> Option<Interval> {
     if values.is_empty() {
         return None;

@@ -56,7 +56,7 @@ fn a_single_run_is_compared_with_its_first_round_and_its_base_model() {
     run.evaluations[1].held_out = tallies(&|i| if i % 2 == 0 { 2 } else { 0 });
     assert_contains(
         &verdict(std::slice::from_ref(&run)),
-        &["+0.0 points", "within the error of so few problems"],
+        &["+0.0 points", "within the error of this number of problems"],
     );
     run.evaluations.pop();
     assert_contains(&verdict(&[run]), &["only the base model has been evaluated"]);

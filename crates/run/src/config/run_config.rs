@@ -244,7 +244,7 @@ pub struct Layers {
     pub as_published: bool,
     /// `KEY=VALUE` settings.
     pub set: Vec<String>,
-    /// Keys that have a flag of their own: flag, key and value. Applied last.
+    /// Keys set by a dedicated flag: flag, key and value. Applied last.
     pub flags: Vec<(&'static str, &'static str, String)>,
 }
 

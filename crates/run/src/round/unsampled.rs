@@ -32,10 +32,10 @@ pub(crate) fn add_conjectures(
     let commands = round.pending();
     let answer = |command| Some((command, event(command, config, system, round.number(), &held_out)?));
     let events: Vec<(&Command, Event)> = commands.par_iter().filter_map(answer).collect();
-    let is_derived = |command: &Command| {
+    let is_attempt = |command: &Command| {
         matches!(command, Command::SampleConjecture { condition: OwnedCondition::Attempt { .. }, .. })
     };
-    let mut composed = events.iter().filter(|(command, _)| !is_derived(command)).peekable();
+    let mut composed = events.iter().filter(|(command, _)| !is_attempt(command)).peekable();
     let is_made = |(_, event): &(&Command, Event)| matches!(event, Event::Conjecture { read: Ok(_), .. });
     if config.form == ConjectureForm::Composed && composed.peek().is_some() && !composed.any(is_made) {
         bail!(

@@ -66,7 +66,7 @@ impl Round {
         }
     }
 
-    /// Sets R_guide of every reviewed conjecture, or of every accepted one if there is no Guide.
+    /// Sets R_guide of every reviewed conjecture, or of every accepted one in a run without a Guide.
     fn score_reviews(&self, conjectures: &mut [ConjectureOutcome], learned: &LearnedGuide) {
         let guide = &self.config.guide;
         let scores: Vec<Option<f64>> = self.slots.iter().map(|slot| self.mean_guide_score(slot)).collect();
