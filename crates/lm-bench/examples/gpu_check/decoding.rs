@@ -10,7 +10,7 @@ use sgs_lm::{LmError, ModelConfig, Result};
 use sgs_lm_cuda::{Cuda, Precision};
 use sgs_lm_sampler::{Request, SampledCompletion, Sampler, SamplerError, SamplerOptions};
 
-use super::{shape_7b, verdict};
+use super::{shape_7b, steps, verdict};
 
 const VOCABULARY: usize = 102_400;
 /// Measured bandwidth of a large copy on an H200, in bytes per second.
@@ -20,20 +20,24 @@ fn fail(error: SamplerError) -> LmError {
     LmError::Input(error.to_string())
 }
 
-/// Milliseconds of a step that reads the weights and the caches of `batch` sequences of this length once.
-fn floor(config: &ModelConfig, batch: usize, length: f64) -> f64 {
+/// Milliseconds of a step that reads the weights and a cache of this number of positions once.
+fn floor(config: &ModelConfig, positions: usize) -> f64 {
     let weights = (config.parameters() - VOCABULARY * config.hidden_size) as f64;
-    let cache = (2 * config.layers * config.kv_dim() * 2 * batch) as f64 * length;
+    let cache = (2 * config.layers * config.kv_dim() * 2 * positions) as f64;
     1e3 * (2.0 * weights + cache) / BANDWIDTH
 }
 
-/// Decodes 128 new tokens for each of `batch` different prompts of 256 tokens.
-pub fn decode(batch: usize) -> Result<bool> {
+/// Decodes 128 new tokens for each of `BATCH` different prompts of 256 tokens, of which `LONG` have 8,000, and profiles a
+/// few steps.
+pub fn decode(sizes: &str) -> Result<bool> {
+    let mut sizes = sizes.split(',').map(|n| n.parse::<usize>().ok());
+    let mut next = |default| sizes.next().flatten().unwrap_or(default);
+    let (batch, long, layers) = (next(64), next(0), next(30));
     let device = Arc::new(Cuda::new(0, Precision::Bf16)?);
-    let config = shape_7b(30, VOCABULARY);
+    let config = shape_7b(layers, VOCABULARY);
     let model = device.random_model(&config, 8192)?;
     let options = SamplerOptions {
-        memory_budget_bytes: 80 << 30,
+        memory_budget_bytes: 40 << 30,
         max_batch: batch,
         page_len: 16,
         prefill_tokens: Some(16_384),
@@ -43,7 +47,8 @@ pub fn decode(batch: usize) -> Result<bool> {
     for round in 0..2u64 {
         let mut rng = SeededRng::stream(round, 0);
         for id in 0..batch {
-            sampler.submit(random_request(id, 256, 128, VOCABULARY, &mut rng)).map_err(fail)?;
+            let length = if id < long { 8000 } else { 256 };
+            sampler.submit(random_request(id, length, 128, VOCABULARY, &mut rng)).map_err(fail)?;
         }
         let (mut finished, mut steps, mut prompts) = (Vec::new(), Vec::new(), 0.0);
         let started = Instant::now();
@@ -59,9 +64,10 @@ pub fn decode(batch: usize) -> Result<bool> {
         }
         let whole = started.elapsed().as_secs_f64();
         steps.sort_by(f64::total_cmp);
-        let (median, floor) = (1e3 * steps[steps.len() / 2], floor(&config, batch, 256.0 + 64.0));
+        let positions = batch * (256 + 64) + long * (8000 - 256);
+        let (median, floor) = (1e3 * steps[steps.len() / 2], floor(&config, positions));
         println!(
-            "decode, batch {batch}: {:.0} tokens/s in all, prompts {prompts:.2} s, {median:.2} ms a step over {} \
+            "decode, batch {batch}, {long} of them long: {:.0} tokens/s in all, prompts {prompts:.2} s, {median:.2} ms a step over {} \
              steps, floor {floor:.2} ms, share {:.3}",
             (batch * 128) as f64 / whole,
             steps.len(),
@@ -69,6 +75,21 @@ pub fn decode(batch: usize) -> Result<bool> {
         );
         good &= finished.len() == batch && finished.iter().all(|c| c.tokens.len() == 128);
     }
+    let mut rng = SeededRng::stream(2, 0);
+    for id in 0..batch {
+        let length = if id < long { 8000 } else { 256 };
+        sampler.submit(random_request(id, length, 128, VOCABULARY, &mut rng)).map_err(fail)?;
+    }
+    let mut run = |count| {
+        let started = Instant::now();
+        (0..count).try_for_each(|_| sampler.step(&model, &mut Vec::new()).map_err(fail))?;
+        Ok(started.elapsed().as_secs_f64())
+    };
+    run(32)?;
+    let mut whole = 0.0;
+    let lines = device.gpu().profile(|| run(16).map(|seconds| whole = seconds))?;
+    println!("16 steps, profiled: {:.2} ms each", 1e3 * whole / 16.0);
+    steps::print_profile(&lines, whole);
     Ok(good)
 }
 

@@ -1,7 +1,7 @@
 //! Compares the results of the GPU with those of the CPU, and measures the GPU's speed. Requires a GPU.
 //!
 //! Usage: `gpu_check [SECTION...]`. Sections: `kernels`, `vectors FOLDER`, `training`, `paged`, `draws`,
-//! `sampling`, `layer`, `attention`, `operations`, `algorithms`, `step`, `profile LAYERS`, `decode BATCH`,
+//! `sampling`, `layer`, `attention`, `operations`, `algorithms`, `step`, `profile LAYERS`, `decode BATCH[,LONG[,LAYERS]]`,
 //! `mixed`, `rounds`, `rollouts`, `updates`. Without sections it runs most of those that need no argument.
 //! Every line ends with `ok` or `FAILED`; the exit code is 1 if a check failed.
 
@@ -86,7 +86,7 @@ fn main() -> std::process::ExitCode {
             "rollouts" => small::rollouts(),
             "rounds" => small::sampling(),
             "updates" => small::updates(),
-            "decode" => decoding::decode(rest.next().and_then(|n| n.parse().ok()).unwrap_or(64)),
+            "decode" => decoding::decode(rest.next().unwrap_or("64")),
             other => {
                 println!("no section {other}: FAILED");
                 Ok(false)

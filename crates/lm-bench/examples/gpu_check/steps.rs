@@ -10,7 +10,7 @@ use sgs_lm::testing::small_shape;
 use sgs_lm::trainer::{Policy, TrainOptions, Trainer};
 use sgs_lm::{ModelConfig, Result};
 use sgs_lm_bench::{TrainBench, train};
-use sgs_lm_cuda::{Cuda, Precision};
+use sgs_lm_cuda::{Cuda, Precision, ProfileLine};
 
 use super::{PEAK, shape_7b, verdict};
 
@@ -71,7 +71,14 @@ pub fn profile(layers: usize) -> Result<bool> {
         1e3 * whole,
         device.gpu().peak_bytes() as f64 / 2f64.powi(30)
     );
-    for line in &lines {
+    print_profile(&lines, whole);
+    let seen = lines.iter().map(|line| line.seconds).sum::<f64>();
+    Ok(verdict("share of the step that no line holds", (1.0 - seen / whole).abs(), 0.05))
+}
+
+/// Prints each line of a profile with its share of `whole` seconds.
+pub fn print_profile(lines: &[ProfileLine], whole: f64) {
+    for line in lines {
         print!(
             "{:<36} {:>6} {:>9.2} ms {:>6.2}%",
             line.name,
@@ -86,6 +93,4 @@ pub fn profile(layers: usize) -> Result<bool> {
             }
         }
     }
-    let seen = lines.iter().map(|line| line.seconds).sum::<f64>();
-    Ok(verdict("share of the step that no line holds", (1.0 - seen / whole).abs(), 0.05))
 }

@@ -120,7 +120,7 @@ impl Cuda {
 
         let scale = Arg::Float(1.0 / (head_dim as f32).sqrt());
         let alone = if prompt.is_some() { shape.decode } else { n };
-        let splits = shape.splits;
+        let (splits, shortest) = (shape.splits, int(shape.shortest_split));
         let parts =
             Arg::Ptr(c.parts.front(if splits > 1 { alone * heads * splits * (2 + head_dim) } else { 0 })?);
         if shape.short {
@@ -133,11 +133,11 @@ impl Cuda {
                 &arguments,
             )?;
         } else {
-            let arguments = [a, b, d, e, f, g, scale, int(splits), out, parts];
+            let arguments = [a, b, d, e, f, g, scale, int(splits), shortest, out, parts];
             self.gpu.launch(attend, (alone, heads * splits), THREADS, 0, &arguments)?;
         }
         if splits > 1 {
-            let arguments = [parts, int(splits), out];
+            let arguments = [parts, b, d, int(splits), shortest, out];
             let threads = head_dim.next_multiple_of(32).min(128);
             self.gpu.launch(join, (alone * heads, 1), threads, 0, &arguments)?;
         }

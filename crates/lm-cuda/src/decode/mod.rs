@@ -21,7 +21,7 @@ use sgs_lm::device::Device;
 use sgs_lm::error::{LmError, Result};
 use sgs_lm::footprint::Footprint;
 use sgs_lm::model::Model;
-use shape::{BLOCKS_EACH, StepShape, most_columns, padded, tiles};
+use shape::{MOST_BLOCKS_EACH, StepShape, most_columns, padded, tiles};
 
 /// Maximum vocabulary size of the sampling kernel.
 const VOCABULARY: usize = 512 * 2048;
@@ -121,7 +121,7 @@ impl BufferLengths {
 
 /// Size of the partial results of split attention, in f32 numbers.
 fn parts(config: &ModelConfig, processors: usize) -> usize {
-    BLOCKS_EACH * processors * (2 + config.head_dim)
+    MOST_BLOCKS_EACH * processors * (2 + config.head_dim)
 }
 
 /// Size of the columns, sampling parameters, tiles and page tables of a step, in u32 numbers.

@@ -4,12 +4,15 @@ use super::CHOICE;
 use crate::attention::ROWS;
 use sgs_lm::decode::{DecoderSizes, InputToken, PANEL};
 
-/// Attention is not split into parts of fewer positions.
-const SHORTEST_SPLIT: usize = 128;
 /// Up to this number of positions, a single warp processes a head of a column.
-const SHORT: usize = SHORTEST_SPLIT;
+const SHORT: usize = 128;
 /// Attention is split until there are about this many blocks per multiprocessor.
-pub(super) const BLOCKS_EACH: usize = 4;
+const BLOCKS_EACH: usize = 4;
+/// Beyond that, columns much longer than the others are split, so that no block has more than this fraction of a
+/// multiprocessor's share of all positions.
+const LARGEST_FRACTION: usize = 16;
+/// Maximum number of blocks per multiprocessor of an attention that is split.
+pub(super) const MOST_BLOCKS_EACH: usize = 256;
 
 /// Sizes of a step, rounded up so that few different shapes occur. The surplus columns, tiles and samples are
 /// padding.
@@ -21,8 +24,10 @@ pub(super) struct StepShape {
     pub(super) prompt: usize,
     /// Tiles of prompt tokens for the tensor cores.
     pub(super) tiles: usize,
-    /// Number of parts into which the attention of one column is split.
+    /// Maximum number of parts into which the attention of one column is split.
     pub(super) splits: usize,
+    /// Minimum number of positions of a part.
+    pub(super) shortest_split: usize,
     /// Whether every column outside of tiles attends to few positions.
     pub(super) short: bool,
 }
@@ -74,22 +79,19 @@ impl StepShape {
         heads: usize,
         processors: usize,
     ) -> Self {
-        let longest =
-            |columns: &[InputToken]| columns.iter().map(|c| c.position as usize + 1).max().unwrap_or(0);
         let tiles = if by_tiles && !prompt.is_empty() { tiles(prompt, 0).len() } else { 0 };
         let mut shape = Self {
             decode: padded(decode.len()),
             prompt: padded_prompt(prompt.len()),
             tiles: if tiles == 0 { 0 } else { tiles.next_power_of_two().max(8) },
             splits: 1,
+            shortest_split: 1,
             short: false,
         };
-        let (alone, longest) = if by_tiles {
-            (shape.decode, longest(decode))
-        } else {
-            (shape.columns(), longest(decode).max(longest(prompt)))
-        };
-        shape.splits = splits(alone, heads, longest, processors);
+        let (alone, prompt) = if by_tiles { (shape.decode, &[][..]) } else { (shape.columns(), prompt) };
+        let lengths = decode.iter().chain(prompt).map(|column| column.position as usize + 1);
+        let (longest, sum) = lengths.fold((0, 0), |(longest, sum), n| (n.max(longest), sum + n));
+        (shape.splits, shape.shortest_split) = splits(alone * heads, longest, sum * heads, processors);
         shape.short = longest <= SHORT;
         shape
     }
@@ -115,10 +117,15 @@ pub(super) fn tiles(prompt: &[InputToken], offset: usize) -> Vec<[u32; 4]> {
     tiles
 }
 
-/// Number of parts into which each column's attention is split, so that all multiprocessors have work.
-fn splits(columns: usize, heads: usize, longest: usize, processors: usize) -> usize {
-    let wanted = (BLOCKS_EACH * processors / (columns * heads).max(1)).max(1);
-    wanted.min(longest.div_ceil(SHORTEST_SPLIT)).max(1)
+/// Returns the maximum number of parts of a column's attention, and the minimum number of positions of a part. `rows` is
+/// the number of pairs of a column and a head, `longest` the largest number of positions of one, `sum` that of all.
+fn splits(rows: usize, longest: usize, sum: usize, processors: usize) -> (usize, usize) {
+    let to_fill = BLOCKS_EACH * processors / rows.max(1);
+    let shortest = if to_fill > 1 { 128 } else { 512 };
+    let to_balance = longest / (sum / (LARGEST_FRACTION * processors)).max(512);
+    let most = longest.div_ceil(shortest).min(MOST_BLOCKS_EACH * processors / rows.max(1));
+    // Each number of parts needs a graph of its own, so few numbers occur.
+    (to_fill.max(to_balance).max(1).next_power_of_two().min(most).max(1), shortest)
 }
 
 #[cfg(test)]
@@ -126,16 +133,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn splits_fill_the_gpu_and_fit_the_scratch() {
-        for (columns, heads, longest) in
-            [(1, 32, 8000), (1, 1, 100), (64, 32, 4000), (3, 4, 129), (1, 2, 100_000)]
-        {
-            let splits = splits(columns, heads, longest, 132);
-            assert!(splits >= 1 && splits <= longest.div_ceil(SHORTEST_SPLIT));
-            assert!(splits == 1 || columns * heads * splits <= BLOCKS_EACH * 132);
+    fn splits_fill_the_gpu_balance_its_blocks_and_fit_the_scratch() {
+        let of = |columns: &[(usize, usize)], heads: usize| {
+            let rows = heads * columns.iter().map(|(count, _)| count).sum::<usize>();
+            let sum = heads * columns.iter().map(|(count, length)| count * length).sum::<usize>();
+            let longest = columns.iter().map(|(_, length)| *length).max().unwrap_or(0);
+            let (splits, shortest) = splits(rows, longest, sum, 132);
+            assert!(splits >= 1 && splits <= longest.div_ceil(shortest));
+            assert!(splits == 1 || rows * splits <= MOST_BLOCKS_EACH * 132);
+            (splits, shortest)
+        };
+        assert_eq!(of(&[(1, 8000)], 32), (16, 128), "a single column fills the GPU");
+        assert_eq!(of(&[(64, 8000)], 32), (1, 512), "equal columns are not split");
+        assert_eq!(of(&[(60, 500), (4, 8000)], 32), (8, 512), "long columns among short ones are split");
+        assert_eq!(of(&[(300, 120), (1, 8000)], 32), (3, 512), "the scratch limits the number of parts");
+        for (columns, heads) in [((1, 100), 1), ((3, 129), 4), ((1, 100_000), 2), ((20_000, 500), 32)] {
+            of(&[columns], heads);
         }
-        assert_eq!(splits(1, 32, 8000, 132), 16);
-        assert_eq!(splits(64, 32, 8000, 132), 1);
     }
 
     #[test]
