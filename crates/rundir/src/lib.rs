@@ -38,6 +38,7 @@
 
 pub mod checkpoints;
 pub mod directories;
+pub mod end;
 pub mod error;
 pub mod evaluations;
 pub mod files;
@@ -57,6 +58,7 @@ pub mod view;
 pub mod write_point;
 
 pub use checkpoints::{Checkpoint, Checkpoints, KeepPolicy, PreparedCheckpoint};
+pub use end::{EndReason, RunEnd};
 pub use error::{CallerError, Error, Result};
 pub use evaluations::Evaluation;
 pub use frozen::FrozenConfig;

@@ -2,6 +2,7 @@
 
 use crate::checkpoints::{Checkpoint, KeepPolicy, PreparedCheckpoint};
 use crate::directories::{CHECKSUMS, KnownSums, StagedDirectory, remove_directory};
+use crate::end::{EndReason, RunEnd};
 use crate::error::{CallerError, Error, Result};
 use crate::evaluations::{self, Evaluation};
 use crate::files::{self, TEMPORARY_PREFIX, ensure_directory};
@@ -13,7 +14,7 @@ use crate::recovery;
 use crate::resume::{self, NextStep, ResumePlan, checkpoint_in_use};
 use crate::rounds::{self, PreparedRound, PublishedRound, RoundTables};
 use crate::rows::EvaluationRow;
-use crate::view::{CHECKPOINTS, CONFIG, EVALUATIONS, FLEET, JOURNAL, METRICS, ROUNDS, RunView};
+use crate::view::{CHECKPOINTS, CONFIG, ENDED, EVALUATIONS, FLEET, JOURNAL, METRICS, ROUNDS, RunView};
 use crate::write_point::reached;
 use std::fs;
 use std::io::ErrorKind;
@@ -185,6 +186,25 @@ impl RunDir {
     /// Returns an error if the journal is damaged.
     pub fn next_step(&self, round: u32) -> Result<NextStep> {
         Ok(resume::next_step(stage_of(&self.journal.reader().markers()?, round)))
+    }
+
+    /// Records that the run has ended.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be written.
+    #[allow(clippy::expect_used, reason = "the record has no maps and no fallible fields")]
+    pub fn mark_ended(&self, by: EndReason, rounds: u32) -> Result<()> {
+        let ended = RunEnd { by, rounds, unix_time: unix_time() };
+        let text = serde_json::to_vec(&ended).expect("invariant: a record is valid JSON");
+        files::write_file(&self.view.path().join(ENDED), &text)
+    }
+
+    /// Removes the record of the run's end, so that the run can continue.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be removed.
+    pub fn forget_end(&self) -> Result<()> {
+        files::remove_file(&self.view.path().join(ENDED))
     }
 
     /// Marks a round as started.

@@ -2,6 +2,7 @@
 
 use crate::checkpoints::Checkpoints;
 use crate::directories::{CHECKSUMS, IntegrityReport};
+use crate::end::RunEnd;
 use crate::error::{Error, Result};
 use crate::evaluations::{self, Evaluation};
 use crate::frozen;
@@ -23,6 +24,7 @@ pub(crate) const EVALUATIONS: &str = "evaluations";
 pub(crate) const METRICS: &str = "metrics.jsonl";
 pub(crate) const TENSORBOARD: &str = "tensorboard";
 pub(crate) const REPORT: &str = "report";
+pub(crate) const ENDED: &str = "ended.json";
 
 /// Read access to a run, whether or not a process is working on it.
 #[derive(Clone, Debug)]
@@ -66,6 +68,16 @@ impl RunView {
     /// Returns an error if the file cannot be read or is not valid TOML.
     pub fn config(&self) -> Result<toml::Table> {
         frozen::read(&self.path.join(CONFIG))
+    }
+
+    /// Returns the record of the run's end, or `None` if the run has not ended.
+    pub fn ended(&self) -> Option<RunEnd> {
+        serde_json::from_slice(&fs::read(self.path.join(ENDED)).ok()?).ok()
+    }
+
+    /// Returns a clause that says why the run ended, or `None` if it has not ended.
+    pub fn why_ended(&self) -> Option<String> {
+        self.ended()?.describe(&self.config().ok()?)
     }
 
     /// Returns the published rounds in ascending order.

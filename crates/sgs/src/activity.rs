@@ -4,9 +4,9 @@ use anyhow::Result;
 use serde::Serialize;
 use sgs_base::host::host_name;
 use sgs_fleet::{BoardStatus, Client};
-use sgs_run::config::folder;
 use sgs_run::served::ca_certs;
 use sgs_run::workers::coordinator::CoordinatorAddress;
+use sgs_rundir::RunView;
 use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::time::Duration;
@@ -27,13 +27,13 @@ pub enum Activity {
 }
 
 /// Returns the activity of a run with `rounds` rounds in total and `published` published ones.
-pub fn activity_of(run: &Path, rounds: Option<u64>, published: usize, in_progress: bool) -> Activity {
-    match holder(run) {
+pub fn activity_of(run: &RunView, rounds: Option<u64>, published: usize, in_progress: bool) -> Activity {
+    match holder(run.path()) {
         Some(holder) => Activity::Running { holder },
         None if in_progress => Activity::Stopped,
         None if rounds.is_some_and(|all| published as u64 >= all) => Activity::Finished,
         // The run has used its minutes.
-        None if folder::ended(run).is_some() => Activity::Finished,
+        None if run.ended().is_some() => Activity::Finished,
         None => Activity::Stopped,
     }
 }

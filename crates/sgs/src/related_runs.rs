@@ -32,7 +32,7 @@ fn matching_run_message(config: &RunConfig, path: &Path) -> Result<Option<String
     }
     let (published, all) = (view.rounds()?.len(), folder::config_of(&view)?.rounds);
     let (name, seed) = (path.display(), config.seed);
-    Ok(Some(match activity_of(path, Some(u64::from(all)), published, false) {
+    Ok(Some(match activity_of(&view, Some(u64::from(all)), published, false) {
         Activity::Running { holder } => {
             format!("{name} has this configuration and seed, and {holder} is running it")
         }

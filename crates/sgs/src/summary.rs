@@ -40,11 +40,10 @@ pub fn lines(run: &RunData, view: &RunView, shown: &TextDisplay) -> Result<Vec<S
         line("best new", describe(&best, shown));
     }
     line("time", time(run));
-    let config = folder::config_of(view)?;
-    if let Some(why) = folder::what_is_over(view, &config)? {
+    if let Some(why) = view.why_ended() {
         line("ended", why);
     }
-    line("next", next(view, &config));
+    line("next", next(view, &folder::config_of(view)?));
     Ok(lines)
 }
 

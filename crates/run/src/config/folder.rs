@@ -5,7 +5,6 @@ use crate::config::base_model::{self, is_model};
 use crate::config::system;
 use crate::config::{self, BaseSource, RunConfig, SystemName};
 use crate::error::{Context, Result, bail};
-use serde::{Deserialize, Serialize};
 use sgs_keys::KeyTable as _;
 use sgs_rundir::directories::checksum;
 use sgs_rundir::metrics::names;
@@ -111,7 +110,7 @@ pub fn change(run: &RunDir, budget: Budget, set: &[String]) -> Result<RunConfig>
         .filter_map(|key| Some((key, config::value_of(&to, key)?.clone())))
         .collect();
     if changes.iter().any(|(key, _)| BUDGET.contains(key)) {
-        forget_end(run.view().path())?;
+        run.forget_end()?;
     }
     if !changes.is_empty() {
         run.change_config(&changes)?;
@@ -137,81 +136,15 @@ pub fn seconds_worked(run: &RunView) -> Result<f64> {
     Ok(seconds)
 }
 
-/// Returns a message that says why the run starts no further round, or `None` if it does.
-///
-/// # Errors
-/// Returns an error if a table cannot be read.
-pub fn what_is_over(run: &RunView, config: &RunConfig) -> Result<Option<String>> {
-    let rounds = run.rounds()?.len();
-    if rounds >= config.rounds as usize {
-        return Ok(Some(format!("all rounds are done ({rounds} of {})", config.rounds)));
-    }
-    let limit = if config.minutes > 0.0 && seconds_worked(run)? > 60.0 * config.minutes {
-        format!("{} minutes", config.minutes)
-    } else if config.generations > 0 && config.has_spent(run.state()?.generations) {
-        format!("{} generations", config.generations)
-    } else {
-        return Ok(None);
-    };
-    Ok(Some(format!("its {limit} are over, with {rounds} of {} rounds done", config.rounds)))
-}
-
-/// The content of `ended.json`, which is written when the run ends.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RunEnd {
-    /// Why the run ended.
-    pub by: EndReason,
-    /// Number of completed rounds.
-    pub rounds: u32,
-    /// Time of the end, in seconds since 1970.
-    pub unix_time: f64,
-}
-
-/// The reason for the end of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum EndReason {
-    /// All rounds are done.
-    Rounds,
-    /// The time limit has expired.
-    Minutes,
-    /// The limit on generations is reached.
-    Generations,
-}
-
-const ENDED: &str = "ended.json";
 /// Name under which the hash of the Guide's own model is recorded.
 const GUIDE: &str = "guide-model";
-
-/// Records that a run has ended.
-///
-/// # Errors
-/// Returns an error if the file cannot be written.
-pub(crate) fn mark_ended(run: &Path, by: EndReason, rounds: u32) -> Result<()> {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let ended = RunEnd { by, rounds, unix_time: now.as_secs_f64() };
-    Ok(sgs_rundir::files::write_file(&run.join(ENDED), serde_json::to_string(&ended)?.as_bytes())?)
-}
-
-/// Removes the record of a run's end, so that the run can continue.
-///
-/// # Errors
-/// Returns an error if the file cannot be removed.
-pub(crate) fn forget_end(run: &Path) -> Result<()> {
-    Ok(sgs_rundir::files::remove_file(&run.join(ENDED))?)
-}
-
-/// Returns the record of a run's end, or `None` if the run has not ended.
-pub fn ended(run: &Path) -> Option<RunEnd> {
-    serde_json::from_slice(&std::fs::read(run.join(ENDED)).ok()?).ok()
-}
 
 /// Returns whether a run is complete: it has reached one of its limits.
 ///
 /// # Errors
 /// Returns an error if the configuration or the rounds cannot be read.
 pub fn is_finished(run: &RunView) -> Result<bool> {
-    if ended(run.path()).is_some() {
+    if run.ended().is_some() {
         return Ok(true);
     }
     // The end is recorded after the last evaluation, which follows the last round. Runs of older versions of the

@@ -15,14 +15,14 @@ use super::sampling_context::SamplingContext;
 use super::stages::Sampling;
 use super::update_record::UpdateRecord;
 use crate::Outcome;
-use crate::config::folder::{self, EndReason};
+use crate::config::folder;
 use crate::error::{Context, Result};
 use crate::train::policies::{self, PolicySet};
 use crate::train::ranks::distributed_trainer::DistributedTrainer;
 use sgs_lm::ranks::Parallel;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm_sampler::Decode;
-use sgs_rundir::{JournalStage, NextStep, ResumePlan};
+use sgs_rundir::{EndReason, JournalStage, NextStep, ResumePlan};
 use sgs_selfplay::RunState;
 use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
@@ -110,7 +110,7 @@ impl<'r, D: Parallel + Decode> RoundLoop<'r, '_, D> {
                 break EndReason::Generations;
             }
             // A round follows, because a limit was raised: the run is not at its end.
-            folder::forget_end(self.runner.run.view().path())?;
+            self.runner.run.forget_end()?;
             if self.runner.interrupt.is_set() {
                 self.finish_publication()?;
                 // A worker thread that fails sets the interrupt, too; then `watch` returns its error.
@@ -149,7 +149,7 @@ impl<'r, D: Parallel + Decode> RoundLoop<'r, '_, D> {
         // After the workers, which read them, and before the mark: a run that is killed in between is still to be ended.
         self.runner.run.remove_weights()?;
         // Last, because a run that is marked as ended is complete and has no workers.
-        folder::mark_ended(self.runner.run.view().path(), by, after)?;
+        self.runner.run.mark_ended(by, after)?;
         Ok(Outcome::Done)
     }
 

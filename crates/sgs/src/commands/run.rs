@@ -29,7 +29,7 @@ use sgs_run::workers::coordinator::CoordinatorAddress;
 use sgs_run::workers::rank_worker;
 use sgs_run::{RunError, RunEvent, Runner};
 use sgs_rundir::metrics::names;
-use sgs_rundir::{NextStep, RunDir, RunView};
+use sgs_rundir::{RunDir, RunView};
 use sgs_selfplay::Problem;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -171,12 +171,6 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
         }
         wanted
     };
-    if run.plan(0)?.next == NextStep::Start
-        && let Some(over) = folder::what_is_over(run.view(), &config)?
-    {
-        let more = config.rounds.saturating_mul(2).max(1);
-        eprintln!("{over}; to continue: `sgs resume {} --rounds {more}`", args.dir.display());
-    }
     rank_group.settle(&config, ranks.ranks.is_some())?;
     work(config, run, workers, rank_group, &mut Start::default(), &args.execution)
 }

@@ -105,7 +105,7 @@ fn status(view: &RunView, shown: usize) -> Result<RunStatus> {
             None
         }
     };
-    let activity = activity_of(view.path(), rounds, published.len(), progress.is_some());
+    let activity = activity_of(view, rounds, published.len(), progress.is_some());
     let (url, fleet) = match activity {
         Activity::Running { .. } => fleet(view.path(), &mut notes),
         _ => (None, None),

@@ -18,9 +18,9 @@ use sgs_analysis::live::{self, LiveOptions, LiveServer, LiveStatus, LiveWorker};
 use sgs_fleet::board::KindStats;
 use sgs_fleet::{BoardStatus, Fleet};
 use sgs_formal::FormalSystem;
-use sgs_run::config::folder;
 use sgs_run::{RunEvent, StopFlag};
-use std::path::{Path, PathBuf};
+use sgs_rundir::RunView;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -43,7 +43,7 @@ pub struct LivePage {
     last_update: Option<Instant>,
     stop: StopFlag,
     figures: Option<JoinHandle<()>>,
-    run: PathBuf,
+    run: RunView,
 }
 
 impl LivePage {
@@ -75,7 +75,7 @@ impl LivePage {
             last_update: None,
             stop,
             figures: Some(figures.context("cannot start the live page's thread")?),
-            run: run.to_owned(),
+            run: RunView::open(run)?,
         }))
     }
 
@@ -129,7 +129,7 @@ fn show_board(board: &BoardStatus, status: &mut LiveStatus) {
 impl Drop for LivePage {
     fn drop(&mut self) {
         // The last status of open pages.
-        let message = if folder::ended(&self.run).is_some() { FINISHED } else { STOPPED };
+        let message = if self.run.ended().is_some() { FINISHED } else { STOPPED };
         self.server.set_status(&LiveStatus { message: message.into(), ..self.feed.status() });
         self.stop.flag().store(true, Ordering::SeqCst);
         if let Some(figures) = self.figures.take() {

@@ -90,7 +90,7 @@ impl JournalFollower {
         };
         let published = self.view.rounds().map_or(0, |rounds| rounds.len());
         let rounds = self.replica.as_ref().map(|replica| u64::from(replica.config.rounds));
-        match activity_of(self.view.path(), rounds, published, stage.is_some()) {
+        match activity_of(&self.view, rounds, published, stage.is_some()) {
             Activity::Running { holder } => {
                 // The coordinator knows remote workers; embedded workers are threads of the process.
                 match fleet(self.view.path(), &mut Vec::new()) {

@@ -70,9 +70,9 @@ fn an_extended_run_equals_one_with_more_rounds_from_the_start() {
     run(&out, &["rounds=1"]).expect(0);
     let over = sgs(&["resume", &out]).expect(0);
     assert!(
-        over.err.contains("all rounds are done (1 of 1)") && over.err.contains("--rounds 2"),
+        over.out.contains("ended       all rounds are done (1 of 1)") && over.out.contains("--rounds 2"),
         "{}",
-        over.err
+        over.out
     );
     sgs(&["resume", &out, "--rounds", "2"]).expect(0);
     assert_eq!(snapshot(Path::new(&out)), snapshot(&long));
@@ -96,18 +96,27 @@ fn the_time_budget_covers_all_sessions_of_a_run() {
     // Time spent in earlier sessions counts.
     let over = "its 0.0001 minutes are over, with 1 of 3 rounds done";
     let late = sgs(&["resume", &out, "--rounds", "3", "--minutes", "0.0001"]).expect(0);
-    assert!(late.err.contains(over) && rounds() == 1, "{}", late.err);
-    assert!(late.out.contains(&format!("ended       {over}")), "{}", late.out);
+    assert!(late.out.contains(&format!("ended       {over}")) && rounds() == 1, "{}", late.out);
     let ended = std::fs::read_to_string(Path::new(&out).join("ended.json")).unwrap();
     assert!(ended.contains("\"minutes\""), "{ended}");
     let again = sgs(&["resume", &out]).expect(0);
-    assert!(again.err.contains(over) && again.err.contains("--rounds 6`"), "{}", again.err);
+    assert!(again.out.contains(over) && again.out.contains("--rounds 6)"), "{}", again.out);
     // `--rounds` alone removes the time budget.
     let lifted = sgs(&["resume", &out, "--rounds", "2"]).expect(0);
     assert!(lifted.err.contains("the 0.0001-minute limit no longer applies"), "{}", lifted.err);
     assert_eq!(rounds(), 2);
     let fewer = sgs(&["resume", &out, "--rounds", "1"]).expect(2);
     assert!(fewer.err.contains("--rounds 1: the run already has more (2)"), "{}", fewer.err);
+}
+
+/// No table contains the time before the first round.
+#[test]
+fn a_run_without_time_for_a_round_says_why_it_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = path(folder.path(), "run");
+    let done = run(&out, &["rounds=3", "minutes=0.0000001", "evaluation.held_out=none"]).expect(0);
+    let ended = "ended       its 0.0000001 minutes are over, with 0 of 3 rounds done";
+    assert!(done.out.contains(ended), "{}", done.out);
 }
 
 #[test]
@@ -129,7 +138,7 @@ fn a_run_stops_after_the_round_that_reaches_its_generations() {
     assert!(status.contains("finished") && status.contains("generations (limit 60)"), "{status}");
     // The limit holds until it is raised or removed.
     let again = sgs(&["resume", &out]).expect(0);
-    assert!(again.err.contains("its 60 generations are over"), "{}", again.err);
+    assert!(again.out.contains("its 60 generations are over"), "{}", again.out);
     let more = first.last().unwrap() + 1.0;
     sgs(&["resume", &out, "--generations", &more.to_string()]).expect(0);
     assert_eq!(generations().len(), first.len() + 1, "{:?}", generations());
