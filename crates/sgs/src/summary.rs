@@ -40,8 +40,8 @@ pub fn lines(run: &RunData, view: &RunView, shown: &TextDisplay) -> Result<Vec<S
         line("best new", describe(&best, shown));
     }
     line("time", time(run));
-    if let Some(why) = view.why_ended() {
-        line("ended", why);
+    if let Some(why) = &run.ended {
+        line("ended", why.clone());
     }
     line("next", next(view, &folder::config_of(view)?));
     Ok(lines)

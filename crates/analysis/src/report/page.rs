@@ -297,7 +297,10 @@ fn head(drawn: &[PlottedRun<'_>], title: &str) -> String {
         let names: Vec<String> = drawn.iter().map(|d| d.label.clone()).collect();
         let _ = write!(out, "<p>{}</p>", escape(&names.join(" · ")));
     }
-    let verdict = verdict::sentences(drawn);
+    let mut verdict = verdict::sentences(drawn);
+    if let [d] = drawn {
+        verdict.extend(d.run.ended.as_ref().map(|why| format!("The run has ended: {why}.")));
+    }
     if !verdict.is_empty() {
         let _ = write!(out, r#"<p class="verdict">{}</p>"#, escape(&verdict.join(" ")));
     }

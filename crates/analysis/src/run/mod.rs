@@ -38,6 +38,8 @@ pub struct RunData {
     pub config: String,
     /// The measured curve of the base model, if there is one for this configuration.
     pub baseline: Option<Baseline>,
+    /// Why the run ended, if it has ended.
+    pub ended: Option<String>,
     /// Metrics of the published rounds in ascending order.
     pub rounds: Vec<MetricValues>,
     /// Evaluations in ascending order.

@@ -141,13 +141,15 @@ impl<'a> RunReader<'a> {
         &self.run
     }
 
-    /// Reads the rounds and evaluations that were published since the last call. Returns whether there were any.
+    /// Reads the rounds and evaluations that were published since the last call, and whether the run has ended. Returns
+    /// whether anything changed.
     pub fn update(&mut self) -> Result<bool, sgs_rundir::Error> {
         let published = self.view.rounds()?;
         let new: Vec<&PublishedRound> =
             published.iter().filter(|r| !self.seen.contains(&r.round())).collect();
         let evaluated = self.read_evaluations()?;
-        if new.is_empty() && !evaluated {
+        let before = std::mem::replace(&mut self.run.ended, self.view.why_ended());
+        if new.is_empty() && !evaluated && before == self.run.ended {
             return Ok(false);
         }
         for round in new {

@@ -4,7 +4,8 @@ use crate::disk;
 use crate::synthetic;
 use sgs_analysis::figures::FigureOptions;
 use sgs_analysis::report;
-use sgs_analysis::run::{RunData, StatementDisplay, read_run};
+use sgs_analysis::run::{RunData, RunReader, StatementDisplay, read_run};
+use sgs_rundir::{EndReason, RunDir};
 use sgs_selfplay::Method;
 use std::time::Instant;
 
@@ -42,6 +43,20 @@ fn a_run_is_read_back() {
             .all(|c| c.review == Some([4.0, 0.0, 1.0]) && !c.target_statement.is_empty())
     );
     assert_eq!(read.notes, [] as [String; 0]);
+}
+
+#[test]
+fn a_report_says_why_the_run_ended() {
+    let (mut run, dir) = (small(), tempfile::tempdir().unwrap());
+    run.config.push_str("rounds = 9\nminutes = 30.0\n");
+    disk::write(&run, dir.path(), 8);
+    let mut reader = RunReader::open(dir.path(), None).unwrap();
+    assert!(reader.update().unwrap() && !reader.update().unwrap());
+    RunDir::open(dir.path()).unwrap().mark_ended(EndReason::Minutes, 6).unwrap();
+    assert!(reader.update().unwrap(), "an open page must show the end");
+    let fragment = report::fragment(std::slice::from_ref(reader.run()), &FigureOptions::default());
+    let text = "The run has ended: its 30 minutes are over, with 6 of 9 rounds done.";
+    assert!(report::page(&fragment, None).contains(text), "{:?}", reader.run().ended);
 }
 
 struct Loud;
