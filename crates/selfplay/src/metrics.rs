@@ -95,7 +95,7 @@ round_metrics! {
     target_share_solved: Value = "Share of the judged targets proved at least once in this round: pass@k.";
 
     conjectures_asked: Count = "Requested conjectures.";
-    conjectures_malformed: Count = "Completions of the Conjecturer without a well-formed statement.";
+    conjectures_malformed: Count = "Requested conjectures without a well-formed statement.";
     conjectures_duplicate: Count = "Conjectures equal to a target or an earlier conjecture of the round.";
     conjectures_known: Count = "Conjectures rejected because a theorem that precedes their context is equivalent.";
     conjectures_seen: Count = "Conjectures rejected because they were problems of an earlier round.";
@@ -108,12 +108,12 @@ round_metrics! {
     conjecture_threshold: Value = "Highest conjecture solve rate that does not count as too easy.";
     conjecture_solve_rate: Value = "Mean solve rate of the judged conjectures.";
     conjecture_share_solved: Value = "Share of the judged conjectures proved at least once.";
-    conjecture_share_malformed: Value = "conjectures_malformed / conjectures sampled.";
-    conjecture_share_duplicate: Value = "conjectures_duplicate / conjectures sampled.";
-    conjecture_share_known: Value = "conjectures_known / conjectures sampled.";
-    conjecture_share_seen: Value = "conjectures_seen / conjectures sampled.";
+    conjecture_share_malformed: Value = "Share of the Conjecturer's completions without a well-formed statement.";
+    conjecture_share_duplicate: Value = "Share of the Conjecturer's completions that are duplicates.";
+    conjecture_share_known: Value = "Share of the Conjecturer's completions that are known.";
+    conjecture_share_seen: Value = "Share of the Conjecturer's completions that were seen.";
     conjecture_share_trivial: Value = "conjectures_trivial / conjectures proved at least once.";
-    conjecture_share_novel: Value = "Conjectures accepted / conjectures sampled: the share that is not malformed, duplicate or rejected.";
+    conjecture_share_novel: Value = "Share of the Conjecturer's completions that are not malformed, duplicate or rejected.";
     conjecture_proof_steps: Value = "Mean number of inferences in the shortest proof of a proved conjecture.";
     r_solve: Value = "Mean R_solve of the judged conjectures, 0 to 1.";
     r_guide: Value = "Mean R_guide of the reviewed conjectures, 0 to 8; failed reviews count with their score.";
@@ -267,12 +267,17 @@ impl RoundMetrics {
         self.conjecture_threshold = (!accepted.is_empty()).then_some(outcome.threshold);
         self.conjecture_solve_rate = mean(accepted.iter().filter_map(|c| c.tally.rate()));
         self.conjecture_share_solved = share_solved(&accepted);
-        let made = outcome.conjectures.iter().filter(|c| c.sample.is_some()).count() as u64;
-        self.conjecture_share_malformed = ratio(self.conjectures_malformed, made);
-        self.conjecture_share_duplicate = ratio(self.conjectures_duplicate, made);
-        self.conjecture_share_known = ratio(self.conjectures_known, made);
-        self.conjecture_share_seen = ratio(self.conjectures_seen, made);
-        self.conjecture_share_novel = ratio(self.conjectures_accepted, made);
+        let sampled = || outcome.conjectures.iter().filter(|c| c.sample.is_some()).map(|c| &c.status);
+        let share = |is: fn(&ConjectureStatus) -> bool| {
+            ratio(sampled().filter(|status| is(status)).count() as u64, outcome.conjecture_samples)
+        };
+        self.conjecture_share_malformed = share(|s| matches!(s, ConjectureStatus::Malformed { .. }));
+        self.conjecture_share_duplicate = share(|s| matches!(s, ConjectureStatus::Duplicate { .. }));
+        self.conjecture_share_known =
+            share(|s| matches!(s, ConjectureStatus::Refused { refusal: RefusalReason::Known(_), .. }));
+        self.conjecture_share_seen =
+            share(|s| matches!(s, ConjectureStatus::Refused { refusal: RefusalReason::Seen, .. }));
+        self.conjecture_share_novel = share(|s| matches!(s, ConjectureStatus::Accepted { .. }));
         self.conjectures_trivial = outcome.conjectures.iter().filter(|c| c.trivial).count() as u64;
         self.conjecture_share_trivial = ratio(self.conjectures_trivial, self.conjectures_solved);
         self.conjecture_pass_at = pass_at(&accepted, outcome.rollouts_per_problem);
@@ -422,10 +427,7 @@ impl RoundMetrics {
 
     fn describe_samples(&mut self, outcome: &RoundOutcome) {
         let solver = SampleSummary::of(outcome.rollouts.iter().filter_map(|rollout| rollout.sample));
-        // Conjectures that no model samples have no prompt.
-        let sampled =
-            |conjecture: &ConjectureOutcome| conjecture.sample.filter(|sample| sample.prompt_tokens > 0);
-        let conjecturer = SampleSummary::of(outcome.conjectures.iter().filter_map(sampled));
+        let conjecturer = SampleSummary::of(outcome.conjectures.iter().filter_map(|c| c.sample));
         let guide = SampleSummary::of(outcome.reviews.iter().filter_map(|review| review.sample));
         for (role, summary) in
             [(Role::Solver, solver), (Role::Conjecturer, conjecturer), (Role::Guide, guide)]

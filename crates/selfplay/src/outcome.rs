@@ -132,7 +132,7 @@ pub struct ConjectureOutcome {
     pub target: ProblemId,
     /// Whether it was accepted, and if not, why.
     pub status: ConjectureStatus,
-    /// Facts about the completion.
+    /// Facts about the completion; `None` if no model sampled the conjecture, or if it was lost.
     pub sample: Option<SampleFacts>,
     /// Counts of its verdicts, if it was accepted.
     pub tally: Option<Tally>,

@@ -44,6 +44,7 @@ impl Round {
             }
             SlotState::Lost { reason } => (ConjectureStatus::Lost { reason }, None, None),
         };
+        let is_sampled = self.config.conjecturer.is_sampled() && !self.is_derived(slot);
         let reviews = problem.map(|problem| &problem.review);
         let review = reviews.and_then(mean_review);
         let reviewed = reviews.is_some_and(|reviews| reviews.wanted);
@@ -52,7 +53,7 @@ impl Round {
             id: slot.id.clone(),
             target: slot.condition.problem().id.clone(),
             status,
-            sample,
+            sample: sample.filter(|_| is_sampled),
             tally: problem.map(ProblemState::tally),
             trivial: problem.is_some_and(|problem| self.is_trivial(problem)),
             solve_reward: None,

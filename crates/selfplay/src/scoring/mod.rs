@@ -53,7 +53,7 @@ impl Round {
             targets_total: self.targets_total as u64,
             targets_in_batch: self.batch_size as u64,
             generations: sampled.count() as u64,
-            conjecture_samples: self.conjecture_samples(),
+            conjecture_samples: conjectures.iter().filter(|c| c.sample.is_some()).count() as u64,
             conjecturer_examples: conjecturer_examples(&conjectures),
             problems: solver.problems,
             conjectures,
@@ -76,14 +76,6 @@ impl Round {
         }
         let conjectures = self.problems.iter().filter(|problem| problem.is_conjecture());
         conjectures.map(|conjecture| fingerprint(&conjecture.problem.statement)).collect()
-    }
-
-    fn conjecture_samples(&self) -> u64 {
-        let sampled = |slot: &&ConjectureSlot| {
-            !matches!(slot.state, SlotState::Waiting | SlotState::Lost { .. }) && !self.is_derived(slot)
-        };
-        let is_sampled = self.config.conjecturer.is_sampled();
-        if is_sampled { self.slots.iter().filter(sampled).count() as u64 } else { 0 }
     }
 
     /// Returns the refused proofs of the targets that are still unsolved, in the order of the rollouts, at most as many as

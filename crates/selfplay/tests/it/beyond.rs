@@ -485,6 +485,12 @@ fn check_attempts(mut config: AlgorithmConfig) {
             let plain = round.finish(&state).unwrap();
             assert_eq!(outcome.conjecturer_examples, plain.conjecturer_examples);
             assert_eq!(outcome.threshold, plain.threshold);
+            let samples = |outcome: &RoundOutcome| {
+                let m = metrics(outcome, &state);
+                let malformed = m.conjecture_share_malformed;
+                (malformed, m.conjecture_share_duplicate, m.conjecture_share_novel, m.conjecturer_tokens)
+            };
+            assert_eq!(samples(&outcome), samples(&plain), "nothing derived counts as a sample");
             weights += plain.conjecturer_examples.len();
         }
         let normalised = outcome.conjectures.iter().filter(|conjecture| conjecture.normalised.is_some());
