@@ -156,6 +156,15 @@ impl From<sgs_keys::FileError> for RunError {
     }
 }
 
+impl From<sgs_rundir::Error> for RunError {
+    fn from(error: sgs_rundir::Error) -> Self {
+        match error {
+            sgs_rundir::Error::NotARun { .. } => Self::Usage(Usage(error.to_string())),
+            other => Self::Other(Box::new(other)),
+        }
+    }
+}
+
 impl From<Disagreement> for RunError {
     fn from(error: Disagreement) -> Self {
         Self::Disagreement(Box::new(error))
@@ -215,7 +224,6 @@ other_errors!(
     sgs_metamath::statement::StatementError,
     sgs_metamath::system::SystemError,
     sgs_metamath::theory::TheoryError,
-    sgs_rundir::Error,
     sgs_selfplay::RoundError,
     sgs_selfplay::RoundNotComplete,
     sgs_selfplay::state::RoundOutOfOrder,

@@ -40,8 +40,8 @@ pub enum Error {
         holder: String,
     },
     /// The directory contains no run.
-    #[error("{} is not a run: {what}", path.display())]
-    NotARun { path: PathBuf, what: String },
+    #[error("{} is not a run: it has no config.toml; give a directory that `sgs run` created", path.display())]
+    NotARun { path: PathBuf },
     /// A run cannot be created in a directory because of its contents.
     #[error("{} already holds {what}: choose another directory, or resume the run in it", path.display())]
     Taken { path: PathBuf, what: String },

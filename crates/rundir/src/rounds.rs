@@ -104,8 +104,8 @@ impl PublishedRound {
         match numbered(directory) {
             Some(round) if directory.is_dir() => Ok(Self { round, directory: directory.to_path_buf() }),
             _ => {
-                let what = "it is not a round's directory, such as RUN/rounds/0007".into();
-                Err(Error::NotARun { path: directory.to_path_buf(), what })
+                let what = "it is not a round's directory, such as RUN/rounds/0007";
+                Err(Error::damaged(directory, what, "restore it from a copy"))
             }
         }
     }

@@ -38,12 +38,8 @@ impl RunView {
     /// # Errors
     /// Returns an error if `path` is not a run's directory.
     pub fn open(path: &Path) -> Result<Self> {
-        let not_a_run = |what: &str| Error::NotARun { path: path.to_path_buf(), what: what.into() };
-        if !path.is_dir() {
-            return Err(not_a_run("the directory does not exist"));
-        }
         if !path.join(CONFIG).is_file() {
-            return Err(not_a_run("it has no config.toml; give a directory that `sgs run` created"));
+            return Err(Error::NotARun { path: path.to_path_buf() });
         }
         Ok(Self { path: path.to_path_buf() })
     }

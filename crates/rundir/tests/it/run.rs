@@ -267,9 +267,10 @@ fn a_second_process_and_a_directory_with_other_files_are_rejected() {
     assert!(error.contains("thesis.tex"), "{error}");
     let error = RunDir::create(&foreign.join("thesis.tex"), &config(), None).unwrap_err().to_string();
     assert!(error.contains("cannot create the directory") && error.contains("File exists"), "{error}");
-    let error = open(&foreign).unwrap_err().to_string();
-    assert!(error.contains("is not a run"), "{error}");
-    assert!(open(&dir.path().join("absent")).unwrap_err().to_string().contains("does not exist"));
+    for folder in [foreign, dir.path().join("absent")] {
+        let error = open(&folder).unwrap_err().to_string();
+        assert!(error.contains("is not a run: it has no config.toml; give a directory"), "{error}");
+    }
 }
 
 #[test]

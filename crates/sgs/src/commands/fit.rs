@@ -8,10 +8,12 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use sgs_analysis::fit::{ConfirmedFit, CurvePoint, Cut, FitOptions, PAPER_CUT, Parameter, examine};
 use sgs_analysis::run::read_metrics;
+use sgs_rundir::RunView;
 use std::path::Path;
 
 /// Fits every curve. A failure does not affect the other curves.
 pub fn run(args: &FitArgs) -> Result<Outcome> {
+    args.inputs.iter().filter(|path| path.is_dir()).try_for_each(|path| RunView::open(path).map(drop))?;
     let cut = args.cut.map_or(Cut::Scaled, Cut::At);
     let options = FitOptions { cut, max_rate: args.max_rate, level: args.level };
     let mut results = Vec::new();

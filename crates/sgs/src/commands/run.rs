@@ -140,9 +140,10 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
     if args.verify {
         super::doctor::read_whole(&args.dir)?;
     }
+    let view = RunView::open(&args.dir)?;
     let before = CoordinatorAddress::read(&args.dir)?.map(|remembered| remembered.fleet).unwrap_or_default();
     let workers = fleet(fleet_args, before)?;
-    let frozen = folder::config_of(&RunView::open(&args.dir)?)?;
+    let frozen = folder::config_of(&view)?;
     check_requirements(&frozen, workers.as_ref(), &Layers::default())?;
     // A run keeps its own copy of a model that was made for it.
     let base = match is_model(&args.dir.join("base")) {

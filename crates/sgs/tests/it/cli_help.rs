@@ -207,6 +207,32 @@ fn a_folder_without_a_model_is_a_usage_error() {
 }
 
 #[test]
+fn a_folder_that_is_not_a_run_is_a_usage_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let (empty, out, text) = (path(folder.path(), ""), path(folder.path(), "out"), "|- ( ph -> ph )");
+    for args in [
+        &["resume", &empty][..],
+        &["resume", &empty, "--verify"],
+        &["status", &empty],
+        &["status", &empty, "--serve", "127.0.0.1:0"],
+        &["report", &empty],
+        &["compare", &empty, &empty],
+        &["export", &empty],
+        &["fit", &empty],
+        &["prove", "--run", &empty, text],
+        &["conjecture", "--run", &empty, text],
+        &["eval", "--run", &empty],
+        &["serve-model", "--run", &empty],
+        &["doctor", &empty],
+        &["data", "reviews", &empty, "--out", &out, "--endpoint", "http://127.0.0.1:1"],
+    ] {
+        let error = sgs(args).expect(2).err;
+        let expected = "is not a run: it has no config.toml; give a directory that `sgs run` created";
+        assert!(error.contains(expected), "{args:?}: {error}");
+    }
+}
+
+#[test]
 fn a_missing_file_is_a_usage_error() {
     let cases: &[&[&str]] = &[
         &["verify", "/no/such/file"],

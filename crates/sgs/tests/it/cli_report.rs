@@ -137,7 +137,7 @@ fn wrong_arguments_are_named() {
     drop(run(Path::new(&folder), &[0.1, 0.2]));
     let elsewhere = path(dir.path(), "elsewhere");
     std::fs::create_dir(&elsewhere).unwrap();
-    let done = sgs(&["report", &folder, &elsewhere]).expect(1);
+    let done = sgs(&["report", &folder, &elsewhere]).expect(2);
     assert_contains(&done.err, &["elsewhere", "is not a run"]);
     let done = sgs(&["report", &folder, "--baseline", &elsewhere]).expect(1);
     assert_contains(&done.err, &["--baseline", "is not one of the runs of this report", &folder]);

@@ -131,13 +131,6 @@ fn a_public_address_needs_a_token() {
     assert!(done.err.contains("give --token"), "{}", done.err);
 }
 
-#[test]
-fn a_folder_that_is_not_a_run_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let done = sgs(&["status", dir.path().to_str().unwrap()]).expect(1);
-    assert!(done.err.contains("is not a run") && done.err.contains("sgs run"), "{}", done.err);
-}
-
 /// A run or a database may come from anyone: what it says must not control the terminal.
 #[test]
 fn quoted_files_print_no_escape_codes() {
