@@ -133,6 +133,10 @@ fn statements_from_standard_input_are_proved_one_by_one() {
     assert_eq!((&lines[0]["proof"], lines.len()), (&"ax-1".into(), 2), "{}", again.out);
     assert!(lines[1]["error"].as_str().unwrap().contains("`nonsense` is not declared"), "{}", again.out);
     sgs_with_input(&prove, "( ph -> ( ps -> ph ) )\n").expect(0);
+    for nothing in ["", "\n \n"] {
+        let done = sgs_with_input(&prove, nothing).expect(2);
+        assert!(done.err.contains("no statement was given"), "{}", done.err);
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 mod search;
 
 use crate::args::ProveArgs;
-use crate::exit::Outcome;
+use crate::exit::{Outcome, Usage};
 use crate::model_source::{ModelSource, RoleModel};
 use crate::output;
 use crate::statement_input::{CheckerSession, StatementInput};
@@ -67,7 +67,8 @@ impl<D: Device + Decode> ProofSampler<'_, D> {
         if typed {
             eprintln!("{}", statements.greeting());
         }
-        let mut outcome = Outcome::Done;
+        // The first failure, or success; `None` before the first statement.
+        let mut outcome = None;
         let mut input = std::io::stdin().lock();
         loop {
             if typed {
@@ -78,7 +79,7 @@ impl<D: Device + Decode> ProofSampler<'_, D> {
                 Some(Ok(line)) => line,
                 Some(Err(why)) => {
                     eprintln!("error: {why}");
-                    outcome = Outcome::Failed;
+                    outcome = Some(Outcome::Failed);
                     continue;
                 }
             };
@@ -86,16 +87,18 @@ impl<D: Device + Decode> ProofSampler<'_, D> {
             if line == "quit" || line == "exit" {
                 break;
             }
-            if !line.is_empty() && self.answer(line, statements, session)? != Outcome::Done {
-                outcome = Outcome::Failed;
+            if !line.is_empty() {
+                let answer = self.answer(line, statements, session)?;
+                outcome = outcome.filter(|so_far| *so_far != Outcome::Done).or(Some(answer));
             }
         }
-        // End the line for the shell's prompt.
         if typed {
+            // End the line for the shell's prompt. The user has seen the failures; a script needs the exit code.
             eprintln!();
+            return Ok(Outcome::Done);
         }
-        // A user has seen the failures; a script needs the exit code.
-        Ok(if typed { Outcome::Done } else { outcome })
+        let none = "no statement was given: give one as an argument, or one per line on standard input";
+        outcome.ok_or_else(|| Usage(none.to_owned()).into())
     }
 
     /// Answers one line. An invalid line does not end the session.
