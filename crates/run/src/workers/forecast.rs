@@ -23,28 +23,43 @@ pub struct Speed {
     pub decoding: f64,
     /// Bytes of weights and cache that decoding reads per second, as far as memory limits it.
     pub reading: f64,
-    /// Shortest step of decoding, in seconds.
+    /// Seconds of a step of decoding that neither memory nor arithmetic limits: in all, and for each layer.
     pub step_s: f64,
+    pub layer_s: f64,
     /// Bytes per second at which the weights are copied for a checkpoint.
     pub copying: f64,
 }
 
 /// An H200 in bfloat16; the sources are sections of docs/performance.md.
-pub const H200: Speed = Speed {
+const H200: Speed = Speed {
     // "Several GPUs": MFU 0.51 to 0.52 with one micro-batch per rank and step; the peak is 989 TFLOP/s.
     training: 0.51 * 989e12,
     // "Sampling", continuous batching: the time that the steps' reading leaves for 272,000 prompt tokens.
     prefill: 0.35 * 989e12,
     decoding: 0.35 * 989e12,
-    // "Sampling": 0.775 to 0.80 of the bound at 4.3 TB/s.
-    reading: 0.78 * 4.3e12,
-    // "Whole rounds": kernels fill 1.06 of the 1.47 ms of a step with 4,096 sequences of a small model.
-    step_s: 1e-3,
+    // "Sampling": chosen so that the steps there agree within 5%.
+    reading: 0.85 * 4.3e12,
+    step_s: 2e-4,
+    layer_s: 1.5e-5,
     // "Whole rounds": 0.01 s for the copy of two policies of 13.2 million parameters, 16 bytes each.
     copying: 42e9,
 };
 
+/// An H100, where it was measured to be slower: `gpu_check step` and "Sampling".
+const H100: Speed = Speed {
+    training: 0.92 * H200.training,
+    prefill: 0.92 * H200.prefill,
+    decoding: 0.92 * H200.decoding,
+    reading: 0.8 * 3.35e12,
+    ..H200
+};
+
 impl Speed {
+    /// A GPU of this name; unknown ones are assumed to be as fast as an H200.
+    pub fn of_gpu(name: &str) -> Self {
+        if name.contains("H100") { H100 } else { H200 }
+    }
+
     /// A CPU whose best matrix product reaches `peak` FLOP/s. `sgs bench train` and `sgs bench sample` print the shares
     /// that training and sampling reach, 0.43 and 0.64 on a busy machine of two cores.
     pub fn of_cpu(peak: f64) -> Self {
@@ -54,6 +69,7 @@ impl Speed {
             decoding: 0.6 * peak,
             reading: 10e9,
             step_s: 0.0,
+            layer_s: 0.0,
             copying: 2e9,
         }
     }
@@ -256,6 +272,8 @@ fn workers_of(
 
 /// Arithmetic of a model.
 struct Arithmetic {
+    /// Number of layers.
+    depth: f64,
     /// Parameters of the layers.
     layers: f64,
     /// Parameters of the layers and the head.
@@ -276,6 +294,7 @@ impl Arithmetic {
         let multiplied = layers + head as f64;
         let width = inputs.footprint.bytes_per_parameter().0 as f64;
         Self {
+            depth: model.layers as f64,
             layers,
             multiplied,
             weight_bytes: width * multiplied,
@@ -299,7 +318,8 @@ impl Arithmetic {
         let batch = tokens / steps;
         let flop = batch * (2.0 * self.multiplied + self.attention * context);
         let bytes = self.weight_bytes + batch * context * self.token_bytes;
-        let step = speed.step_s.max(bytes / speed.reading).max(flop / speed.decoding);
+        let work = (bytes / speed.reading).max(flop / speed.decoding);
+        let step = speed.step_s + speed.layer_s * self.depth + work;
         let prefill = 2.0 * self.layers * role.prompt_tokens / devices / speed.prefill;
         steps * step + prefill
     }
@@ -684,6 +704,14 @@ mod tests {
             let role =
                 RoleForecast { samples: batch, tokens: 128.0 * batch, batch, ..RoleForecast::default() };
             is_close(arithmetic.seconds(&role, [256.0, 0.0], 1.0, H200) / 128.0 * 1e3, measured, 0.05);
+        }
+        // "Long completions among short ones", on an H100.
+        for (depth, batch, prompt, measured) in [(30, 64.0, 740.0, 14.9), (5, 1.0, 8000.0, 1.70)] {
+            let model = shape(depth, 4096, 32, 11_008, 102_400);
+            let arithmetic = Arithmetic::new(MemoryInputs { model: &model, guide: &model, ..inputs });
+            let role =
+                RoleForecast { samples: batch, tokens: 128.0 * batch, batch, ..RoleForecast::default() };
+            is_close(arithmetic.seconds(&role, [prompt, 0.0], 1.0, H100) / 128.0 * 1e3, measured, 0.1);
         }
         // "Continuous batching": 2,000 requests with 22.0 s x 9,688 tokens/s, prompts of 136 tokens in the mean.
         let (samples, prompt) = (2000.0, 136.0);

@@ -22,7 +22,7 @@ use sgs_run::config::machine;
 use sgs_run::config::system::{external_targets, lean_targets, metamath};
 use sgs_run::config::{BaseSource, Resolved, RunConfig, SystemName};
 use sgs_run::workers::config::{By, FleetConfig};
-use sgs_run::workers::forecast::{Assumptions, Forecast, H200, Hardware, RoundWork, Speed, forecast};
+use sgs_run::workers::forecast::{Assumptions, Forecast, Hardware, RoundWork, Speed, forecast};
 use sgs_run::workers::memory::{MemoryInputs, sum};
 use std::path::{Path, PathBuf};
 
@@ -153,8 +153,10 @@ fn hardware(
         _ => Some(Gpu::open(0)?),
     };
     let wanted = fleet.filter(|f| f.generate.by == By::Local).map_or(0, |f| f.generate.count);
+    let device = found.as_ref().map_or_else(|| "H200".to_owned(), |gpu| gpu.name.clone());
     let hardware = Hardware {
-        device: found.as_ref().map_or_else(|| "H200".to_owned(), |gpu| gpu.name.clone()),
+        speed: Speed::of_gpu(&device),
+        device,
         found: found.is_some(),
         is_host: false,
         devices: match &found {
@@ -163,7 +165,6 @@ fn hardware(
         },
         device_bytes: found.as_ref().map_or(H200_BYTES, |gpu| gpu.memory as u64),
         reserved_bytes: CONTEXT_BYTES,
-        speed: H200,
         cores: if found.is_some() { threads } else { NODE_CORES },
     };
     let processors = found.map_or(PROCESSORS, |gpu| gpu.processors);
