@@ -103,7 +103,12 @@ impl PublishedRound {
     pub fn at(directory: &Path) -> Result<Self> {
         match numbered(directory) {
             Some(round) if directory.is_dir() => Ok(Self { round, directory: directory.to_path_buf() }),
-            _ => {
+            Some(_) => Err(Error::damaged(
+                directory,
+                "this round is not published",
+                "wait until it is, or restore it",
+            )),
+            None => {
                 let what = "it is not a round's directory, such as RUN/rounds/0007";
                 Err(Error::damaged(directory, what, "restore it from a copy"))
             }

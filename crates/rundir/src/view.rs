@@ -12,6 +12,7 @@ use crate::resume::{self, ResumePlan};
 use crate::rounds::{self, PublishedRound, directory_name};
 use sgs_selfplay::RunState;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 pub(crate) const CONFIG: &str = "config.toml";
@@ -38,10 +39,14 @@ impl RunView {
     /// # Errors
     /// Returns an error if `path` is not a run's directory.
     pub fn open(path: &Path) -> Result<Self> {
-        if !path.join(CONFIG).is_file() {
-            return Err(Error::NotARun { path: path.to_path_buf() });
+        let config = path.join(CONFIG);
+        match fs::metadata(&config) {
+            Ok(metadata) if metadata.is_file() => Ok(Self { path: path.to_path_buf() }),
+            Err(e) if !matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                Err(Error::io("read", &config)(e))
+            }
+            _ => Err(Error::NotARun { path: path.to_path_buf() }),
         }
-        Ok(Self { path: path.to_path_buf() })
     }
 
     /// Returns the run's directory.

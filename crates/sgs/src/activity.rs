@@ -32,7 +32,7 @@ pub fn activity_of(run: &RunView, rounds: Option<u64>, published: usize, in_prog
         Some(holder) => Activity::Running { holder },
         None if in_progress => Activity::Stopped,
         None if rounds.is_some_and(|all| published as u64 >= all) => Activity::Finished,
-        // The run has used its minutes.
+        // The run reached a limit before its last round.
         None if run.ended().is_some() => Activity::Finished,
         None => Activity::Stopped,
     }

@@ -27,17 +27,18 @@ fn floor(config: &ModelConfig, positions: usize) -> f64 {
     1e3 * (2.0 * weights + cache) / BANDWIDTH
 }
 
-/// Decodes 128 new tokens for each of `BATCH` different prompts of 256 tokens, of which `LONG` have 8,000, and profiles a
-/// few steps.
+/// Decodes 128 new tokens for each of many different prompts, and profiles a few steps. `sizes` is
+/// `BATCH[,LONG[,LAYERS]]`: `LONG` of the `BATCH` prompts have 8,000 tokens, the others 256.
 pub fn decode(sizes: &str) -> Result<bool> {
-    let mut sizes = sizes.split(',').map(|n| n.parse::<usize>().ok());
-    let mut next = |default| sizes.next().flatten().unwrap_or(default);
-    let (batch, long, layers) = (next(64), next(0), next(30));
+    let numbers: std::result::Result<Vec<usize>, _> = sizes.split(',').map(str::parse).collect();
+    let numbers = numbers.map_err(|_| LmError::Input(format!("{sizes:?} is not BATCH[,LONG[,LAYERS]]")))?;
+    let number = |place: usize, default| numbers.get(place).copied().unwrap_or(default);
+    let (batch, long, layers) = (number(0, 64), number(1, 0), number(2, 30));
     let device = Arc::new(Cuda::new(0, Precision::Bf16)?);
     let config = shape_7b(layers, VOCABULARY);
     let model = device.random_model(&config, 8192)?;
     let options = SamplerOptions {
-        memory_budget_bytes: 40 << 30,
+        memory_budget_bytes: 50 << 30,
         max_batch: batch,
         page_len: 16,
         prefill_tokens: Some(16_384),

@@ -120,9 +120,12 @@ impl Cuda {
 
         let scale = Arg::Float(1.0 / (head_dim as f32).sqrt());
         let alone = if prompt.is_some() { shape.decode } else { n };
-        let (splits, shortest) = (shape.splits, int(shape.shortest_split));
-        let parts =
-            Arg::Ptr(c.parts.front(if splits > 1 { alone * heads * splits * (2 + head_dim) } else { 0 })?);
+        let (most_parts, shortest) = (shape.most_parts, int(shape.shortest_part));
+        let partials = Arg::Ptr(c.partials.front(if most_parts > 1 {
+            alone * heads * most_parts * (2 + head_dim)
+        } else {
+            0
+        })?);
         if shape.short {
             let arguments = [a, int(alone), b, d, e, f, g, scale, out];
             self.gpu.launch(
@@ -133,11 +136,11 @@ impl Cuda {
                 &arguments,
             )?;
         } else {
-            let arguments = [a, b, d, e, f, g, scale, int(splits), shortest, out, parts];
-            self.gpu.launch(attend, (alone, heads * splits), THREADS, 0, &arguments)?;
+            let arguments = [a, b, d, e, f, g, scale, int(most_parts), shortest, out, partials];
+            self.gpu.launch(attend, (alone, heads * most_parts), THREADS, 0, &arguments)?;
         }
-        if splits > 1 {
-            let arguments = [parts, b, d, int(splits), shortest, out];
+        if most_parts > 1 {
+            let arguments = [partials, b, d, int(most_parts), shortest, out];
             let threads = head_dim.next_multiple_of(32).min(128);
             self.gpu.launch(join, (alone * heads, 1), threads, 0, &arguments)?;
         }

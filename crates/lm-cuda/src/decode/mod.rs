@@ -83,7 +83,7 @@ pub struct CudaDecoder {
     act: Array<Element>,
     logits: Array<Element>,
     rstd: Array<f32>,
-    parts: Array<f32>,
+    partials: Array<f32>,
     /// Tokens, positions and first pages of the columns, sampling parameters, tiles of prompts, page tables.
     ints: Array<u32>,
     host_ints: Vec<u32>,
@@ -97,7 +97,7 @@ pub struct CudaDecoder {
 struct BufferLengths {
     /// Elements of `x`, `x_mid`, `h`, `branch`, `qkv`, `attn`, `gate_up`, `act` and `logits`.
     elements: [usize; 9],
-    /// f32 numbers of `rstd` and `parts`.
+    /// f32 numbers of `rstd` and `partials`.
     floats: [usize; 2],
     /// u32 numbers of `pairs` and `ints`.
     ints: [usize; 2],
@@ -112,7 +112,7 @@ impl BufferLengths {
         let (qkv, attn) = (columns * config.qkv_dim(), columns * config.q_dim());
         Self {
             elements: [x, x, x, x, qkv, attn, 2 * f, f, samples * config.vocab_size],
-            floats: [columns, parts(config, processors)],
+            floats: [columns, partials(config, processors)],
             ints: [2 * sizes.max_batch, tables(sizes)],
             sampled: samples,
         }
@@ -120,7 +120,7 @@ impl BufferLengths {
 }
 
 /// Size of the partial results of split attention, in f32 numbers.
-fn parts(config: &ModelConfig, processors: usize) -> usize {
+fn partials(config: &ModelConfig, processors: usize) -> usize {
     MOST_BLOCKS_EACH * processors * (2 + config.head_dim)
 }
 
@@ -200,7 +200,7 @@ impl Decode for Cuda {
                 config.vocab_size, config.head_dim
             )));
         }
-        let BufferLengths { elements, floats: [rstd, parts], ints: [pairs, ints], sampled } =
+        let BufferLengths { elements, floats: [rstd, partials], ints: [pairs, ints], sampled } =
             BufferLengths::new(config, sizes, self.gpu.processors);
         let [x, x_mid, h, branch, qkv, attn, gate_up, act, logits] = elements;
         let page = page_elements(config, sizes.page_len);
@@ -221,7 +221,7 @@ impl Decode for Cuda {
             act: self.buf(act)?,
             logits: self.buf(logits)?,
             rstd: self.stat(rstd)?,
-            parts: self.stat(parts)?,
+            partials: self.stat(partials)?,
             ints: self.ints(ints)?,
             host_ints: Vec::with_capacity(ints),
             pinned_ints: Pinned::filled(&self.gpu, ints, 0)?,

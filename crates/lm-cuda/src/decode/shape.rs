@@ -8,9 +8,9 @@ use sgs_lm::decode::{DecoderSizes, InputToken, PANEL};
 const SHORT: usize = 128;
 /// Attention is split until there are about this many blocks per multiprocessor.
 const BLOCKS_EACH: usize = 4;
-/// Beyond that, columns much longer than the others are split, so that no block has more than this fraction of a
-/// multiprocessor's share of all positions.
-const LARGEST_FRACTION: usize = 16;
+/// Beyond that, columns much longer than the others are split, so that a block has about one sixteenth of a
+/// multiprocessor's share of all positions, if the scratch allows that.
+const PARTS_OF_A_SHARE: usize = 16;
 /// Maximum number of blocks per multiprocessor of an attention that is split.
 pub(super) const MOST_BLOCKS_EACH: usize = 256;
 
@@ -25,9 +25,9 @@ pub(super) struct StepShape {
     /// Tiles of prompt tokens for the tensor cores.
     pub(super) tiles: usize,
     /// Maximum number of parts into which the attention of one column is split.
-    pub(super) splits: usize,
+    pub(super) most_parts: usize,
     /// Minimum number of positions of a part.
-    pub(super) shortest_split: usize,
+    pub(super) shortest_part: usize,
     /// Whether every column outside of tiles attends to few positions.
     pub(super) short: bool,
 }
@@ -84,14 +84,14 @@ impl StepShape {
             decode: padded(decode.len()),
             prompt: padded_prompt(prompt.len()),
             tiles: if tiles == 0 { 0 } else { tiles.next_power_of_two().max(8) },
-            splits: 1,
-            shortest_split: 1,
+            most_parts: 1,
+            shortest_part: 1,
             short: false,
         };
         let (alone, prompt) = if by_tiles { (shape.decode, &[][..]) } else { (shape.columns(), prompt) };
         let lengths = decode.iter().chain(prompt).map(|column| column.position as usize + 1);
         let (longest, sum) = lengths.fold((0, 0), |(longest, sum), n| (n.max(longest), sum + n));
-        (shape.splits, shape.shortest_split) = splits(alone * heads, longest, sum * heads, processors);
+        (shape.most_parts, shape.shortest_part) = most_parts(alone * heads, longest, sum * heads, processors);
         shape.short = longest <= SHORT;
         shape
     }
@@ -119,13 +119,13 @@ pub(super) fn tiles(prompt: &[InputToken], offset: usize) -> Vec<[u32; 4]> {
 
 /// Returns the maximum number of parts of a column's attention, and the minimum number of positions of a part. `rows` is
 /// the number of pairs of a column and a head, `longest` the largest number of positions of one, `sum` that of all.
-fn splits(rows: usize, longest: usize, sum: usize, processors: usize) -> (usize, usize) {
+fn most_parts(rows: usize, longest: usize, sum: usize, processors: usize) -> (usize, usize) {
     let to_fill = BLOCKS_EACH * processors / rows.max(1);
     let shortest = if to_fill > 1 { 128 } else { 512 };
-    let to_balance = longest / (sum / (LARGEST_FRACTION * processors)).max(512);
-    let most = longest.div_ceil(shortest).min(MOST_BLOCKS_EACH * processors / rows.max(1));
-    // Each number of parts needs a graph of its own, so few numbers occur.
-    (to_fill.max(to_balance).max(1).next_power_of_two().min(most).max(1), shortest)
+    let to_balance = longest / (sum / (PARTS_OF_A_SHARE * processors)).max(512);
+    let most = longest.div_ceil(shortest).min(MOST_BLOCKS_EACH * processors / rows.max(1)).max(1);
+    // Each number of parts needs a graph of its own, so only powers of two occur.
+    (to_fill.max(to_balance).max(1).next_power_of_two().min(1 << most.ilog2()), shortest)
 }
 
 #[cfg(test)]
@@ -133,20 +133,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn splits_fill_the_gpu_balance_its_blocks_and_fit_the_scratch() {
+    fn parts_fill_the_gpu_balance_its_blocks_and_fit_the_scratch() {
         let of = |columns: &[(usize, usize)], heads: usize| {
             let rows = heads * columns.iter().map(|(count, _)| count).sum::<usize>();
             let sum = heads * columns.iter().map(|(count, length)| count * length).sum::<usize>();
             let longest = columns.iter().map(|(_, length)| *length).max().unwrap_or(0);
-            let (splits, shortest) = splits(rows, longest, sum, 132);
-            assert!(splits >= 1 && splits <= longest.div_ceil(shortest));
-            assert!(splits == 1 || rows * splits <= MOST_BLOCKS_EACH * 132);
-            (splits, shortest)
+            let (most_parts, shortest) = most_parts(rows, longest, sum, 132);
+            assert!(most_parts >= 1 && most_parts <= longest.div_ceil(shortest));
+            assert!(most_parts == 1 || rows * most_parts <= MOST_BLOCKS_EACH * 132);
+            (most_parts, shortest)
         };
         assert_eq!(of(&[(1, 8000)], 32), (16, 128), "a single column fills the GPU");
         assert_eq!(of(&[(64, 8000)], 32), (1, 512), "equal columns are not split");
         assert_eq!(of(&[(60, 500), (4, 8000)], 32), (8, 512), "long columns among short ones are split");
-        assert_eq!(of(&[(300, 120), (1, 8000)], 32), (3, 512), "the scratch limits the number of parts");
+        assert_eq!(of(&[(300, 120), (1, 8000)], 32), (2, 512), "the scratch limits the number of parts");
         for (columns, heads) in [((1, 100), 1), ((3, 129), 4), ((1, 100_000), 2), ((20_000, 500), 32)] {
             of(&[columns], heads);
         }
@@ -194,8 +194,8 @@ mod tests {
             assert!(shape.decode.is_multiple_of(8) && shape.prompt.is_multiple_of(PANEL));
         }
         let alone = StepShape::new(&decode, &[], true, 4, 132);
-        assert_eq!((alone.tiles, alone.prompt, alone.splits, alone.short), (0, 0, 3, false));
+        assert_eq!((alone.tiles, alone.prompt, alone.most_parts, alone.short), (0, 0, 2, false));
         let short = StepShape::new(&decode[..1], &[], true, 4, 132);
-        assert_eq!((short.splits, short.short), (1, true));
+        assert_eq!((short.most_parts, short.short), (1, true));
     }
 }

@@ -73,27 +73,27 @@ DEVICE float team_sum(float v) {
     return v;
 }
 
-// Positions of one part of a column's attention. A column has at most `splits` parts of at least `shortest` positions.
-DEVICE int part_length(int length, int splits, int shortest) { return max((length + splits - 1) / splits, shortest); }
+// Positions of one part of a column's attention. A column has at most `most_parts` parts of at least `shortest` positions.
+DEVICE int part_length(int length, int most_parts, int shortest) { return max((length + most_parts - 1) / most_parts, shortest); }
 
 // One block per column, head and part of the positions; the surplus blocks of short columns return. The result of a
-// single part goes to `out`. Of several, each writes maximum, mass and sum to `parts`,
-// [column][head][split][2 + HEAD_DIM]. Scores are exponents of two.
+// single part goes to `out`. Of several, each writes maximum, mass and sum to `partials`,
+// [column][head][part][2 + HEAD_DIM]. Scores are exponents of two.
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     attend(const T* qkv, int heads, const u32* positions, const u32* starts, const u32* tables, Cache cache,
-           float scale, int splits, int shortest, T* out, float* parts) {
+           float scale, int most_parts, int shortest, T* out, float* partials) {
     __shared__ float peaks[STRIDE], masses[STRIDE], sums[STRIDE][HEAD_DIM];
-    int column = blockIdx.x, head = blockIdx.y % heads, split = blockIdx.y / heads;
+    int column = blockIdx.x, head = blockIdx.y % heads, part = blockIdx.y / heads;
     int kv = head / (heads / cache.kv_heads), lane = threadIdx.x & 31;
     int team = threadIdx.x / TEAM, d = lane % TEAM * 8, left = HEAD_DIM - d;
     if (positions[column] == PADDING) return;
     bool wide = (HEAD_DIM & 7) == 0 && d < HEAD_DIM;
     const u32* table = tables + starts[column];
-    int length = positions[column] + 1, share = part_length(length, splits, shortest);
-    int first = split * share, last = min(length, first + share);
-    // Whole blocks return.
+    int length = positions[column] + 1, part_len = part_length(length, most_parts, shortest);
+    int first = part * part_len, last = min(length, first + part_len);
+    // All threads of a block return together, so that none waits at a barrier.
     if (first >= length) return;
-    bool single = share >= length;
+    bool single = part_len >= length;
     float q[8], sum[8] = {}, peak = -INFINITE, mass = 0.f;
     get8(qkv + ((u64)column * (heads + 2 * cache.kv_heads) + head) * HEAD_DIM + d, left, wide, q);
 #pragma unroll
@@ -151,16 +151,16 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     float zero = top == -INFINITE ? 0.f : top;
     for (int t = 0; t < STRIDE; t++) total += masses[t] * exp2_fast(peaks[t] - zero);
     u64 row = (u64)column * heads + head;
-    float* part = parts + (row * splits + split) * (2 + HEAD_DIM);
+    float* partial = partials + (row * most_parts + part) * (2 + HEAD_DIM);
     for (int c = threadIdx.x; c < HEAD_DIM; c += 32 * WARPS) {
         float v = 0.f;
         for (int t = 0; t < STRIDE; t++) v += sums[t][c] * exp2_fast(peaks[t] - zero);
         if (single)
             put(out + row * HEAD_DIM + c, v / total);
         else
-            part[2 + c] = v;
+            partial[2 + c] = v;
     }
-    if (!single && threadIdx.x == 0) part[0] = top, part[1] = total;
+    if (!single && threadIdx.x == 0) partial[0] = top, partial[1] = total;
 }
 
 // As `attend`, for short sequences, many of which run at once: one warp per column and head, all in registers.
@@ -237,20 +237,20 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
 }
 
 // Merges the parts of a column and head, if there are several.
-extern "C" __global__ void join(const float* parts, int heads, const u32* positions, int splits, int shortest, T* out) {
+extern "C" __global__ void join(const float* partials, int heads, const u32* positions, int most_parts, int shortest, T* out) {
     u64 row = blockIdx.x;
     if (positions[row / heads] == PADDING) return;
-    int length = positions[row / heads] + 1, share = part_length(length, splits, shortest);
-    if (share >= length) return;
-    int count = (length + share - 1) / share;
-    const float* part = parts + row * splits * (2 + HEAD_DIM);
+    int length = positions[row / heads] + 1, part_len = part_length(length, most_parts, shortest);
+    if (part_len >= length) return;
+    int count = (length + part_len - 1) / part_len;
+    const float* partial = partials + row * most_parts * (2 + HEAD_DIM);
     float top = -INFINITE, total = 0.f;
-    for (int s = 0; s < count; s++) top = fmaxf(top, part[s * (2 + HEAD_DIM)]);
-    for (int s = 0; s < count; s++) total += part[s * (2 + HEAD_DIM) + 1] * exp2_fast(part[s * (2 + HEAD_DIM)] - top);
+    for (int s = 0; s < count; s++) top = fmaxf(top, partial[s * (2 + HEAD_DIM)]);
+    for (int s = 0; s < count; s++) total += partial[s * (2 + HEAD_DIM) + 1] * exp2_fast(partial[s * (2 + HEAD_DIM)] - top);
     for (int c = threadIdx.x; c < HEAD_DIM; c += blockDim.x) {
         float v = 0.f;
         for (int s = 0; s < count; s++) {
-            const float* p = part + s * (2 + HEAD_DIM);
+            const float* p = partial + s * (2 + HEAD_DIM);
             v += p[2 + c] * exp2_fast(p[0] - top);
         }
         put(out + row * HEAD_DIM + c, v / total);

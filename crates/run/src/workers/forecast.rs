@@ -23,8 +23,9 @@ pub struct Speed {
     pub decoding: f64,
     /// Bytes of weights and cache that decoding reads per second, as far as memory limits it.
     pub reading: f64,
-    /// Seconds of a step of decoding that neither memory nor arithmetic limits: in all, and for each layer.
+    /// Fixed time of a decoding step, in seconds.
     pub step_s: f64,
+    /// Fixed time per layer of a decoding step, in seconds.
     pub layer_s: f64,
     /// Bytes per second at which the weights are copied for a checkpoint.
     pub copying: f64,

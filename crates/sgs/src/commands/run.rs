@@ -350,7 +350,10 @@ fn check_requirements(config: &RunConfig, workers: Option<&FleetConfig>, asked: 
 fn print_results(path: &Path, shown: &TextDisplay, json: bool) {
     let draw = || -> Result<()> {
         let run = read_run(path, Some(shown))?;
-        if !json {
+        if json {
+            let ended = run.ended.as_ref().map(|why| format!("ended: {why}"));
+            ended.iter().for_each(|line| eprintln!("{line}"));
+        } else {
             for line in summary::lines(&run, &RunView::open(path)?, shown)? {
                 crate::output::line(line)?;
             }

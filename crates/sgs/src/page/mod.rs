@@ -53,6 +53,7 @@ impl LivePage {
     /// Returns an error if a non-loopback address has no token, or if the address cannot be bound.
     pub fn start(args: &PageArgs, run: &Path, system: &Arc<dyn FormalSystem>) -> Result<Option<Self>> {
         let Some(address) = args.serve else { return Ok(None) };
+        let view = RunView::open(run)?;
         let server = Arc::new(LiveServer::start(&LiveOptions { address, token: args.token() })?);
         eprintln!("live page: {}", server.url());
         let stop = StopFlag::default();
@@ -75,7 +76,7 @@ impl LivePage {
             last_update: None,
             stop,
             figures: Some(figures.context("cannot start the live page's thread")?),
-            run: RunView::open(run)?,
+            run: view,
         }))
     }
 

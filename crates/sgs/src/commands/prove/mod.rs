@@ -85,6 +85,7 @@ impl<D: Device + Decode> ProofSampler<'_, D> {
             };
             let line = line.trim_start_matches('\u{feff}').trim();
             if line == "quit" || line == "exit" {
+                outcome = outcome.or(Some(Outcome::Done));
                 break;
             }
             if !line.is_empty() {
