@@ -41,6 +41,8 @@ test *args:
             chmod 711 "$memory" # A test reads a run as another user.
         fi
     fi
+    # Freed memory stays with its process, because the kernel would have to clear it again for the next allocation.
+    export GLIBC_TUNABLES=glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=268435456
     # Many tests wait for processes and clocks: 1.5 tests per core keep all cores busy.
     NEXTEST_TEST_THREADS=$((($(nproc) * 3 + 1) / 2)) cargo nextest run --release --workspace {{ args }}
 

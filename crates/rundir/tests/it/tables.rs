@@ -65,7 +65,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
 
     #[test]
-    fn what_is_written_is_read(rows in vec(any_wide(), 0..20)) {
+    fn what_is_written_is_read(rows in vec(any_wide(), 0..8)) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.parquet");
         prop_assert_eq!(write_rows(&path, rows.clone()).unwrap(), rows.len() as u64);

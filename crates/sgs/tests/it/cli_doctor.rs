@@ -59,8 +59,10 @@ fn altered_files_of_a_run_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run");
     let name = run.to_str().unwrap();
-    let settings =
-        [&small_run::settings()[..], &["--set".into(), "rounds=1".into(), "--out".into(), name.into()]];
+    let settings = [
+        &small_run::settings_without_evaluation()[..],
+        &["--set".into(), "rounds=1".into(), "--out".into(), name.into()],
+    ];
     sgs(&settings.concat()).expect(0);
     let done = sgs(&["doctor", name]).expect(0);
     assert!(

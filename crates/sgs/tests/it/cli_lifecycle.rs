@@ -187,7 +187,7 @@ fn a_run_that_cannot_start_leaves_nothing() {
 fn a_hangup_stops_a_sweep_and_its_runs() {
     let folder = tempfile::tempdir().unwrap();
     let plan = "seeds = [1, 2]\njobs = 2\n[set]\nrounds = 500\nminutes = 0\n[set.algorithm]\nrollouts_per_problem = 2\n\
-                [set.algorithm.batch]\nsize = 4\n[set.evaluation]\nheld_out = \"none\"\n";
+                [set.algorithm.guide]\nmin_readable = 0\n[set.algorithm.batch]\nsize = 4\n[set.evaluation]\nheld_out = \"none\"\n";
     let (sweep, out) = (file(folder.path(), "plan.toml", plan), path(folder.path(), "runs"));
     let mut child = command(&["sweep", &sweep, "--out", &out])
         .stdout(Stdio::null())
@@ -215,8 +215,8 @@ fn a_sweep_completes_its_runs_and_can_be_resumed() {
     let plan = |more: &str| {
         format!(
             "methods = [\"sgs\", \"reinforce-half\"]\nseeds = [1, 2]\njobs = 2\n[set]\nrounds = 1\nminutes = 0\n{more}\
-             [set.training]\nmicro_batch_tokens = 512\n[set.algorithm]\nrollouts_per_problem = 2\n[set.algorithm.batch]\nsize = 4\n\
-             [set.evaluation]\nheld_out = \"none\"\n"
+             [set.training]\nmicro_batch_tokens = 512\n[set.algorithm]\nrollouts_per_problem = 2\n[set.algorithm.batch]\nsize = 2\n\
+             [set.algorithm.guide]\nmin_readable = 0\n[set.evaluation]\nheld_out = \"none\"\n"
         )
     };
     let (sweep, out) = (file(folder.path(), "plan.toml", &plan("")), path(folder.path(), "runs"));

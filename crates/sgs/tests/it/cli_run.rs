@@ -31,16 +31,21 @@ fn every_method_runs_and_sampler_and_trainer_agree() {
         let run = folder.path().join(method);
         let out = run.to_str().unwrap();
         let mut arguments = vec!["run", method, "--out", out];
+        // One method has the check of the Guide before the first round.
+        let least = format!("algorithm.guide.min_readable={}", if method == "sgs" { 0.8 } else { 0.0 });
         for setting in [
             "rounds=2",
             "minutes=0",
-            "algorithm.batch.size=4",
+            // With this seed, every method but one trains the Solver.
+            "seed=5",
+            &least,
+            "algorithm.batch.size=2",
             "algorithm.rollouts_per_problem=4",
             "algorithm.optimizer.batch_size=8",
             "training.micro_batch_tokens=512",
             "sampling.memory_mib=64",
-            "evaluation.problems=2",
-            "evaluation.samples=2",
+            "evaluation.problems=1",
+            "evaluation.samples=1",
         ] {
             arguments.extend(["--set", setting]);
         }
@@ -48,14 +53,17 @@ fn every_method_runs_and_sampler_and_trainer_agree() {
         let view = RunView::open(&run).unwrap();
         let rounds = view.rounds().unwrap();
         assert_eq!(rounds.len(), 2, "{method}");
+        // For methods that train only on rollouts of the same round, trainer and sampler must agree on log-probs.
+        let own = !matches!(method, "expert-iteration" | "stp" | "sampling-only");
+        let mut compared = 0;
         for round in &rounds {
             round.check().unwrap();
-            // For methods that train only on rollouts of the same round, trainer and sampler must agree on log-probs.
-            let own = !matches!(method, "expert-iteration" | "stp" | "sampling-only");
             if let Some(gap) = round.metrics().unwrap().scalars.get("solver_log_prob_gap").filter(|_| own) {
                 assert!(*gap < 1e-4, "{method}: {gap}");
+                compared += 1;
             }
         }
+        assert!(compared > 0 || !own, "{method} trained the Solver in no round");
         let trained = view.checkpoints().newest_valid(u32::MAX).unwrap().is_some();
         assert!(trained || method == "sampling-only", "{method} has no checkpoint");
         let evaluated: Vec<u32> = view.evaluations().unwrap().iter().map(|e| e.after).collect();

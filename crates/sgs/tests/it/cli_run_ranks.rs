@@ -20,16 +20,17 @@ fn run(rounds: u32, out: &str, more: &[&str]) -> Command {
     for setting in [
         &rounds,
         "minutes=0",
-        // With this seed, both rounds train both roles.
-        "seed=4",
-        "algorithm.batch.size=16",
+        // With this seed, the first round trains the Solver and the second both roles.
+        "seed=10",
+        "algorithm.batch.size=8",
+        "algorithm.guide.min_readable=0",
         "algorithm.rollouts_per_problem=4",
         "sampling.batch=16",
         "sampling.memory_mib=64",
         "algorithm.optimizer.batch_size=8",
         "training.micro_batch_tokens=512",
         "checkpoints.every=1",
-        "evaluation.problems=4",
+        "evaluation.problems=2",
         "evaluation.samples=2",
     ] {
         all.extend(["--set", setting]);

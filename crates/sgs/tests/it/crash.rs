@@ -29,6 +29,7 @@ fn settings(rounds: u32) -> Vec<String> {
         format!("rounds={rounds}"),
         "minutes=0".to_owned(),
         "algorithm.batch.size=24".to_owned(),
+        "algorithm.guide.min_readable=0".to_owned(),
         "algorithm.rollouts_per_problem=4".to_owned(),
         "sampling.batch=64".to_owned(),
         "sampling.memory_mib=64".to_owned(),
