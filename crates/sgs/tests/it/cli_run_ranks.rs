@@ -20,9 +20,9 @@ fn run(rounds: u32, out: &str, more: &[&str]) -> Command {
     for setting in [
         &rounds,
         "minutes=0",
-        // With this seed, the first round trains the Solver and the second both roles.
-        "seed=10",
-        "algorithm.batch.size=8",
+        // With this seed, both rounds train both roles.
+        "seed=4",
+        "algorithm.batch.size=16",
         "algorithm.guide.min_readable=0",
         "algorithm.rollouts_per_problem=4",
         "sampling.batch=16",
