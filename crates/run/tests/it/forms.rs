@@ -33,7 +33,7 @@ fn check(method: &str, form: ConjectureForm, attempts: u32) {
         let mut runner = metamath(folder, method, &small);
         if derives {
             // Failed attempts become conjectures when their target is sampled again: every round samples these.
-            runner.targets.truncate(12);
+            runner.targets.truncate(24);
         }
         runner
     };

@@ -250,7 +250,7 @@ fn conjectures_of_stp_keep_their_weights_through_a_crash() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| {
         let folder = dir.path().join(name);
-        let set = ["seed=8", "rounds=3", "algorithm.batch.size=12", "algorithm.conjecturer.stp.max_rate=1"];
+        let set = ["rounds=3", "algorithm.batch.size=24", "algorithm.conjecturer.stp.max_rate=1"];
         (metamath(&folder, "stp", &set), folder)
     };
     let weights = |folder: &Path| -> Vec<Vec<Option<f64>>> {

@@ -25,7 +25,7 @@ fn run_arguments(folder: &str, rounds: u32) -> Vec<String> {
     for setting in [
         rounds.as_str(),
         "minutes=0",
-        "algorithm.batch.size=12",
+        "algorithm.batch.size=24",
         "algorithm.rollouts_per_problem=4",
         "sampling.batch=64",
         "sampling.memory_mib=64",
@@ -152,7 +152,8 @@ fn comparison_report_of_real_runs() {
         let folder = path(dir.path(), &format!("{method}-{seed}"));
         let mut arguments = run_arguments(&folder, 2);
         arguments.insert(1, method.to_owned());
-        for setting in [&format!("seed={seed}"), "algorithm.batch.size=6", "algorithm.guide.min_readable=0"] {
+        for setting in [&format!("seed={seed}"), "algorithm.batch.size=12", "algorithm.guide.min_readable=0"]
+        {
             arguments.extend(["--set", setting].map(str::to_owned));
         }
         sgs(&arguments).expect(0);

@@ -215,7 +215,7 @@ fn a_sweep_completes_its_runs_and_can_be_resumed() {
     let plan = |more: &str| {
         format!(
             "methods = [\"sgs\", \"reinforce-half\"]\nseeds = [1, 2]\njobs = 2\n[set]\nrounds = 1\nminutes = 0\n{more}\
-             [set.training]\nmicro_batch_tokens = 512\n[set.algorithm]\nrollouts_per_problem = 2\n[set.algorithm.batch]\nsize = 2\n\
+             [set.training]\nmicro_batch_tokens = 512\n[set.algorithm]\nrollouts_per_problem = 2\n[set.algorithm.batch]\nsize = 4\n\
              [set.algorithm.guide]\nmin_readable = 0\n[set.evaluation]\nheld_out = \"none\"\n"
         )
     };

@@ -57,9 +57,8 @@ fn run(
     for setting in [
         format!("rounds={rounds}"),
         "minutes=0".to_owned(),
-        // With this seed, the Solver learns in every round of the longest run.
-        "seed=2".to_owned(),
-        "algorithm.batch.size=12".to_owned(),
+        // With this size, the Solver learns in every round of the longest run.
+        format!("algorithm.batch.size={}", if rounds == ROUNDS { 24 } else { 12 }),
         "algorithm.guide.min_readable=0".to_owned(),
         "algorithm.rollouts_per_problem=4".to_owned(),
         "algorithm.optimizer.batch_size=8".to_owned(),

@@ -112,7 +112,7 @@ fn workers_outlive_their_coordinator_and_repeat_no_finished_task() {
     };
     let mut workers =
         [worker("generate", "generate-a"), worker("generate", "generate-b"), worker("verify", "verify-a")];
-    wait_for("results in the journal", || journal_records(&run) >= 10);
+    wait_for("results in the journal", || journal_records(&run) >= 15);
     // The files of a run from before TLS: `status` names the problem, and `resume` completes them.
     let (address, credentials) = (text(&run.join("fleet.toml")), text(Path::new(&token)));
     std::fs::write(run.join("fleet.toml"), address.replace("https://", "http://")).unwrap();

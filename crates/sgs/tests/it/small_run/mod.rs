@@ -17,7 +17,7 @@ pub fn settings() -> Vec<String> {
     for setting in [
         "rounds=2",
         "minutes=0",
-        "algorithm.batch.size=8",
+        "algorithm.batch.size=12",
         // Without the check of the Guide before the first round.
         "algorithm.guide.min_readable=0",
         "algorithm.rollouts_per_problem=4",
