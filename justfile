@@ -46,6 +46,11 @@ test *args:
     # Many tests wait for processes and clocks: 1.5 tests per core keep all cores busy.
     NEXTEST_TEST_THREADS=$((($(nproc) * 3 + 1) / 2)) cargo nextest run --release --workspace {{ args }}
 
+# Compile the kernels with NVRTC, which needs no GPU; SGS_NVRTC names the folder of its library.
+kernels:
+    SGS_REQUIRE="${SGS_NVRTC:+nvrtc}" LD_LIBRARY_PATH="${SGS_NVRTC:-}:${LD_LIBRARY_PATH:-}" \
+        cargo nextest run --release --workspace -E 'test(sources_compile_where_nvrtc_is_installed)'
+
 # Run the doctests and build the documentation; warnings are errors.
 doc:
     cargo test --quiet --release --workspace --doc
@@ -124,4 +129,4 @@ site:
     linkchecker --no-status "$checked/index.html"
 
 # Everything that must pass before a change lands.
-ci: format lint msrv test doc site crash readme chaos fuzz lean licences package
+ci: format lint msrv test kernels doc site crash readme chaos fuzz lean licences package

@@ -45,6 +45,12 @@ export SGS_PYTHON="$PWD/target/scipy-venv/bin/python"
     venv target/scipy-venv scipy polars duckdb openai matplotlib ||
     echo "SciPy, polars, duckdb, openai or matplotlib could not be installed: their tests will be skipped"
 
+# NVRTC compiles the kernels without a GPU: `just kernels`.
+export SGS_NVRTC="$PWD/target/nvrtc-venv/lib"
+[ -e "$SGS_NVRTC/libnvrtc.so.13" ] || { venv target/nvrtc-venv 'nvidia-cuda-nvrtc==13.*' &&
+    ln -s "$SGS_NVRTC"/python*/site-packages/nvidia/cu13/lib/libnvrtc* "$SGS_NVRTC"; } ||
+    { echo "NVRTC could not be installed: the kernels will not be compiled"; unset SGS_NVRTC; }
+
 # Tests fail instead of skipping if they need one of these.
 SGS_REQUIRE=""
 for module in scipy polars duckdb openai; do
