@@ -115,8 +115,16 @@ fn a_run_without_time_for_a_round_says_why_it_ended() {
     let folder = tempfile::tempdir().unwrap();
     let out = path(folder.path(), "run");
     let done = run(&out, &["rounds=3", "minutes=0.0000001", "evaluation.held_out=none"]).expect(0);
-    let ended = "ended       its 0.0000001 minutes are over, with 0 of 3 rounds done";
-    assert!(done.out.contains(ended), "{}", done.out);
+    let why = "its 0.0000001 minutes are over, with 0 of 3 rounds done";
+    assert!(done.out.contains(&format!("ended       {why}")), "{}", done.out);
+    // With --json, standard output is for rounds alone.
+    let again = sgs(&["resume", &out, "--json"]).expect(0);
+    assert!(
+        again.out.is_empty() && again.err.contains(&format!("ended: {why}")),
+        "{}{}",
+        again.out,
+        again.err
+    );
 }
 
 #[test]

@@ -137,6 +137,7 @@ fn statements_from_standard_input_are_proved_one_by_one() {
         let done = sgs_with_input(&prove, nothing).expect(2);
         assert!(done.err.contains("no statement was given"), "{}", done.err);
     }
+    sgs_with_input(&prove, "quit\n").expect(0);
 }
 
 #[test]
