@@ -55,6 +55,8 @@ const COMMANDS: &[(&str, Check)] = &[
     ("cargo run --release -- run", Replace("cargo run --release --", "sgs")),
     ("cargo install --path crates/sgs --locked", Skip),
     ("cargo nextest run --release -p sgs-metamath --run-ignored only -E 'test(a_million_mutants)'", Skip),
+    ("cargo nextest run --release --workspace", Skip),
+    ("cargo install cargo-nextest --locked", Skip),
     ("sgs run sgs-attempts --size metamath-deep", Parse),
     ("sgs prove \"( ( A C_ B /\\ B C_ C ) -> A C_ ( C u. D ) )\"", SUCCEEDS),
     ("sgs prove '( ph -> A. x ph )  ($d x ph)'", SUCCEEDS),
