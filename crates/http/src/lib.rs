@@ -7,11 +7,10 @@
 //! use std::io::{Read, Write};
 //! use std::time::Duration;
 //!
-//! use hyper::body::Incoming;
 //! use hyper::{Request, Response};
-//! use sgs_http::{ServiceThread, check_request, serve};
+//! use sgs_http::{RequestBody, ServiceThread, check_request, serve};
 //!
-//! async fn hello(request: Request<Incoming>) -> Response<String> {
+//! async fn hello(request: Request<RequestBody>) -> Response<String> {
 //!     let mut reply = Response::new("hello".to_owned());
 //!     if let Err((status, why)) = check_request(&request, false) {
 //!         (*reply.status_mut(), *reply.body_mut()) = (status, why.to_owned());
@@ -38,15 +37,18 @@
 #![warn(missing_docs)]
 
 mod check;
+mod places;
 mod timed_writes;
 
 pub use check::check_request;
+pub use places::RequestBody;
 
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use places::{Place, Places, ReplyBody};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::error::Error;
@@ -151,7 +153,7 @@ pub async fn accept(listener: &TcpListener) -> TcpStream {
 pub struct Visitor {
     /// Its address.
     pub address: IpAddr,
-    /// Whether all regular places are taken. The connection will be closed after a second.
+    /// Whether all regular places are taken by requests in progress. The connection will be closed after a second.
     pub is_extra: bool,
 }
 
@@ -161,21 +163,23 @@ const EXTRA_PLACES: usize = 64;
 const EXTRA_TIME: Duration = Duration::from_secs(1);
 
 /// Accepts connections, at most `places` at a time, and answers their requests with the function that `connect` returns.
-/// Some more connections are accepted as [`Visitor::is_extra`]; each further one replaces the oldest of these, so that
-/// silent connections do not keep a new one out.
+///
+/// If all places are taken, a new connection replaces the one that has waited longest for its client: for a request or a
+/// part of one, or to accept a reply. If none waits, it is accepted as [`Visitor::is_extra`]. Each further one replaces the
+/// oldest of these.
 pub async fn serve<B, F, A>(
     listener: TcpListener,
     places: usize,
     head_timeout: Duration,
     connect: impl Fn(Visitor) -> F,
 ) where
-    F: Fn(Request<Incoming>) -> A + Send + Sync + 'static,
+    F: Fn(Request<RequestBody>) -> A + Send + Sync + 'static,
     A: Future<Output = Response<B>> + Send + 'static,
-    B: Body + Send + 'static,
+    B: Body + Send + Unpin + 'static,
     B::Data: Send,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let regular = Arc::new(Semaphore::new(places));
+    let regular = Arc::new(Places::default());
     // Requests that follow others on their connection take turns. Only one of these connections at a time is in the thread's
     // queue of tasks, so that clients that send many requests at once do not delay new connections.
     let turns = Arc::new(Semaphore::new(1));
@@ -183,29 +187,36 @@ pub async fn serve<B, F, A>(
     loop {
         let stream = accept(&listener).await;
         let Ok(peer) = stream.peer_addr() else { continue };
-        let place = Arc::clone(&regular).try_acquire_owned().ok();
-        let is_extra = place.is_none();
-        let answer = connect(Visitor { address: peer.ip(), is_extra });
+        let taken = regular.take(places);
+        let is_extra = taken.is_none();
+        let place = taken.as_ref().map(|taken| Arc::clone(&taken.place)).unwrap_or_default();
+        let answer = Arc::new(connect(Visitor { address: peer.ip(), is_extra }));
         let (turns, is_first) = (Arc::clone(&turns), AtomicBool::new(true));
-        let task = tokio::spawn(async move {
-            let _place = place;
-            let answer = |request| {
-                let answer = answer(request);
-                let turns = (!is_first.swap(false, Ordering::Relaxed)).then(|| Arc::clone(&turns));
-                async move {
-                    if let Some(turns) = turns {
-                        // The turn ends before the answer, which can take long. The semaphore is never closed.
-                        match turns.try_acquire() {
-                            Ok(_turn) => yield_now().await,
-                            Err(_) => drop(turns.acquire().await),
+        let task = tokio::spawn({
+            let place = Arc::clone(&place);
+            async move {
+                let _taken = taken;
+                let of_requests = Arc::clone(&place);
+                let answer = |request: Request<Incoming>| {
+                    let turns = (!is_first.swap(false, Ordering::Relaxed)).then(|| Arc::clone(&turns));
+                    let (answer, place) = (Arc::clone(&answer), Arc::clone(&of_requests));
+                    async move {
+                        if let Some(turns) = turns {
+                            // The turn ends before the answer, which can take long. The semaphore is never closed.
+                            match turns.try_acquire() {
+                                Ok(_turn) => yield_now().await,
+                                Err(_) => drop(turns.acquire().await),
+                            }
                         }
+                        let request = request.map(|body| RequestBody::new(body, Arc::clone(&place)));
+                        answer(request).await.map(|body| ReplyBody { body, place })
                     }
-                    answer.await
-                }
-            };
-            let lifetime = if is_extra { EXTRA_TIME } else { Duration::MAX };
-            // An error concerns only this client.
-            let _ = timeout(lifetime, serve_connection(stream, head_timeout, answer)).await;
+                };
+                let lifetime = if is_extra { EXTRA_TIME } else { Duration::MAX };
+                let stream = TimedWrites::new(stream, place);
+                // An error concerns only this client.
+                let _ = timeout(lifetime, serve_stream(stream, head_timeout, answer)).await;
+            }
         });
         if is_extra {
             if extra.len() == EXTRA_PLACES
@@ -214,6 +225,9 @@ pub async fn serve<B, F, A>(
                 oldest.abort();
             }
             extra.push_back(task.abort_handle());
+        } else {
+            // It is set only once.
+            let _ = place.task.set(task.abort_handle());
         }
     }
 }
@@ -229,13 +243,26 @@ pub async fn serve_connection<B, A>(
     B: Body + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
+    serve_stream(TimedWrites::new(stream, Arc::new(Place::default())), head_timeout, answer).await;
+}
+
+async fn serve_stream<S, B, A>(
+    stream: TimedWrites<S>,
+    head_timeout: Duration,
+    answer: impl Fn(Request<Incoming>) -> A,
+) where
+    S: AsyncRead + AsyncWrite + Unpin,
+    A: Future<Output = Response<B>>,
+    B: Body + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
     let service = service_fn(|request| {
         let answer = answer(request);
         async { Ok::<_, Infallible>(answer.await) }
     });
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(head_timeout).max_buf_size(MAX_BUFFER);
-    if let Err(error) = server.serve_connection(TokioIo::new(TimedWrites::new(stream)), service).await {
+    if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
         tracing::debug!("a connection failed: {error}");
     }
 }
@@ -243,25 +270,78 @@ pub async fn serve_connection<B, A>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http_body_util::BodyExt;
     use std::io::{Read, Write};
     use std::sync::atomic::AtomicUsize;
 
-    #[test]
-    fn silent_connections_do_not_keep_a_request_out() {
+    const PLACES: usize = 4;
+
+    /// Starts a server that tells whether a connection is extra. It never answers requests with the path `/wait`.
+    fn server() -> (ServiceThread, SocketAddr) {
         let thread = ServiceThread::start("test").unwrap();
         let (listener, address) = thread.listen(([127, 0, 0, 1], 0).into()).unwrap();
-        let connect = |visitor: Visitor| move |_| async move { Response::new(visitor.is_extra.to_string()) };
-        thread.handle().spawn(serve(listener, 4, Duration::from_secs(60), connect));
-        let open = || std::net::TcpStream::connect(address).unwrap();
-        let silent: Vec<_> = (0..4 + 3 * EXTRA_PLACES).map(|_| open()).collect();
+        let connect = |visitor: Visitor| {
+            move |request: Request<RequestBody>| async move {
+                if request.uri().path() == "/wait" {
+                    drop(request.into_body().collect().await);
+                    std::future::pending::<()>().await;
+                }
+                Response::new(visitor.is_extra.to_string())
+            }
+        };
+        thread.handle().spawn(serve(listener, PLACES, Duration::from_secs(60), connect));
+        (thread, address)
+    }
+
+    fn send(address: SocketAddr, text: &str) -> std::net::TcpStream {
+        let mut client = std::net::TcpStream::connect(address).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        client.write_all(text.as_bytes()).unwrap();
+        client
+    }
+
+    /// Sends a request. Returns whether its connection is extra.
+    fn is_extra(address: SocketAddr) -> bool {
+        let mut reply = String::new();
+        let mut client = send(address, "GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+        client.read_to_string(&mut reply).unwrap();
+        assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+        reply.ends_with("true")
+    }
+
+    #[test]
+    fn connections_that_wait_for_their_client_keep_no_place() {
+        let (_thread, at) = server();
+        let head = "POST /wait HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nsome";
+        for text in ["", "GET /", "GET / HTTP/1.1\r\nhost: a\r\n\r\n", head] {
+            let waiting: Vec<_> = (0..3 * PLACES).map(|_| send(at, text)).collect();
+            std::thread::sleep(Duration::from_millis(100));
+            for _ in 0..2 * PLACES {
+                assert!(!is_extra(at), "{text}");
+            }
+            drop(waiting);
+        }
+    }
+
+    #[test]
+    fn requests_in_progress_keep_their_places() {
+        let (_thread, at) = server();
+        let request = "POST /wait HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\nsome";
+        let mut busy: Vec<_> = (0..PLACES).map(|_| send(at, request)).collect();
+        std::thread::sleep(Duration::from_millis(100));
+        let silent: Vec<_> = (0..3 * EXTRA_PLACES).map(|_| send(at, "")).collect();
         for _ in 0..10 {
-            let mut client = open();
-            write!(client, "GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
-            let mut reply = String::new();
-            client.read_to_string(&mut reply).unwrap();
-            assert!(reply.starts_with("HTTP/1.1 200") && reply.ends_with("true"), "{reply}");
+            assert!(is_extra(at));
         }
         drop(silent);
+        drop(busy.remove(0));
+        for mut stream in busy {
+            stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+            let error = stream.read(&mut [0]).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "the connection is open");
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!is_extra(at), "the place of a client that left is free");
     }
 
     /// Counts the requests of other clients that are answered between the arrival of a connection and its answer.

@@ -1,7 +1,9 @@
 //! Drops connections whose peer does not read.
 
+use crate::places::Place;
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -17,12 +19,13 @@ pub(crate) struct TimedWrites<S> {
     timeout: Duration,
     /// Runs while a write is blocked.
     blocked: Option<Pin<Box<Sleep>>>,
+    place: Arc<Place>,
 }
 
 impl<S: AsyncWrite + Unpin> TimedWrites<S> {
     /// Wraps a stream, with a timeout of [`WRITE_TIMEOUT`].
-    pub(crate) fn new(stream: S) -> Self {
-        Self { stream, timeout: WRITE_TIMEOUT, blocked: None }
+    pub(crate) fn new(stream: S, place: Arc<Place>) -> Self {
+        Self { stream, timeout: WRITE_TIMEOUT, blocked: None, place }
     }
 
     fn poll<T>(
@@ -32,9 +35,12 @@ impl<S: AsyncWrite + Unpin> TimedWrites<S> {
     ) -> Poll<io::Result<T>> {
         let polled = poll(Pin::new(&mut self.stream), context);
         if polled.is_ready() {
-            self.blocked = None;
+            if self.blocked.take().is_some() {
+                self.place.set_unread(false);
+            }
             return polled;
         }
+        self.place.set_unread(true);
         let timeout = self.timeout;
         let blocked = self.blocked.get_or_insert_with(|| Box::pin(sleep(timeout)));
         blocked.as_mut().poll(context).map(|()| Err(ErrorKind::TimedOut.into()))
@@ -92,7 +98,7 @@ mod tests {
         let runtime = Builder::new_current_thread().enable_time().build().unwrap();
         let timed = |stream, millis| TimedWrites {
             timeout: Duration::from_millis(millis),
-            ..TimedWrites::new(stream)
+            ..TimedWrites::new(stream, Arc::default())
         };
         runtime.block_on(async {
             let (stream, _deaf) = duplex(16);

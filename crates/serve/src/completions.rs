@@ -9,10 +9,11 @@ use crate::queue::{CompletionCall, SampleEvent, StartedSample};
 use crate::service::{BoxedResponse, HttpError, ServerState, now, parse, plain};
 use crate::transcript::Transcript;
 use http_body_util::combinators::BoxBody;
-use hyper::body::{Body, Bytes, Frame, Incoming};
+use hyper::body::{Body, Bytes, Frame};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use serde_json::{Value, json};
+use sgs_http::RequestBody;
 use sgs_lm_sampler::{SampledCompletion, SamplingParams};
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -44,7 +45,7 @@ struct CollectedSample {
 impl ServerState {
     pub async fn complete(
         self: Arc<Self>,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
         client: IpAddr,
     ) -> Result<BoxedResponse, HttpError> {
         let state = Arc::clone(&self);
@@ -86,7 +87,7 @@ impl ServerState {
     /// Samples one completion for SGLang's `/generate`.
     pub async fn generate(
         self: Arc<Self>,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
         client: IpAddr,
     ) -> Result<BoxedResponse, HttpError> {
         let state = Arc::clone(&self);

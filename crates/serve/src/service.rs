@@ -4,13 +4,13 @@ use crate::engine::{ModelEngine, WeightLoad};
 use crate::protocol::{InvalidField, RpcParams, UpdateParams, error};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::body::{Body, Bytes, Incoming};
+use hyper::body::{Body, Bytes};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{Method, Request, Response, StatusCode};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sgs_endpoint::ApiKey;
-use sgs_http::{ServiceThread, Visitor, check_request};
+use sgs_http::{RequestBody, ServiceThread, Visitor, check_request};
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::weights::HostWeights;
 use std::convert::Infallible;
@@ -177,13 +177,13 @@ impl ModelServer {
 }
 
 impl ServerState {
-    async fn answer(self: Arc<Self>, request: Request<Incoming>, visitor: Visitor) -> BoxedResponse {
+    async fn answer(self: Arc<Self>, request: Request<RequestBody>, visitor: Visitor) -> BoxedResponse {
         self.route(request, visitor).await.unwrap_or_else(|error| error.reply())
     }
 
     async fn route(
         self: Arc<Self>,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
         visitor: Visitor,
     ) -> Result<BoxedResponse, HttpError> {
         check_request(&request, self.config.key.is_some())
@@ -219,7 +219,7 @@ impl ServerState {
         }
     }
 
-    fn is_authorized(&self, request: &Request<Incoming>) -> bool {
+    fn is_authorized(&self, request: &Request<RequestBody>) -> bool {
         let Some(key) = &self.config.key else { return true };
         let shown = request.headers().get(AUTHORIZATION).map(hyper::header::HeaderValue::as_bytes);
         key.matches(shown.unwrap_or_default())
@@ -242,7 +242,7 @@ impl ServerState {
     }
 
     /// Loads weights, as SGLang does. Completions in progress finish with the old weights; later ones wait.
-    async fn update(&self, request: Request<Incoming>) -> Result<BoxedResponse, HttpError> {
+    async fn update(&self, request: Request<RequestBody>) -> Result<BoxedResponse, HttpError> {
         let UpdateParams { model_path, weight_version } = self.read(request, parse).await?;
         let held = self.load(Path::new(&model_path), weight_version).await?;
         Ok(plain(
@@ -252,7 +252,7 @@ impl ServerState {
     }
 
     /// Calls a method on all workers, as vLLM does. Supports only `reload_weights`.
-    async fn collective_rpc(&self, request: Request<Incoming>) -> Result<BoxedResponse, HttpError> {
+    async fn collective_rpc(&self, request: Request<RequestBody>) -> Result<BoxedResponse, HttpError> {
         let RpcParams { method } = self.read(request, parse).await?;
         if method != "reload_weights" {
             return Err(HttpError::bad(format!("unknown method `{method}`; expected `reload_weights`")));
@@ -287,7 +287,7 @@ impl ServerState {
     /// Reads the body of a request, within the limits of time and size, and parses it on another thread.
     pub async fn read<T: Send + 'static>(
         &self,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
         parse: impl FnOnce(&[u8]) -> Result<T, HttpError> + Send + 'static,
     ) -> Result<T, HttpError> {
         let body = request.into_body();

@@ -6,13 +6,13 @@ use crate::report::{PageSection, fragment, navigation, page};
 use crate::run::RunData;
 use http_body_util::channel::{Channel, Sender};
 use http_body_util::{Either, Full};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Bytes;
 use hyper::header::{
     CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
     X_FRAME_OPTIONS,
 };
 use hyper::{Method, Request, Response, StatusCode};
-use sgs_http::{ServiceThread, Visitor, check_request, serve};
+use sgs_http::{RequestBody, ServiceThread, Visitor, check_request, serve};
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
@@ -111,7 +111,7 @@ struct LiveState {
     is_over: bool,
 }
 
-/// Maximum number of connections. Further ones are rejected.
+/// Maximum number of connections.
 const MOST_CONNECTIONS: usize = 64;
 
 /// Maximum number of event streams. The other connections remain for pages that are being loaded.
@@ -254,7 +254,7 @@ impl Drop for PageConnection {
 }
 
 impl PageConnection {
-    async fn answer(self: Arc<Self>, request: Request<Incoming>, visitor: Visitor) -> LiveResponse {
+    async fn answer(self: Arc<Self>, request: Request<RequestBody>, visitor: Visitor) -> LiveResponse {
         if request.method() != Method::GET {
             return plain(StatusCode::METHOD_NOT_ALLOWED, "this page is read-only\n");
         }
@@ -348,7 +348,7 @@ fn headed(status: StatusCode, kind: &'static str, body: Either<Full<Bytes>, Chan
 }
 
 /// Returns whether a request carries the token, if there is one.
-fn has_token(token: Option<&str>, request: &Request<Incoming>) -> bool {
+fn has_token(token: Option<&str>, request: &Request<RequestBody>) -> bool {
     let query = request.uri().query().unwrap_or_default();
     let given = query.split('&').find_map(|pair| pair.strip_prefix("token="));
     token.is_none_or(|token| given.is_some_and(|given| same(given.as_bytes(), token.as_bytes())))

@@ -246,17 +246,21 @@ fn deaf_clients_do_not_keep_all_places() {
         });
         let start = Instant::now();
         let mut checks = Vec::new();
-        let mut has_place = false;
-        while (!has_place || checks.len() < 20) && start.elapsed() < Duration::from_secs(180) {
+        let mut completions = 0;
+        while checks.len() < 20 || (completions < 10 && start.elapsed() < Duration::from_secs(60)) {
             std::thread::sleep(Duration::from_millis(50));
             checks.push(health(&server));
-            has_place |=
-                server.post("/v1/completions", &json!({ "prompt": PROMPT, "max_tokens": 2 })).0 == 200;
+            let call = json!({ "prompt": PROMPT, "max_tokens": 2 });
+            completions += usize::from(server.post("/v1/completions", &call).0 == 200);
         }
         stop.store(true, std::sync::atomic::Ordering::SeqCst);
         let took = start.elapsed();
         assert_healthy(checks);
-        assert!(has_place, "no place was free after {took:?}");
+        println!("{completions} completions after {took:?}");
+        assert!(
+            completions >= 10 && took < Duration::from_secs(10),
+            "{completions} completions after {took:?}"
+        );
     });
 }
 
@@ -269,13 +273,16 @@ fn assert_healthy(mut checks: Vec<Duration>) {
 
 /// As many silent connections as there are places, and more than are accepted at all.
 #[test]
-fn silent_clients_do_not_stop_health_checks() {
+fn silent_clients_do_not_stop_others() {
     let server = Server::start(&[]);
     let address = server.root().strip_prefix("http://").unwrap();
     let mut silent: Vec<TcpStream> = Vec::new();
     for connections in [512, 700] {
         silent.resize_with(connections, || TcpStream::connect(address).unwrap());
         assert_healthy((0..20).map(|_| health(&server)).collect());
+        for _ in 0..20 {
+            server.complete(json!({ "prompt": PROMPT, "max_tokens": 2 }));
+        }
     }
 }
 
