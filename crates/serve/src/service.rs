@@ -3,7 +3,7 @@
 use crate::engine::{ModelEngine, WeightLoad};
 use crate::protocol::{InvalidField, RpcParams, UpdateParams, error};
 use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Bytes};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{Method, Request, Response, StatusCode};
@@ -21,17 +21,22 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::spawn_blocking;
+use tokio::time::{Instant, timeout_at};
 
 /// Maximum size of a request body, in bytes.
 const MAX_BODY: usize = 4 << 20;
 /// Maximum size of a small request body, in bytes.
-const SMALL_BODY: u64 = 64 << 10;
-/// Maximum number of larger bodies that are being received or parsed at a time; further ones wait.
+const SMALL_BODY: usize = 64 << 10;
+/// Maximum number of bodies of which more has arrived and that are being received or parsed; further ones wait.
 const MAX_LARGE_BODIES: usize = 32;
 /// Maximum number of small bodies, and of larger ones, that are being parsed and tokenized at a time; further ones wait.
 const MAX_PARSERS: usize = 2;
-/// Timeout of the head, and of the body, of a request.
+/// Timeout of the head, and of a small body, of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
+/// Timeout of the rest of a larger body, plus the time that what arrives takes at [`MIN_RATE`].
+const LARGE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Minimum rate at which a larger body must arrive, in bytes per second.
+const MIN_RATE: f64 = 512.0 * 1024.0;
 /// Maximum number of connections. Requests of further ones are rejected.
 const MAX_CONNECTIONS: usize = 512;
 
@@ -290,26 +295,42 @@ impl ServerState {
         request: Request<RequestBody>,
         parse: impl FnOnce(&[u8]) -> Result<T, HttpError> + Send + 'static,
     ) -> Result<T, HttpError> {
-        let body = request.into_body();
-        let is_small = body.size_hint().upper().is_some_and(|size| size <= SMALL_BODY);
-        // Held until the body is parsed. The semaphores are never closed.
-        let _room = if is_small { None } else { self.large_bodies.acquire().await.ok() };
-        let body = tokio::time::timeout(REQUEST_TIMEOUT, Limited::new(body, MAX_BODY).collect()).await;
-        let body = match body {
-            Err(_) => {
-                let why = "the body did not arrive in time";
-                return Err(HttpError::new(StatusCode::REQUEST_TIMEOUT, why));
-            }
-            Ok(Err(e)) if e.is::<LengthLimitError>() => {
-                let why = format!("the body is larger than {MAX_BODY} bytes");
-                return Err(HttpError::new(StatusCode::PAYLOAD_TOO_LARGE, why));
-            }
-            Ok(body) => body.map_err(HttpError::bad)?.to_bytes(),
+        let too_large = || {
+            let why = format!("the body is larger than {MAX_BODY} bytes");
+            HttpError::new(StatusCode::PAYLOAD_TOO_LARGE, why)
         };
-        let permit = Arc::clone(&self.parsers[usize::from(is_small)]).acquire_owned().await;
+        let mut body = request.into_body();
+        if body.size_hint().lower() > MAX_BODY as u64 {
+            return Err(too_large());
+        }
+        let mut bytes = Vec::new();
+        // The permit is held until the body is parsed.
+        let (mut room, mut deadline) = (None, Instant::now() + REQUEST_TIMEOUT);
+        loop {
+            let frame = timeout_at(deadline, body.frame()).await.map_err(|_| {
+                let why = format!("the body did not arrive in time: {} bytes have", bytes.len());
+                HttpError::new(StatusCode::REQUEST_TIMEOUT, why)
+            })?;
+            let Some(frame) = frame else { break };
+            let Ok(part) = frame.map_err(HttpError::bad)?.into_data() else { continue };
+            let size = bytes.len() + part.len();
+            if size > MAX_BODY {
+                return Err(too_large());
+            }
+            if room.is_none() && size > SMALL_BODY {
+                // The semaphore is never closed.
+                room = self.large_bodies.acquire().await.ok();
+                deadline = Instant::now() + LARGE_TIMEOUT;
+            }
+            if room.is_some() {
+                deadline += Duration::from_secs_f64(part.len() as f64 / MIN_RATE);
+            }
+            bytes.extend_from_slice(&part);
+        }
+        let permit = Arc::clone(&self.parsers[usize::from(room.is_none())]).acquire_owned().await;
         let parsed = spawn_blocking(move || {
             let _permit = permit;
-            parse(&body)
+            parse(&bytes)
         });
         parsed.await.map_err(HttpError::failed)?
     }

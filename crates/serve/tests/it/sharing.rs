@@ -129,3 +129,49 @@ fn clients_that_do_not_read_are_dropped() {
     }
     println!("dropped after {:?}; slowest health check {slowest:?}", start.elapsed());
 }
+
+/// Clients that announce large bodies and send nothing, or only a part.
+#[test]
+fn clients_that_do_not_send_their_bodies_do_not_block_others() {
+    let server = start(None);
+    let at = server.address();
+    let large = json!({ "prompt": "w2 w3", "max_tokens": 2, "user": "x".repeat(70_000) });
+    // The parts hold their permits for two seconds, 32 at a time.
+    for (sent, limit) in [(0, SOON), (70_000, Duration::from_secs(15))] {
+        let head = format!("POST /v1/completions HTTP/1.1\r\n{}content-length: 4000000\r\n\r\n", own(at));
+        let request = head + &"x".repeat(sent);
+        let open = |_| {
+            let mut stream = std::net::TcpStream::connect(at).unwrap();
+            stream.write_all(request.as_bytes()).unwrap();
+            stream
+        };
+        let unfinished: Vec<_> = (0..96).map(open).collect();
+        settle();
+        times(at);
+        let start = Instant::now();
+        complete(at, &large);
+        println!("{sent} bytes sent: a large body takes {:?}", start.elapsed());
+        assert!(start.elapsed() < limit, "{:?}", start.elapsed());
+        drop(unfinished);
+    }
+}
+
+/// A large body that arrives slowly, but fast enough, is accepted.
+#[test]
+fn slow_large_bodies_are_accepted() {
+    let server = start(None);
+    let at = server.address();
+    let large = json!({ "prompt": "w2 w3", "max_tokens": 2, "user": "x".repeat(3_000_000) }).to_string();
+    let headers = own(at) + "connection: close\r\n";
+    let head = format!("POST /v1/completions HTTP/1.1\r\n{headers}content-length: {}\r\n\r\n", large.len());
+    let mut stream = std::net::TcpStream::connect(at).unwrap();
+    stream.write_all(head.as_bytes()).unwrap();
+    let start = Instant::now();
+    for part in large.as_bytes().chunks(200_000) {
+        std::thread::sleep(Duration::from_millis(200));
+        stream.write_all(part).unwrap();
+    }
+    assert!(start.elapsed() > Duration::from_secs(3), "longer than without progress");
+    let (status, reply) = receive(stream);
+    assert_eq!(status, 200, "{reply}");
+}
