@@ -40,16 +40,28 @@ const MIN_RATE: f64 = 512.0 * 1024.0;
 /// Maximum number of connections. Requests of further ones are rejected.
 const MAX_CONNECTIONS: usize = 512;
 
+/// The calls that change the state of the server for all clients. They require a key.
+const CONTROL_CALLS: [&str; 8] = [
+    "/update_weights_from_disk",
+    "/pause_generation",
+    "/continue_generation",
+    "/sleep",
+    "/wake_up",
+    "/collective_rpc",
+    "/flush_cache",
+    "/reset_prefix_cache",
+];
+
 /// Configuration of a [`ModelServer`].
 #[derive(Clone, Debug)]
 pub struct ModelServerConfig {
     /// Address to listen on. Port 0 picks a free port.
     pub listen: SocketAddr,
-    /// API key of the clients. Without a key, the server listens only on loopback.
+    /// API key of the clients. Without a key, the server listens only on loopback, and clients cannot change its state.
     pub key: Option<ApiKey>,
     /// Name of the model.
     pub name: String,
-    /// Folder from which new weights may be loaded; `None` forbids updates.
+    /// Folder from which clients with the key may load new weights; `None` forbids updates.
     pub updates: Option<PathBuf>,
 }
 
@@ -59,6 +71,9 @@ pub enum ModelServerError {
     /// It would be open to the network without a key.
     #[error("refusing to listen on {0} without a key: provide one in a file, or listen on 127.0.0.1")]
     Unprotected(SocketAddr),
+    /// Clients without a key would be allowed to replace the weights.
+    #[error("refusing weight updates from {0} without a key: provide one in a file")]
+    OpenUpdates(PathBuf),
     /// The address is unavailable.
     #[error("cannot listen on {0}: {1}")]
     Listen(SocketAddr, std::io::Error),
@@ -148,6 +163,9 @@ impl ModelServer {
             return Err(ModelServerError::Unprotected(listen));
         }
         if let Some(folder) = &mut config.updates {
+            if config.key.is_none() {
+                return Err(ModelServerError::OpenUpdates(folder.clone()));
+            }
             // Canonical, because it is compared with canonical paths.
             *folder = folder.canonicalize().map_err(|e| ModelServerError::Updates(folder.clone(), e))?;
         }
@@ -203,6 +221,12 @@ impl ServerState {
             }
             _ if !self.is_authorized(&request) => {
                 Err(HttpError::new(StatusCode::UNAUTHORIZED, "missing or wrong API key"))
+            }
+            (Method::POST, path) if self.config.key.is_none() && CONTROL_CALLS.contains(&path) => {
+                let why = format!(
+                    "{path} changes the state of this server for all clients: start the server with a key (`--key-file FILE`)"
+                );
+                Err(HttpError::new(StatusCode::FORBIDDEN, why))
             }
             (Method::GET, "/v1/models") => Ok(plain(StatusCode::OK, &self.models())),
             (Method::GET, "/get_model_info" | "/model_info") => Ok(plain(StatusCode::OK, &self.info())),

@@ -631,7 +631,7 @@ pub struct ServeModelArgs {
     /// Address to listen on; port 0 picks a free port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
-    /// File with the API key that clients must present; required on non-loopback addresses.
+    /// File with the API key that clients must present; required on non-loopback addresses and for --updates.
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
     /// Name of the model in the protocol.

@@ -1,7 +1,7 @@
 //! Fuzz test of requests.
 
 use crate::fuzzing::Fuzzer;
-use crate::small_server::{complete, post, receive, start};
+use crate::small_server::{KEY, complete, post, receive, start};
 use serde_json::json;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use std::time::Duration;
 #[test]
 #[ignore = "as long as SGS_FUZZ_SECONDS says, 10 s otherwise"]
 fn fuzz_requests_to_the_model() {
-    let server = start(None);
+    let server = start(Some(KEY));
     let bodies = [
         (
             "/v1/completions",
@@ -32,7 +32,10 @@ fn fuzz_requests_to_the_model() {
     ];
     let request = |(path, body): &(&str, serde_json::Value)| {
         let body = body.to_string();
-        let head = "host: localhost\r\norigin: http://localhost\r\ncontent-type: application/json\r\nconnection: close";
+        let head = format!(
+            "host: localhost\r\norigin: http://localhost\r\ncontent-type: application/json\r\nconnection: close\r\n\
+             authorization: Bearer {KEY}"
+        );
         format!("POST {path} HTTP/1.1\r\n{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
     };
     let mut fuzzer = Fuzzer::new(bodies.iter().map(request).collect());

@@ -1,6 +1,6 @@
 //! Clients that leave, flood or do not read, beside a client that behaves.
 
-use crate::small_server::{BATCH, WINDOW, complete, own, post, receive, send, start};
+use crate::small_server::{BATCH, KEY, WINDOW, complete, own, post, receive, send, start};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr};
@@ -56,7 +56,7 @@ fn scores_of_abandoned_prompts_are_not_computed() {
 
 #[test]
 fn abandoned_calls_take_no_room_while_generation_is_paused() {
-    let server = start(None);
+    let server = start(Some(KEY));
     let at = server.address();
     assert_eq!(receive(post(at, "/pause_generation", &json!({}))).0, 200);
     let call = json!({ "prompt": "w1", "max_tokens": WINDOW - 1, "n": 1024 });

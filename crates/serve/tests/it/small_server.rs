@@ -20,6 +20,9 @@ pub const VOCABULARY: usize = 64;
 /// Maximum number of completions that are sampled at the same time.
 pub const BATCH: usize = 8;
 
+/// The key of the servers that have one.
+pub const KEY: &str = "a-secret";
+
 /// Starts a server on a free port.
 pub fn start(key: Option<&str>) -> ModelServer {
     let config = ModelConfig {
@@ -74,9 +77,9 @@ pub fn receive(mut stream: TcpStream) -> (u16, Value) {
     (status, serde_json::from_str(body).unwrap_or_else(|_| json!(body)))
 }
 
-/// Headers of a JSON request to the server's own address.
+/// Headers of a JSON request to the server's own address, with the key.
 pub fn own(address: SocketAddr) -> String {
-    format!("host: {address}\r\ncontent-type: application/json\r\n")
+    format!("host: {address}\r\ncontent-type: application/json\r\nauthorization: Bearer {KEY}\r\n")
 }
 
 /// Posts a JSON body without waiting for the reply.

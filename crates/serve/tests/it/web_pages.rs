@@ -1,6 +1,6 @@
 //! Requests that a web page of another site can make a browser send.
 
-use crate::small_server::{complete, receive, send, start};
+use crate::small_server::{KEY, complete, post, receive, send, start};
 use hyper::Request;
 use serde_json::json;
 use sgs_http::check_request;
@@ -40,13 +40,39 @@ fn web_pages_of_other_sites_neither_read_nor_change_anything() {
     // The server is not paused. Its own pages may use it.
     complete(at, &json!({ "prompt": "w1", "max_tokens": 2 }));
     let page = format!("{own}{json}origin: http://{at}\r\n");
-    assert_eq!(receive(send(at, "POST /continue_generation", &page, "{}")).0, 200);
-    assert_eq!(receive(send(at, "POST /continue_generation", &own, "")).0, 200, "neither a body nor a type");
+    let body = r#"{"prompt":"w1","max_tokens":2}"#;
+    assert_eq!(receive(send(at, "POST /v1/completions", &page, body)).0, 200);
+}
+
+#[test]
+fn calls_that_change_the_server_require_a_key() {
+    let (open, keyed) = (start(None), start(Some(KEY)));
+    for (path, body, with_key) in [
+        ("/pause_generation", json!({}), 200),
+        ("/continue_generation", json!({}), 200),
+        ("/sleep?level=2", json!({}), 200),
+        ("/wake_up?tags=weights", json!({}), 200),
+        ("/wake_up", json!({}), 200),
+        ("/flush_cache", json!({}), 200),
+        ("/reset_prefix_cache", json!({}), 200),
+        // The servers allow no updates.
+        ("/update_weights_from_disk", json!({ "model_path": "small" }), 403),
+        ("/collective_rpc", json!({ "method": "reload_weights" }), 403),
+    ] {
+        let (status, reply) = receive(post(open.address(), path, &body));
+        let why = reply["error"]["message"].as_str().unwrap_or_default();
+        assert!(status == 403 && why.contains("--key-file"), "{path}: {status} {why}");
+        let (status, reply) = receive(post(keyed.address(), path, &body));
+        assert!(status == with_key && !reply.to_string().contains("--key-file"), "{path}: {status} {reply}");
+    }
+    for server in [open, keyed] {
+        complete(server.address(), &json!({ "prompt": "w1", "max_tokens": 2 }));
+    }
 }
 
 #[test]
 fn clients_with_the_key_may_use_any_host_name() {
-    let server = start(Some("a-secret"));
+    let server = start(Some(KEY));
     let at = server.address();
     let ask = |headers: &str| {
         let headers = format!("host: model.example\r\ncontent-type: application/json\r\n{headers}");

@@ -179,9 +179,12 @@ fn requests_need_the_key() {
     let file = program::file(folder.path(), "key", "a-secret\n");
     let server = Server::start(&["--key-file", &file]);
     let body = json!({ "prompt": PROMPT, "max_tokens": 2 });
-    assert_eq!(server.post("/v1/completions", &body).0, 401);
+    assert_eq!(server.post_with("/v1/completions", &body, None).0, 401);
     assert_eq!(server.post_with("/v1/completions", &body, Some("a-secre")).0, 401);
     assert_eq!(server.post_with("/v1/completions", &body, Some("a-secret")).0, 200);
+    let open = sgs(&["serve-model", "--updates", folder.path().to_str().unwrap()]);
+    assert_ne!(open.code, 0);
+    assert!(open.err.contains("weight updates") && open.err.contains("without a key"), "{}", open.err);
 }
 
 /// Completions of a closed connection take no more compute time.
@@ -300,7 +303,8 @@ fn weights_are_replaced_between_completions() {
     }
     // Weights of the same shape with another distribution: doubling the final norm sharpens it.
     sharpen(&updates.join("greedy").join("model.safetensors"));
-    let server = Server::start(&["--updates", updates.to_str().unwrap()]);
+    let key = program::file(folder.path(), "key", "a-secret");
+    let server = Server::start(&["--updates", updates.to_str().unwrap(), "--key-file", &key]);
     let ask = json!({ "prompt": PROMPT, "seed": 3, "max_tokens": 8, "logprobs": 1 });
     let before = server.complete(ask.clone());
     assert_eq!(before["system_fingerprint"], "base");
@@ -350,8 +354,10 @@ fn weights_are_reloaded_from_the_model_folder() {
     sharpen(&folder.path().join("two/model.safetensors"));
     let link = folder.path().join("served");
     std::os::unix::fs::symlink("one", &link).unwrap();
+    let key = program::file(folder.path(), "key", "a-secret");
+    let updates = folder.path().to_str().unwrap();
     let server =
-        Server::start(&["--model", link.to_str().unwrap(), "--updates", folder.path().to_str().unwrap()]);
+        Server::start(&["--model", link.to_str().unwrap(), "--updates", updates, "--key-file", &key]);
     let tokens = Tokenizer::load(&base()).unwrap().encode(PROMPT).unwrap();
     let ask = json!({ "prompt": tokens, "max_tokens": 1, "prompt_logprobs": 0 });
     let before = server.complete(ask.clone())["choices"][0]["prompt_logprobs"].clone();

@@ -3,7 +3,7 @@
 
 use crate::model_server::Server;
 use crate::program;
-use crate::program::{ProgramOutput, command, project, sgs};
+use crate::program::{ProgramOutput, command, path, project, sgs};
 use crate::shared_run::shared_run;
 use crate::small_run;
 use crate::snapshot::snapshot;
@@ -31,15 +31,20 @@ fn weights_folder(folder: &Path) -> PathBuf {
     for set in ["solver", "conjecturer"] {
         std::os::unix::fs::symlink("base", weights.join(set)).unwrap();
     }
+    std::fs::write(key_file(&weights), "a-secret").unwrap();
     weights
+}
+
+/// Returns the file with the key of the servers, beside their weights folder.
+fn key_file(weights: &Path) -> String {
+    path(weights.parent().unwrap(), "key")
 }
 
 /// Starts a server on the link of a role, as vLLM and SGLang must be started.
 fn server(weights: &Path, set: &str, listen: &str) -> Server {
     let model = weights.join(set);
-    let args =
-        ["--model", model.to_str().unwrap(), "--updates", weights.to_str().unwrap(), "--listen", listen];
-    Server::start(&args)
+    let (model, updates, key) = (model.to_str().unwrap(), weights.to_str().unwrap(), key_file(weights));
+    Server::start(&["--model", model, "--updates", updates, "--listen", listen, "--key-file", &key])
 }
 
 /// Returns the arguments of a small SGS run whose Solver is served at `solvers` and its Conjecturer at `conjecturers`.
@@ -73,6 +78,7 @@ fn run(
         format!("sampling.endpoint.conjecturer_urls={conjecturers:?}"),
         format!("sampling.endpoint.refresh={refresh}"),
         format!("sampling.endpoint.folder={}", weights.display()),
+        format!("sampling.endpoint.key_file={}", key_file(weights)),
         "sampling.endpoint.patience_s=30".to_owned(),
     ] {
         args.extend(["--set".to_owned(), setting]);
@@ -250,11 +256,14 @@ fn forward(line: TcpStream, root: &str, ignores: impl Fn(&str) -> bool, hidden: 
     let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
     let mut reader = BufReader::new(line.try_clone().ok()?);
     loop {
-        let (mut head, mut length) = (String::new(), 0);
+        let (mut head, mut length, mut key) = (String::new(), 0, String::new());
         while !head.ends_with("\r\n\r\n") {
             let start = head.len();
             if reader.read_line(&mut head).ok()? == 0 {
                 return None;
+            }
+            if let Some(value) = head[start..].strip_prefix("authorization: ") {
+                key = value.trim().to_owned();
             }
             let header = head[start..].to_ascii_lowercase();
             if let Some(value) = header.strip_prefix("content-length:") {
@@ -270,8 +279,12 @@ fn forward(line: TcpStream, root: &str, ignores: impl Fn(&str) -> bool, hidden: 
         } else {
             let url = format!("{root}{path}");
             let asked = match method {
-                "GET" => agent.get(url).call(),
-                _ => agent.post(url).header("content-type", "application/json").send(&body[..]),
+                "GET" => agent.get(url).header("authorization", &key).call(),
+                _ => agent
+                    .post(url)
+                    .header("content-type", "application/json")
+                    .header("authorization", &key)
+                    .send(&body[..]),
             };
             let mut answer = asked.ok()?;
             let text = answer.body_mut().read_to_string().ok()?;
@@ -369,7 +382,7 @@ fn a_server_with_incomplete_responses_is_refused() {
         let message = "cannot be used for a role that is trained: it does not return";
         assert!(done.err.contains(message) && done.err.contains(lacks), "{}", done.err);
     }
-    let fixed = Server::start(&[]);
+    let fixed = Server::start(&["--key-file", &key_file(&weights)]);
     let out = folder.path().join("fixed");
     let done = sgs(&run(1, &out, &elsewhere, "vllm", &[&fixed.url], &[])).expect(1);
     assert!(

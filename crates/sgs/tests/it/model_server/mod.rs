@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 pub struct Server {
     child: Child,
     pub url: String,
+    key: Option<String>,
 }
 
 impl Server {
@@ -23,16 +24,18 @@ impl Server {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(line.starts_with("http://"), "{line}");
-        Self { child, url: line.trim().to_owned() }
+        let key_file = args.iter().skip_while(|arg| **arg != "--key-file").nth(1);
+        let key = key_file.map(|file| std::fs::read_to_string(file).unwrap().trim().to_owned());
+        Self { child, url: line.trim().to_owned(), key }
     }
 
     pub fn root(&self) -> &str {
         self.url.strip_suffix("/v1").unwrap()
     }
 
-    /// Posts a JSON body and returns the status and the response.
+    /// Posts a JSON body with the server's key, if it has one. Returns the status and the response.
     pub fn post(&self, path: &str, body: &Value) -> (u16, Value) {
-        self.post_with(path, body, None)
+        self.post_with(path, body, self.key.as_deref())
     }
 
     pub fn post_with(&self, path: &str, body: &Value, key: Option<&str>) -> (u16, Value) {
