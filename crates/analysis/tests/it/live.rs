@@ -143,7 +143,8 @@ fn readers_that_do_not_read_do_not_delay_the_end() {
     std::thread::sleep(Duration::from_millis(500));
     let start = Instant::now();
     drop(server);
-    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    println!("stopped after {:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
     drop(deaf);
 }
 
