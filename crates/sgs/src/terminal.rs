@@ -58,7 +58,7 @@ pub fn harmless(text: &str, coloured: bool) -> Cow<'_, str> {
 
 fn is_harmful(c: char) -> bool {
     (c.is_control() && !matches!(c, '\n' | '\t'))
-        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Writes a line to standard error. Ignores a closed pipe: the run continues.
@@ -163,8 +163,8 @@ mod tests {
 
     #[test]
     fn quoted_texts_cannot_control_the_terminal() {
-        let text = "a\x1b]0;title\x07\x1b[2J\r\u{9b}31m\u{202e}b\tc\n∀ π";
-        let shown = "a\\u001b]0;title\\u0007\\u001b[2J\\u000d\\u009b31m\\u202eb\tc\n∀ π";
+        let text = "a\x1b]0;title\x07\x1b[2J\r\u{9b}31m\u{202e}b\u{61c}\tc\n∀ π";
+        let shown = "a\\u001b]0;title\\u0007\\u001b[2J\\u000d\\u009b31m\\u202eb\\u061c\tc\n∀ π";
         assert_eq!(harmless(text, false), shown);
         assert_eq!(harmless(text, true), shown);
         let painted = "\x1b[31mwarning:\x1b[0m \x1b[8mhidden \x1b";
