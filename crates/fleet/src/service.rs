@@ -2,19 +2,19 @@
 //!
 //! Every call that changes state is a POST with a token and with a content type that a web page cannot send across
 //! origins. The token is checked before the body is read. The size of a body is checked while it is read and decompressed,
-//! and the memory for decompressed bodies is bounded over all connections. Processes of the same machine may also use
-//! plain HTTP: scripts, and proxies with a certificate of their own.
+//! and the memory for bodies is bounded over all connections. Processes of the same machine may also use plain HTTP:
+//! scripts, and proxies with a certificate of their own.
 
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::body::{Bytes, Incoming};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::{
     ACCEPT_ENCODING, ALLOW, AUTHORIZATION, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, HeaderMap,
-    HeaderName, HeaderValue, RANGE, WWW_AUTHENTICATE,
+    HeaderName, HeaderValue, RANGE, RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
@@ -26,7 +26,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::artifacts::ArtifactStore;
 use crate::board::BoardStatus;
@@ -48,9 +48,11 @@ pub struct ServiceConfig {
     pub token: Option<AuthToken>,
     /// Key and certificate. With TLS, only connections from loopback may be in plain text.
     pub tls: Option<Arc<ServerConfig>>,
-    /// Maximum size of a decompressed body, in bytes. Also the total size of bodies being decompressed at a time; further
-    /// bodies wait. Default 256 MiB.
+    /// Maximum size of a body, compressed or not, in bytes. Also the total size of the large bodies that are received at a
+    /// time, and of those that are decompressed; further ones wait. Default 256 MiB.
     pub max_body: usize,
+    /// Maximum wait for the next bytes of a body, and for the room to receive a large one. Default 20 s.
+    pub body_wait: Duration,
     /// Maximum wait of a lease request. Default 30 s.
     pub max_wait: Duration,
     /// Maximum number of connections; further ones wait. Reduced to fit the process's limit of open files, which the
@@ -71,6 +73,7 @@ impl Default for ServiceConfig {
             token: None,
             tls: None,
             max_body: 256 << 20,
+            body_wait: Duration::from_secs(20),
             max_wait: Duration::from_secs(30),
             max_connections: 16_384,
             threads: 2,
@@ -112,7 +115,9 @@ pub struct Service {
 struct HandlerState {
     fleet: Fleet,
     config: ServiceConfig,
-    /// Permits for decompressed bodies, in units of [`DECOMPRESSION_UNIT`].
+    /// Room for large bodies, in units of [`ROOM_UNIT`]. A body holds it until it is parsed.
+    receiving: Arc<Semaphore>,
+    /// Room for decompressed bodies. Its holders wait for no client, so a body may wait for it while it holds other room.
     decompression: Arc<Semaphore>,
 }
 
@@ -120,7 +125,7 @@ struct HandlerState {
 const EXPIRY_INTERVAL: Duration = Duration::from_millis(250);
 /// Timeout for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
-/// Timeout for the body of a request.
+/// Timeout for the body of a request, apart from its wait for room.
 const BODY_TIMEOUT: Duration = Duration::from_secs(120);
 /// Timeout for the first byte of a connection, and of a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -132,8 +137,12 @@ const MAX_RECEIPT_WAIT: Duration = Duration::from_secs(2);
 const MIN_COMPRESSED: usize = 16 << 10;
 /// Minimum size of a body that is parsed on a thread of the blocking pool, in bytes.
 const LARGE_BODY: usize = 256 << 10;
-/// Bytes per permit for decompressed bodies.
-const DECOMPRESSION_UNIT: usize = 4096;
+/// Maximum size of a body that needs no room, in bytes. A heartbeat that names 4,096 leases is smaller.
+const SMALL_BODY: usize = 64 << 10;
+/// Bytes per permit for bodies.
+const ROOM_UNIT: usize = 4096;
+/// Value of `retry-after` in replies that ask the client to retry, in seconds.
+const RETRY_AFTER_S: &str = "5";
 /// Maximum number of leases per request.
 const MAX_CAPACITY: usize = 65_536;
 /// Maximum number of bytes of an artifact per request.
@@ -161,9 +170,9 @@ impl Service {
         let threads = std::iter::once(Ok(first)).chain(rest).collect::<Result<Vec<_>, _>>()?;
         let handles = threads.iter().map(|thread| thread.handle().clone()).collect();
         let encrypted = tls.is_some();
-        let units = config.max_body.div_ceil(DECOMPRESSION_UNIT).clamp(1, Semaphore::MAX_PERMITS);
-        let decompression = Arc::new(Semaphore::new(units));
-        let state = Arc::new(HandlerState { fleet: fleet.clone(), config, decompression });
+        let units = config.max_body.div_ceil(ROOM_UNIT).clamp(1, Semaphore::MAX_PERMITS);
+        let [receiving, decompression] = [(); 2].map(|()| Arc::new(Semaphore::new(units)));
+        let state = Arc::new(HandlerState { fleet: fleet.clone(), config, receiving, decompression });
         handle.spawn(accept(listener, tls, state, handles));
         handle.spawn(tick(fleet));
         Ok(Self { address, encrypted, _threads: threads })
@@ -278,6 +287,9 @@ impl HandlerState {
                 match status {
                     StatusCode::UNAUTHORIZED => {
                         reply.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+                    }
+                    StatusCode::SERVICE_UNAVAILABLE => {
+                        reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
                     }
                     StatusCode::METHOD_NOT_ALLOWED => {
                         reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, POST"));
@@ -429,21 +441,14 @@ impl HandlerState {
             }
         };
         let limit = self.config.max_body;
-        let collected = timeout(BODY_TIMEOUT, Limited::new(request.into_body(), limit).collect()).await;
-        let bytes = match collected {
-            Ok(Ok(body)) => body.to_bytes(),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(too_large(limit)),
-            Ok(Err(error)) => {
-                return Err(Rejection(StatusCode::BAD_REQUEST, format!("the body was cut off: {error}")));
-            }
-            Err(_) => {
-                return Err(Rejection(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time".into()));
-            }
-        };
+        let (bytes, room) = self.receive(request.into_body()).await?;
         let size = if packed { decompressed_size(&bytes, limit)? } else { bytes.len() };
-        // Held until the body is parsed, which bounds the memory for decompressed bodies.
-        let _room = if packed { Some(self.room_for(size).await?) } else { None };
-        let read = move || parse(&bytes, packed.then_some(size), form);
+        let unpacked = if packed { room_for(&self.decompression, size, BODY_TIMEOUT).await? } else { None };
+        let read = move || {
+            // Held until the body is parsed, even if the client disconnects.
+            let _held = (room, unpacked);
+            parse(&bytes, packed.then_some(size), form)
+        };
         if size < LARGE_BODY {
             return Ok((form, read()?));
         }
@@ -453,14 +458,60 @@ impl HandlerState {
         Ok((form, read?))
     }
 
-    async fn room_for(&self, size: usize) -> Result<OwnedSemaphorePermit, Rejection> {
-        let units = u32::try_from(size.div_ceil(DECOMPRESSION_UNIT)).unwrap_or(u32::MAX);
-        match timeout(BODY_TIMEOUT, Arc::clone(&self.decompression).acquire_many_owned(units)).await {
-            Ok(Ok(room)) => Ok(room),
-            _ => {
-                let error = "too many large bodies at the same time; retry later".to_owned();
-                Err(Rejection(StatusCode::SERVICE_UNAVAILABLE, error))
+    /// Reads a body. One that outgrows [`SMALL_BODY`] then takes room for all of it, once: bodies that each held a part of
+    /// the room, and waited for the rest, would block each other.
+    async fn receive(
+        &self,
+        mut body: Incoming,
+    ) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), Rejection> {
+        let limit = self.config.max_body;
+        let declared = body.size_hint().exact().map_or(limit, |n| usize::try_from(n).unwrap_or(usize::MAX));
+        // The parts are copied, because each would keep a whole read buffer of the connection.
+        let (mut bytes, mut room) = (Vec::new(), None);
+        let mut deadline = Instant::now() + BODY_TIMEOUT;
+        loop {
+            let wait = self.config.body_wait.min(deadline.saturating_duration_since(Instant::now()));
+            let part = match timeout(wait, body.frame()).await {
+                Ok(None) => return Ok((bytes, room)),
+                Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
+                Ok(Some(Err(error))) => {
+                    return Err(Rejection(StatusCode::BAD_REQUEST, format!("the body was cut off: {error}")));
+                }
+                Err(_) => {
+                    let error = "the body did not arrive in time".to_owned();
+                    return Err(Rejection(StatusCode::REQUEST_TIMEOUT, error));
+                }
+            };
+            let size = bytes.len() + part.len();
+            if size > limit || (size > SMALL_BODY && declared > limit) {
+                return Err(too_large(limit));
             }
+            if size > SMALL_BODY && room.is_none() {
+                let begun = Instant::now();
+                room = room_for(&self.receiving, declared, self.config.body_wait).await?;
+                deadline += begun.elapsed();
+                bytes.reserve_exact(declared - bytes.len());
+            }
+            bytes.extend_from_slice(&part);
+        }
+    }
+}
+
+/// Waits for the room for a body, if it needs any.
+async fn room_for(
+    all: &Arc<Semaphore>,
+    size: usize,
+    wait: Duration,
+) -> Result<Option<OwnedSemaphorePermit>, Rejection> {
+    if size <= SMALL_BODY {
+        return Ok(None);
+    }
+    let units = u32::try_from(size.div_ceil(ROOM_UNIT)).unwrap_or(u32::MAX);
+    match timeout(wait, Arc::clone(all).acquire_many_owned(units)).await {
+        Ok(Ok(room)) => Ok(Some(room)),
+        _ => {
+            let error = "too many large bodies at the same time; retry later".to_owned();
+            Err(Rejection(StatusCode::SERVICE_UNAVAILABLE, error))
         }
     }
 }

@@ -425,6 +425,82 @@ fn the_memory_for_decompressed_bodies_is_bounded() {
     assert_eq!(post(at, "/v1/lease", &packed, &silent).0, 200);
 }
 
+/// Sends the head of a request for work with a body of `size` bytes, and the first `sent` of them.
+fn begin_body(at: SocketAddr, size: usize, sent: usize) -> TcpStream {
+    let mut stream = TcpStream::connect(at).unwrap();
+    let head = format!("POST /v1/lease HTTP/1.1\r\nhost: x\r\ncontent-length: {size}\r\n{AUTH}{JSON}\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.set_write_timeout(Some(SECOND)).unwrap();
+    for _ in 0..sent / 4096 {
+        if stream.write_all(&[b' '; 4096]).is_err() {
+            // The service does not read the rest.
+            break;
+        }
+    }
+    stream
+}
+
+#[test]
+fn unfinished_bodies_hold_a_bounded_memory() {
+    const SIZE: usize = 32 << 20;
+    let fleet = Fleet::in_memory(BoardConfig::default());
+    fleet.submit(verifications(0..3)).unwrap();
+    let config = ServiceConfig { max_body: SIZE, body_wait: 30 * SECOND, ..config() };
+    let service = Service::start(fleet, config).unwrap();
+    let at = service.address();
+    let before = resident();
+    let unfinished: Vec<TcpStream> = thread::scope(|scope| {
+        let begun: Vec<_> = (0..10).map(|_| scope.spawn(|| begin_body(at, SIZE, SIZE - 4096))).collect();
+        begun.into_iter().map(|stream| stream.join().unwrap()).collect()
+    });
+    let most = resident() - before;
+    // One body, and the first part of each other.
+    assert!(most < 2.5 * SIZE as f64, "{:.0} MiB for ten bodies of 32 MiB", most / f64::from(1 << 20));
+    // Small requests do not wait for them.
+    let begun = Instant::now();
+    let client = client(&service);
+    let lease = client.lease(&worker("w"), &VERIFY, 1, SECOND).unwrap().leases.remove(0);
+    assert_eq!(client.heartbeat(&worker("w"), &[lease.id()]).unwrap().abandon, []);
+    assert!(begun.elapsed() < 5 * SECOND, "{:?}", begun.elapsed());
+    drop(unfinished);
+    // Nothing of them is left.
+    let noise: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(2_000_000).collect();
+    let report = vec![done(lease.task, lease.attempt, noise)];
+    assert_eq!(client.report(&worker("w"), report).unwrap(), [Receipt::Accepted]);
+}
+
+#[test]
+fn a_silent_body_gives_way_to_others() {
+    const SIZE: usize = 1 << 20;
+    let fleet = Fleet::in_memory(BoardConfig::default());
+    fleet.submit(verifications(0..1)).unwrap();
+    let config = ServiceConfig { max_body: SIZE, body_wait: 3 * SECOND, ..config() };
+    let service = Service::start(fleet, config).unwrap();
+    let (at, client) = (service.address(), client(&service));
+    let lease = client.lease(&worker("w"), &VERIFY, 1, SECOND).unwrap().leases.remove(0);
+    // A declared length, or a small part of a body, takes no room.
+    let noise: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(SIZE / 2).collect();
+    let report = vec![done(lease.task, lease.attempt, noise)];
+    let small: Vec<_> = (0..5).map(|_| begin_body(at, SIZE, 3 * 4096)).collect();
+    let begun = Instant::now();
+    assert_eq!(client.report(&worker("w"), report.clone()).unwrap(), [Receipt::Accepted]);
+    assert!(begun.elapsed() < 3 * SECOND, "{:?}", begun.elapsed());
+    drop(small);
+    // Behind several large bodies, which do not hold their room for long, the report is sent again until there is room.
+    let large: Vec<_> = (0..3).map(|_| begin_body(at, SIZE, SIZE / 2)).collect();
+    let begun = Instant::now();
+    while let Err(error) = client.report(&worker("w"), report.clone()) {
+        assert!(matches!(error, CallError::Unavailable(_)) && begun.elapsed() < LONG, "{error}");
+    }
+    let mut answers = Vec::new();
+    for mut stream in large {
+        let _ = stream.read_to_end(&mut answers);
+    }
+    let answers = String::from_utf8_lossy(&answers);
+    assert!(answers.contains("HTTP/1.1 408"), "{answers}");
+    assert!(answers.contains("HTTP/1.1 503") && answers.contains("retry-after: 5"), "{answers}");
+}
+
 #[test]
 fn a_client_that_disconnects_while_waiting_gets_no_lease() {
     let fleet = Fleet::in_memory(BoardConfig::default());
