@@ -136,7 +136,7 @@ impl Board {
     #[must_use]
     pub fn new(mut config: BoardConfig) -> Self {
         config.max_attempts = config.max_attempts.max(1);
-        let store = TaskStore::new(config.lease, config.max_attempts);
+        let store = TaskStore::new(config.lease, config.max_attempts, config.max_leases_per_worker);
         let stall = (Time::default(), Duration::ZERO);
         Self { config, epoch: Epoch::default(), store, stall, unmatched: None, drain: false }
     }
@@ -346,7 +346,7 @@ impl Board {
     /// Extends, revives or reclaims a lease. Returns false if the worker must abandon it.
     fn keep_alive(&mut self, now: Time, worker: u32, lease: LeaseId, deadline: Time) -> bool {
         let Some((slot, entry)) = self.store.find(lease.task) else { return false };
-        let has_room = entry.has_room_for(worker);
+        let has_room = entry.has_room_for(worker) && self.store.has_hands_free(worker);
         match entry.lease_of(lease.attempt, worker).map(|lease| lease.state) {
             Some(LeaseState::Live) => {
                 self.store.extend(slot, lease.attempt, deadline);

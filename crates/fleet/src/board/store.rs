@@ -242,6 +242,7 @@ pub struct BoardCounters {
 pub(super) struct TaskStore {
     lease_time: Duration,
     max_attempts: u32,
+    max_leases_per_worker: usize,
     slots: Vec<Option<TaskEntry>>,
     free: Vec<u32>,
     by_id: FxHashMap<TaskId, u32>,
@@ -269,10 +270,11 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_s
 const MAX_SKIPPED: usize = 64;
 
 impl TaskStore {
-    pub fn new(lease_time: Duration, max_attempts: u32) -> Self {
+    pub fn new(lease_time: Duration, max_attempts: u32, max_leases_per_worker: usize) -> Self {
         Self {
             lease_time,
             max_attempts,
+            max_leases_per_worker,
             slots: Vec::new(),
             free: Vec::new(),
             by_id: FxHashMap::default(),
@@ -344,6 +346,11 @@ impl TaskStore {
     /// worker can take it.
     pub fn may_have(&self, now: Time, slot: u32, worker: u32) -> bool {
         may_have(&self.workers, self.lease_time, now, self.entry(slot), worker)
+    }
+
+    /// Returns true if this worker may hold another lease.
+    pub fn has_hands_free(&self, worker: u32) -> bool {
+        self.workers.get(&worker).is_some_and(|w| w.leases.len() < self.max_leases_per_worker)
     }
 
     /// Takes the next ended task from the delivery queue.
@@ -639,19 +646,20 @@ impl TaskStore {
         Ok(())
     }
 
-    /// Takes over a lease that an earlier coordinator granted. It becomes live if the task has room for it; otherwise it
-    /// counts as expired, and its outcome is still accepted.
+    /// Takes over a lease that an earlier coordinator granted. It becomes live if the task and the worker have room for it;
+    /// otherwise it counts as expired, and its outcome is still accepted.
     ///
     /// Returns false if the task has ended, excludes the worker, was failed by it, or has another lease of this number.
     pub fn reclaim(&mut self, now: Time, id: TaskId, attempt: AttemptId, worker: u32) -> bool {
         let Some(slot) = self.by_id.get(&id).copied() else { return false };
+        let has_hands_free = self.has_hands_free(worker);
         let Some(name) = self.workers.get(&worker).map(|w| &w.name) else { return false };
         let entry = occupied(self.slots[slot as usize].as_mut());
         let is_refused = entry.excluded.as_ref() == Some(name) || entry.was_failed_by(name);
         if is_refused || !entry.state.is_open() || entry.leases.iter().any(|l| l.attempt == attempt) {
             return false;
         }
-        let has_room = entry.has_room_for(worker);
+        let has_room = has_hands_free && entry.has_room_for(worker);
         entry.add_lease(attempt, worker, now, false);
         if has_room {
             self.activate(now, slot, attempt);

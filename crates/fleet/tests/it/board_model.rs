@@ -20,6 +20,7 @@ const MIN_AGE_MS: u64 = 300;
 const MAX_ATTEMPTS: u32 = 3;
 const MAX_LEASES: u32 = 12;
 const HOLD_AT: usize = 4;
+const CAPACITY: usize = 6;
 
 fn config() -> BoardConfig {
     BoardConfig {
@@ -28,7 +29,7 @@ fn config() -> BoardConfig {
         max_leases: MAX_LEASES,
         speculation: Some(Speculation { min_age: Duration::from_millis(MIN_AGE_MS), max_per_request: 3 }),
         backpressure: Some(Backpressure { hold: GENERATE, while_open: VERIFY, limit: HOLD_AT }),
-        max_leases_per_worker: 6,
+        max_leases_per_worker: CAPACITY,
         max_tasks: 1000,
     }
 }
@@ -101,15 +102,15 @@ impl MTask {
         }
         self.held.push(held);
     }
-    /// Takes over a lease of an earlier coordinator. Returns false if the board must refuse it.
-    fn reclaim(&mut self, worker: usize, idle: bool, attempt: u32, now: u64) -> bool {
+    /// Takes over a lease of an earlier coordinator for a worker with `live` leases. Returns false if the board must refuse it.
+    fn reclaim(&mut self, worker: usize, live: usize, attempt: u32, now: u64) -> bool {
         let is_refused = self.excluded == Some(worker) || self.failed_by(worker);
         if is_refused || !self.open() || self.held.iter().any(|h| h.attempt == attempt) {
             return false;
         }
-        let has_room = self.has_room(worker);
+        let has_room = self.has_room(worker) && live < CAPACITY;
         let hold = if has_room { Hold::Live } else { Hold::Ended(Cause::Lost) };
-        let alone = has_room && idle && self.suspect();
+        let alone = has_room && live == 0 && self.suspect();
         let deadline = if has_room { now + LEASE_MS } else { now };
         self.hold(MHeld { attempt, worker, started: now, deadline, hold, granted: false, alone });
         true
@@ -313,7 +314,7 @@ impl Model {
         if self.drain || self.held_back(kind) || backing_off || occupied {
             return 0;
         }
-        let room = capacity.min(6usize.saturating_sub(self.live_of(worker).count()));
+        let room = capacity.min(CAPACITY.saturating_sub(self.live_of(worker).count()));
         let pool = self.pool(now, worker, kind);
         if pool.first().is_some_and(|t| t.suspect()) {
             return room.min(1);
@@ -491,9 +492,9 @@ impl Game {
         self.model.seen.insert(worker, self.now);
         let mut abandon = Vec::new();
         for id in &held {
-            let (now, epoch, idle) = (self.now, self.epoch, self.model.idle(worker));
+            let (now, epoch, live) = (self.now, self.epoch, self.model.live_of(worker).count());
             let task = self.model.task(id.task.0);
-            if !task.is_some_and(|task| revive(task, epoch, worker, idle, id.attempt, now)) {
+            if !task.is_some_and(|task| revive(task, epoch, worker, live, id.attempt, now)) {
                 abandon.push(*id);
             }
         }
@@ -530,11 +531,11 @@ impl Game {
             return Receipt::Duplicate;
         }
         let foreign = lease.attempt.epoch() != self.epoch;
-        let idle = self.model.idle(worker);
+        let live = self.model.live_of(worker).count();
         let task = self.model.task(id).expect("checked");
         let open = task.open();
         if foreign && open {
-            task.reclaim(worker, idle, lease.attempt.0, now);
+            task.reclaim(worker, live, lease.attempt.0, now);
             self.model.seen.insert(worker, now);
         }
         let known = self.model.seen.contains_key(&worker);
@@ -716,14 +717,15 @@ impl Game {
             assert_eq!(self.board.report(self.time(), &name(worker), report), Receipt::Waiting);
         }
         self.model.seen.insert(worker, self.now);
-        let now = self.now;
+        let (now, mut live) = (self.now, 0);
         for task in &mut self.model.tasks {
             let (id, kind, priority) = (TaskId(task.id), task.kind.clone(), task.priority);
             let again = Task { id, kind, priority, payload: payload(task.id) };
             assert_eq!(self.board.submit_excluding(Time(now), again, task.excluded.map(name)), Ok(true));
             self.model.kinds.push(task.kind.clone());
             if let Some(lease) = named.iter().rfind(|lease| lease.task.0 == task.id) {
-                let reclaimed = task.reclaim(worker, false, lease.attempt.0, now);
+                let reclaimed = task.reclaim(worker, live, lease.attempt.0, now);
+                live += task.live();
                 assert_eq!(reclaimed, task.excluded != Some(worker), "nothing is a suspect yet");
             }
         }
@@ -786,10 +788,10 @@ impl Game {
 }
 
 /// Applies a heartbeat to a lease of the model. Returns true if the lease stays live.
-fn revive(task: &mut MTask, epoch: Epoch, worker: usize, idle: bool, attempt: AttemptId, now: u64) -> bool {
-    let has_room = task.has_room(worker);
+fn revive(task: &mut MTask, epoch: Epoch, worker: usize, live: usize, attempt: AttemptId, now: u64) -> bool {
+    let has_room = task.has_room(worker) && live < CAPACITY;
     let Some(at) = task.held.iter().position(|h| h.attempt == attempt.0 && h.worker == worker) else {
-        return has_room && attempt.epoch() != epoch && task.reclaim(worker, idle, attempt.0, now);
+        return has_room && attempt.epoch() != epoch && task.reclaim(worker, live, attempt.0, now);
     };
     match task.held[at].hold {
         Hold::Live => {
@@ -802,7 +804,7 @@ fn revive(task: &mut MTask, epoch: Epoch, worker: usize, idle: bool, attempt: At
                 task.deaths_alone -= u32::from(task.held[at].alone);
                 task.failures.retain(|(of, _, _)| *of != attempt.0);
             }
-            let alone = idle && task.suspect();
+            let alone = live == 0 && task.suspect();
             let held = &mut task.held[at];
             (held.hold, held.deadline, held.alone) = (Hold::Live, now + LEASE_MS, alone);
             true

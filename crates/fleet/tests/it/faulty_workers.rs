@@ -407,3 +407,35 @@ fn leases_that_the_board_did_not_grant_do_not_quarantine_a_task() {
     let good = WorkerName::new("good").unwrap();
     assert_eq!(board.lease(Time(3), &good, &kind, 8).len(), 2, "neither task is a suspect");
 }
+
+/// Two workers that name leases of other epochs do not get all tasks.
+#[test]
+fn a_worker_reclaims_no_more_leases_than_it_may_hold() {
+    const HELD: usize = 3;
+    let config = BoardConfig { max_leases_per_worker: HELD, ..BoardConfig::default() };
+    let task = |id| Task { id: TaskId(id), kind: VERIFY, priority: 0, payload: "x".into() };
+    let named = |epoch| -> Vec<LeaseId> {
+        (0..20).map(|id| LeaseId { task: TaskId(id), attempt: Epoch::new(epoch).attempt(1) }).collect()
+    };
+    let leases = |board: &Board| -> Vec<usize> {
+        let status = board.status(Time(9));
+        status.workers.iter().map(|worker| worker.leases).collect()
+    };
+    let mut board = Board::recovering(config, Epoch::new(9));
+    // During the recovery, the board does not know how many of these tasks it will have.
+    assert_eq!(board.heartbeat(Time(0), &name("a"), &named(1)).abandon, []);
+    for id in 0..20 {
+        board.submit(Time(0), task(id)).unwrap();
+    }
+    board.finish_recovery();
+    assert_eq!(leases(&board), [HELD]);
+    assert_eq!(board.heartbeat(Time(1), &name("a"), &named(1)).abandon, named(1)[HELD..]);
+    assert_eq!(board.heartbeat(Time(1), &name("a"), &named(2)).abandon, named(2));
+    assert_eq!(board.heartbeat(Time(1), &name("b"), &named(3)[HELD..]).abandon, named(3)[2 * HELD..]);
+    assert_eq!(leases(&board), [HELD, HELD]);
+    assert_eq!(lease(&mut board, 2, "c", 20).len(), HELD);
+    // What a worker finished under the earlier coordinator counts, nevertheless.
+    let LeaseId { task, attempt } = named(1)[19];
+    let finished = Report { task, attempt, outcome: LeaseOutcome::Done("y".into()) };
+    assert_eq!(board.report(Time(3), &name("a"), finished), Receipt::Accepted);
+}
