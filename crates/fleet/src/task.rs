@@ -265,10 +265,42 @@ impl Lease {
 pub enum LeaseOutcome {
     /// The work is done, with this result.
     Done(Payload),
-    /// The worker (not the proof or the problem) failed, for this reason. Counts as a failed attempt.
-    Failed(String),
+    /// The worker (not the proof or the problem) failed, for this reason, of which at most 4 KiB are kept. Counts as a
+    /// failed attempt.
+    Failed(#[serde(deserialize_with = "short_message")] String),
     /// The worker returned the task without working on it, for example because it drains. Does not count.
     Returned,
+}
+
+/// Maximum size of the message of a failure, in bytes.
+const MAX_MESSAGE: usize = 4096;
+/// The end of a message that was cut.
+const CUT: &str = " … (cut)";
+
+/// Copies the message of a failure, and cuts it if it is long.
+pub(crate) fn shortened(message: &str) -> String {
+    if message.len() <= MAX_MESSAGE {
+        return message.to_owned();
+    }
+    format!("{}{CUT}", &message[..message.floor_char_boundary(MAX_MESSAGE - CUT.len())])
+}
+
+fn short_message<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    struct Message;
+
+    impl serde::de::Visitor<'_> for Message {
+        type Value = String;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a string")
+        }
+
+        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<String, E> {
+            Ok(shortened(text))
+        }
+    }
+
+    from.deserialize_str(Message)
 }
 
 /// A worker's report that a lease has ended.
@@ -347,7 +379,7 @@ pub struct AttemptFailure {
     pub worker: WorkerName,
     /// Why it ended.
     pub cause: Cause,
-    /// The worker's error, or a description of its end.
+    /// The worker's error, or a description of its end. At most 4 KiB.
     pub message: String,
 }
 
@@ -376,7 +408,7 @@ pub enum TaskResult {
     },
     /// Too many attempts failed; the task is not leased again.
     Quarantined {
-        /// All failed attempts, in order.
+        /// The last failed attempts, at most 16, in order.
         failures: Vec<AttemptFailure>,
     },
 }
@@ -406,5 +438,23 @@ mod tests {
         let report: Report =
             serde_json::from_str(r#"{"task":7,"attempt":1,"outcome":"returned"}"#).expect("reads");
         assert_eq!(report.outcome, LeaseOutcome::Returned);
+    }
+
+    #[test]
+    fn long_messages_are_cut_when_they_are_read() {
+        use crate::wire::BodyFormat;
+        for form in [BodyFormat::Json, BodyFormat::Binary] {
+            let read = |text: String| -> String {
+                let bytes = form.write(&LeaseOutcome::Failed(text)).expect("writes");
+                match form.read(&bytes).expect("reads") {
+                    LeaseOutcome::Failed(text) => text,
+                    other => panic!("{other:?}"),
+                }
+            };
+            assert_eq!(read("∀\n".repeat(1024)), "∀\n".repeat(1024));
+            let cut = read("∀".repeat(1_000_000));
+            assert_eq!(cut, format!("{}{CUT}", "∀".repeat((MAX_MESSAGE - CUT.len()) / 3)));
+            assert_eq!(read(cut.clone()), cut);
+        }
     }
 }

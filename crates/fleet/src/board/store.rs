@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::queue::{PendingQueues, QueueEnd, QueuedTask, Restriction};
 use crate::task::{
-    AttemptFailure, AttemptId, Cause, Payload, TaskId, TaskResult, Time, WorkKind, WorkerName,
+    AttemptFailure, AttemptId, Cause, Payload, TaskId, TaskResult, Time, WorkKind, WorkerName, shortened,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -259,6 +259,8 @@ pub(super) struct TaskStore {
 const REMEMBERED_WORKER: Duration = Duration::from_secs(3600);
 /// Leases that are remembered per task, to accept outcomes that arrive late.
 const REMEMBERED_LEASES: usize = 16;
+/// Failed attempts that are remembered per task: the latest. Workers under many names could report any number.
+const REMEMBERED_FAILURES: usize = 16;
 /// A task is a suspect after this many deaths of workers that held it. Fewer are likely an accident: a worker holds many
 /// tasks, and each of them would then need a worker to itself.
 const SUSPICIOUS_DEATHS: u32 = 4;
@@ -686,7 +688,7 @@ impl TaskStore {
         self.deactivate(slot, attempt, LeaseState::Ended(cause));
         if cause.counts() {
             let worker = name.ok_or("the lease's worker is unknown")?;
-            let failure = AttemptFailure { attempt, worker, cause, message: message.to_owned() };
+            let failure = AttemptFailure { attempt, worker, cause, message: shortened(message) };
             self.note_failure(now, slot, alone, granted, failure);
         }
         let entry = self.entry(slot);
@@ -728,6 +730,9 @@ impl TaskStore {
             // Any of the worker's tasks may have caused the crash: enough for suspicion, not for quarantine.
             Cause::Crashed if !alone => entry.faults = (entry.faults + 1).min(max_attempts - 1),
             _ => entry.faults += 1,
+        }
+        if entry.failures.len() >= REMEMBERED_FAILURES {
+            entry.failures.remove(0);
         }
         entry.failures.push(failure);
     }
@@ -840,7 +845,7 @@ impl TaskStore {
         if let Some(w) = self.worker_named(&worker) {
             w.done = w.done.saturating_sub(1);
         }
-        let failure = AttemptFailure { attempt, worker, cause: Cause::Rejected, message: message.to_owned() };
+        let failure = AttemptFailure { attempt, worker, cause: Cause::Rejected, message: shortened(message) };
         self.note_failure(now, slot, true, granted, failure);
         self.enqueue(slot, QueueEnd::Front);
         self.counters.rejected += 1;

@@ -190,6 +190,10 @@ impl Model {
             Cause::Crashed if !alone => task.faults = (task.faults + 1).min(MAX_ATTEMPTS - 1),
             _ => task.faults += 1,
         }
+        // The board remembers sixteen failures of a task.
+        if task.failures.len() >= 16 {
+            task.failures.remove(0);
+        }
         task.failures.push((attempt, worker, cause));
     }
 

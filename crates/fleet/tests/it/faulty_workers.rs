@@ -439,3 +439,30 @@ fn a_worker_reclaims_no_more_leases_than_it_may_hold() {
     let finished = Report { task, attempt, outcome: LeaseOutcome::Done("y".into()) };
     assert_eq!(board.report(Time(3), &name("a"), finished), Receipt::Accepted);
 }
+
+#[test]
+fn the_kept_failures_of_a_task_are_bounded() {
+    let mut board = board(1);
+    for number in 0..100 {
+        let report = Report {
+            task: TaskId(0),
+            attempt: Epoch::new(1 + number).attempt(1),
+            outcome: LeaseOutcome::Failed(format!("{number} {}", "∀".repeat(100_000))),
+        };
+        assert_eq!(board.report(Time(1), &name(&format!("w{number}")), report), Receipt::Noted);
+    }
+    assert!(board.status(Time(1)).workers.iter().all(|w| w.last_error.as_ref().unwrap().len() <= 4096));
+    for number in 0..3 {
+        let worker = format!("good-{number}");
+        let leased = lease(&mut board, 2, &worker, 1).remove(0);
+        end(&mut board, 2, &worker, &leased, broken());
+    }
+    let TaskResult::Quarantined { failures } = board.next_finished(None).unwrap().result else {
+        panic!("the task is not quarantined")
+    };
+    let numbers: Vec<&str> = failures.iter().map(|f| f.message.split(' ').next().unwrap()).collect();
+    let expected: Vec<String> =
+        (87..100).map(|n| n.to_string()).chain(["broken".into(), "broken".into(), "broken".into()]).collect();
+    assert_eq!(numbers, expected);
+    assert!(failures.iter().all(|f| f.message.len() <= 4096));
+}
