@@ -538,11 +538,13 @@ fn decompressed_size(bytes: &[u8], limit: usize) -> Result<usize, Rejection> {
 fn read_range(header: &[u8]) -> Option<(u64, usize)> {
     let (first, last) =
         std::str::from_utf8(header).ok()?.trim_ascii().strip_prefix("bytes=")?.split_once('-')?;
-    let first: u64 = first.parse().ok()?;
+    // `parse` alone accepts a sign.
+    let number = |text: &str| if text.starts_with('+') { None } else { text.parse::<u64>().ok() };
+    let first = number(first)?;
     if last.is_empty() {
         return Some((first, usize::MAX));
     }
-    let number = last.parse::<u64>().ok()?.checked_sub(first)?.checked_add(1)?;
+    let number = number(last)?.checked_sub(first)?.checked_add(1)?;
     Some((first, usize::try_from(number).unwrap_or(usize::MAX)))
 }
 

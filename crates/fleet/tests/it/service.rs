@@ -715,7 +715,17 @@ fn workers_can_read_published_artifacts_only() {
     assert_eq!(get("/v1/files/run.json", "").0, 401, "artifacts require the token, too");
     assert_eq!(get("/v1/files/run.json", AUTH), (200, "{}".to_owned()));
     assert_eq!(get("/v1/files/models/a/model.safetensors", AUTH).0, 413, "large files need range requests");
-    assert_eq!(get("/v1/files/run.json", &format!("{AUTH}range: lines=1-2\r\n")).0, 416);
+    assert_eq!(get("/v1/files/run.json", &format!("{AUTH}range: bytes=0-9\r\n")), (206, "{}".to_owned()));
+    for range in ["lines=1-2", "bytes=+0-9", "bytes=0-+9", "bytes=0-9\u{a0}", "bytes=-9", "bytes=9-0"] {
+        // Also as Latin-1, in which the blank is one byte.
+        let head =
+            format!("GET /v1/files/run.json HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{AUTH}range: ");
+        let latin: Vec<u8> = range.chars().map(|c| c as u8).collect();
+        for range in [range.as_bytes(), &latin] {
+            let (status, answer) = raw(service.address(), &[head.as_bytes(), range, b"\r\n\r\n"].concat());
+            assert_eq!(status, 416, "{}: {answer}", range.escape_ascii());
+        }
+    }
     let absolute = format!("/v1/files/{}", path.display());
     assert_eq!(get(&absolute, AUTH).0, 404, "names, not paths");
     // A published file that is missing is a fault of the coordinator, so the worker may retry.
