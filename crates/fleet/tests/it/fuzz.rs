@@ -1,7 +1,7 @@
 //! Fuzz tests of bodies and requests.
 
 use crate::fuzzing;
-use crate::worker_process::IDENTITY;
+use crate::worker_process::{self, IDENTITY, start_service};
 use fuzzing::Fuzzer;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -13,7 +13,8 @@ use sgs_fleet::{
     LeaseOutcome, Receipt, Report, Service, ServiceConfig, Task, TaskId, WorkKind, WorkerName,
 };
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::thread;
 use std::time::Duration;
 
 const VERIFY: WorkKind = WorkKind::of("verify");
@@ -113,7 +114,7 @@ fn fuzz_requests_to_the_service() {
     while let Some(bytes) = fuzzer.input() {
         // The system may run out of ports, because those of closed connections stay reserved for a while.
         let Ok(mut stream) = TcpStream::connect(service.address()) else {
-            std::thread::sleep(Duration::from_millis(100));
+            thread::sleep(Duration::from_millis(100));
             continue;
         };
         stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
@@ -130,4 +131,61 @@ fn fuzz_requests_to_the_service() {
     let client = Client::new(&service.url("127.0.0.1"), Some(token), None).unwrap();
     client.status().unwrap();
     client.heartbeat(&worker(), &[]).unwrap();
+}
+
+/// Returns the first bytes that a client sends.
+fn client_hello() -> Vec<u8> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let caller = thread::spawn(move || worker_process::client(&url).status());
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut hello = vec![0; 4096];
+    let length = stream.read(&mut hello).unwrap();
+    hello.truncate(length);
+    drop(stream);
+    assert!(caller.join().unwrap().is_err());
+    hello
+}
+
+#[test]
+#[ignore = "as long as SGS_FUZZ_SECONDS says, 10 s otherwise"]
+fn fuzz_first_bytes_of_the_transport() {
+    const TLS_HANDSHAKE: u8 = 22;
+    let service = start_service(&Fleet::in_memory(BoardConfig::default()));
+    let secret = worker_process::token().header();
+    let head =
+        format!("GET /v1/status HTTP/1.1\r\nhost: x\r\nauthorization: {secret}\r\nconnection: close\r\n\r\n");
+    let hello = client_hello();
+    assert_eq!(hello[0], TLS_HANDSHAKE);
+    let mut fuzzer =
+        Fuzzer::new(vec![hello.clone(), head.clone().into(), [&hello[..], head.as_bytes()].concat()]);
+    let mut tried = 0;
+    while let Some(bytes) = fuzzer.input() {
+        if tried % 100 == 0 {
+            worker_process::client(&service.url("127.0.0.1")).heartbeat(&worker(), &[]).unwrap();
+        }
+        tried += 1;
+        let Ok(mut stream) = TcpStream::connect(service.address()) else {
+            thread::sleep(Duration::from_millis(100));
+            continue;
+        };
+        stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let _ = stream.write_all(&bytes);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let holds = |all: &[u8], part: &[u8]| all.windows(part.len()).any(|window| window == part);
+        if bytes.first() == Some(&TLS_HANDSHAKE) {
+            assert!(!holds(&answer, b"HTTP"), "plain text within TLS: {}", answer.escape_ascii());
+        }
+        if answer.starts_with(b"HTTP/1.1 2") {
+            assert!(holds(&bytes, secret.as_bytes()), "without the token: {}", bytes.escape_ascii());
+        }
+        // The service has accepted the request, or the hello.
+        if answer.starts_with(b"HTTP/1.1 2") || answer.first() == Some(&TLS_HANDSHAKE) {
+            fuzzer.keep(bytes);
+        }
+    }
+    fuzzer.report("first bytes");
+    worker_process::client(&service.url("127.0.0.1")).heartbeat(&worker(), &[]).unwrap();
 }
