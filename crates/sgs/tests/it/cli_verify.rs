@@ -1,6 +1,10 @@
 //! `sgs verify`.
 
-use crate::program::{file, path, sgs, sgs_with_input};
+use crate::program::{command, file, path, sgs, sgs_with_input};
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 const PROOFS: &str = r#"{"id":"mp","hypotheses":["|- ph","|- ( ph -> ps )"],"conclusion":"|- ps","proof":["h1","h2","ax-mp"]}
 {"id":"id","conclusion":"|- ( ph -> ph )","proof":["id"]}
@@ -168,4 +172,39 @@ fn printed_statements_are_accepted_and_unknown_fields_are_named() {
     ] {
         assert!(done.err.contains(message), "{message}\n{}", done.err);
     }
+}
+
+#[test]
+fn a_killed_process_has_written_its_verdicts() {
+    let dir = tempfile::tempdir().unwrap();
+    let written = dir.path().join("verdicts.jsonl");
+    let mut child = command(&["verify", "-"])
+        .stdin(Stdio::piped())
+        .stdout(std::fs::File::create(&written).unwrap())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    // Endless, so that the process cannot finish before it is killed.
+    let writer = std::thread::spawn(move || {
+        (0..).find(|number| {
+            let line =
+                format!("{{\"id\":\"{number}\",\"conclusion\":\"|- ( ph -> ph )\",\"proof\":[\"id\"]}}\n");
+            input.write_all(line.as_bytes()).is_err()
+        })
+    });
+    let begun = Instant::now();
+    while std::fs::metadata(&written).unwrap().len() < 1000 {
+        assert!(begun.elapsed() < Duration::from_secs(120), "no verdicts");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
+    let read = writer.join().unwrap().unwrap();
+    let text = std::fs::read_to_string(&written).unwrap();
+    assert!(text.ends_with('\n'), "{text}");
+    for (number, line) in text.lines().enumerate() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!((&line["id"], &line["verdict"]), (&number.to_string().into(), &"proved".into()));
+    }
+    assert!(text.lines().count() < read, "the process has checked everything");
 }
