@@ -7,6 +7,7 @@ pub mod event;
 pub mod examine;
 mod guide_check;
 mod infra;
+mod main_loop;
 mod publication;
 mod recheck;
 pub mod record;

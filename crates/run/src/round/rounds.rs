@@ -1,7 +1,4 @@
-//! The loop over the rounds of a run, and the data that they share.
-//!
-//! Each round passes through the stages of `stages.rs`. Its publication runs in the background while the next round
-//! samples, so at most two rounds are in progress at any time.
+//! The data that the rounds of a run share.
 
 use super::dispatcher::{Dispatcher, SamplingEnd};
 use super::evaluation::{EvalPoint, EvalSchedule};
@@ -12,9 +9,7 @@ use super::recheck::RecheckPolicy;
 use super::run_workers::RunWorkers;
 use super::runner::Runner;
 use super::sampling_context::SamplingContext;
-use super::stages::Sampling;
 use super::update_record::UpdateRecord;
-use crate::Outcome;
 use crate::config::folder;
 use crate::error::{Context, Result};
 use crate::train::policies::{self, PolicySet};
@@ -22,7 +17,7 @@ use crate::train::ranks::distributed_trainer::DistributedTrainer;
 use sgs_lm::ranks::Parallel;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm_sampler::Decode;
-use sgs_rundir::{EndReason, JournalStage, NextStep, ResumePlan};
+use sgs_rundir::{JournalStage, ResumePlan};
 use sgs_selfplay::RunState;
 use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
@@ -45,9 +40,9 @@ pub(super) struct RoundLoop<'r, 'l, D: Parallel + Decode> {
     /// The stored record of a round whose update an earlier process has done, until the round takes it.
     pub(super) resumed: Option<UpdateRecord>,
     /// When this process began to work on the run.
-    opened: Instant,
+    pub(super) opened: Instant,
     /// Seconds that earlier processes have worked on the run.
-    seconds_before: f64,
+    pub(super) seconds_before: f64,
 }
 
 impl<'r, 'l, D: Parallel + Decode + 'static> RoundLoop<'r, 'l, D>
@@ -94,65 +89,6 @@ where
 }
 
 impl<'r, D: Parallel + Decode> RoundLoop<'r, '_, D> {
-    /// Runs rounds until the run reaches one of its limits or the user interrupts it.
-    pub(super) fn run(mut self) -> Result<Outcome> {
-        let ended_by = loop {
-            if self.state.next_round >= self.runner.config.rounds {
-                break EndReason::Rounds;
-            }
-            // A resumed run can have two rounds in progress: one to publish, and the next one partly sampled.
-            let next = self.runner.run.next_step(self.state.next_round)?;
-            // A round that has begun is finished whatever the limits say: its samples have been paid for.
-            if next == NextStep::Start && self.is_out_of_time() {
-                break EndReason::Minutes;
-            }
-            if next == NextStep::Start && self.runner.config.has_spent(self.state.generations) {
-                break EndReason::Generations;
-            }
-            // A round follows, because a limit was raised: the run is not at its end.
-            self.runner.run.forget_end()?;
-            if self.runner.interrupt.is_set() {
-                self.finish_publication()?;
-                // A worker thread that fails sets the interrupt, too; then `watch` returns its error.
-                return self.workers.watch(|| Ok(Outcome::Interrupted));
-            }
-            let Some(sampling) = Sampling::begin(&mut self, next)? else { return self.interrupted() };
-            let Some(updating) = sampling.finish(&mut self)? else { return self.interrupted() };
-            // From here on, the round is published in the background, and the next one begins.
-            updating.finish(&mut self)?.start(&mut self)?;
-        };
-        self.end(ended_by)
-    }
-
-    fn is_out_of_time(&self) -> bool {
-        let limit = self.runner.config.minutes * 60.0;
-        limit > 0.0 && self.seconds_before + self.opened.elapsed().as_secs_f64() > limit
-    }
-
-    fn interrupted(mut self) -> Result<Outcome> {
-        self.finish_publication()?;
-        Ok(Outcome::Interrupted)
-    }
-
-    /// Ends the run after its last round.
-    fn end(mut self, by: EndReason) -> Result<Outcome> {
-        // The last evaluation reads the checkpoint that is being published.
-        self.finish_publication()?;
-        let after = self.state.next_round;
-        if self.schedule().is_due(after, EvalPoint::AfterLastRound, self.runner.run.view())? {
-            self.hand_out_weights(after, None)?;
-            if !self.evaluate(after, EvalPoint::AfterLastRound)? {
-                return Ok(Outcome::Interrupted);
-            }
-        }
-        self.workers.stop()?;
-        // After the workers, which read them, and before the mark: a run that is killed in between is still to be ended.
-        self.runner.run.remove_weights()?;
-        // Last, because a run that is marked as ended is complete and has no workers.
-        self.runner.run.mark_ended(by, after)?;
-        Ok(Outcome::Done)
-    }
-
     /// Waits until the previous round is published, and records how long that took.
     pub(super) fn await_publication(&mut self, record: &mut UpdateRecord) -> Result<()> {
         let started = Instant::now();
@@ -177,7 +113,7 @@ impl<'r, D: Parallel + Decode> RoundLoop<'r, '_, D> {
     }
 
     /// Waits until the last round is published and old checkpoints are deleted.
-    fn finish_publication(&mut self) -> Result<()> {
+    pub(super) fn finish_publication(&mut self) -> Result<()> {
         if let Some((round, times)) = self.publisher.finish()? {
             self.events.emit(RunEvent::RoundPublished { round, seconds: times.all });
         }
@@ -204,7 +140,7 @@ impl<'r, D: Parallel + Decode> RoundLoop<'r, '_, D> {
         Ok(())
     }
 
-    fn schedule(&self) -> EvalSchedule<'r> {
+    pub(super) fn schedule(&self) -> EvalSchedule<'r> {
         let Runner { config, held_out, targets, .. } = self.runner;
         EvalSchedule { config, held_out, targets }
     }
