@@ -1,7 +1,10 @@
 //! Request and reply bodies of the HTTP service. `docs/cluster.md` describes the protocol.
 
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{DeserializeOwned, Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::task::{Lease, LeaseId, Receipt, Report, WorkKind, WorkerName};
 
@@ -90,7 +93,8 @@ pub struct LeaseReply {
 pub struct HeartbeatRequest {
     /// The worker's name.
     pub worker: WorkerName,
-    /// The leases that it holds.
+    /// The leases that it holds, at most [`MAX_ITEMS`].
+    #[serde(deserialize_with = "items")]
     pub tasks: Vec<LeaseId>,
 }
 
@@ -111,7 +115,8 @@ pub struct HeartbeatReply {
 pub struct ResultsRequest {
     /// The worker's name.
     pub worker: WorkerName,
-    /// The reports.
+    /// The reports, at most [`MAX_ITEMS`].
+    #[serde(deserialize_with = "items")]
     pub results: Vec<Report>,
 }
 
@@ -127,6 +132,35 @@ pub struct ResultsReply {
 pub struct ErrorReply {
     /// The problem and its remedy.
     pub error: String,
+}
+
+/// Maximum number of leases or reports in a request. They take up to twenty times as much memory as their encoding.
+pub const MAX_ITEMS: usize = 65_536;
+
+/// Reads at most [`MAX_ITEMS`] items.
+fn items<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+    struct Items<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Items<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "a list of at most {MAX_ITEMS} items")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+            let mut items = Vec::new();
+            while let Some(item) = list.next_element()? {
+                if items.len() == MAX_ITEMS {
+                    return Err(A::Error::invalid_length(MAX_ITEMS + 1, &self));
+                }
+                items.push(item);
+            }
+            Ok(items)
+        }
+    }
+
+    from.deserialize_seq(Items(PhantomData))
 }
 
 #[cfg(test)]
@@ -165,6 +199,19 @@ mod tests {
             let whole = BodyFormat::Binary.write(&results(vec![bytes])).expect("writes");
             prop_assert!(BodyFormat::Binary.read::<ResultsRequest>(&whole[..cut.index(whole.len())]).is_err());
             prop_assert!(BodyFormat::Binary.read::<ResultsRequest>(&[&whole[..], b"x"].concat()).is_err());
+        }
+    }
+
+    #[test]
+    fn the_number_of_reports_is_bounded() {
+        let worker = WorkerName::new("w").expect("a good name");
+        let report = Report { task: TaskId(1), attempt: AttemptId(1), outcome: LeaseOutcome::Returned };
+        for form in [BodyFormat::Json, BodyFormat::Binary] {
+            let mut call =
+                ResultsRequest { worker: worker.clone(), results: vec![report.clone(); MAX_ITEMS] };
+            assert_eq!(form.read(&form.write(&call).expect("writes")), Ok(call.clone()));
+            call.results.push(report.clone());
+            assert!(form.read::<ResultsRequest>(&form.write(&call).expect("writes")).is_err());
         }
     }
 
