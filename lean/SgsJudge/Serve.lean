@@ -46,16 +46,24 @@ private def jsonMessages : List Message → IO (List Json)
 /-- A pinned statement, or the reason why it cannot be elaborated. -/
 abbrev Pin := Except String Pinned
 
-private def write (path : String) (declarations : List Read) : IO Unit := do
-  match (forEach writeDeclaration declarations).run {} with
-  | .error reason => throw (IO.userError reason)
-  | .ok (_, writer) => IO.FS.writeFile path ("\n".intercalate writer.lines.toList ++ "\n")
+/-- Maximum size of a file of declarations, in bytes. It is below the sandbox's limit on files, so that no proof makes the
+writing fail. -/
+private def maxBytes : Nat := 60 <<< 20
+
+/-- The text of declarations. -/
+private def textOf (declarations : List Read) : Except String String := do
+  let (_, writer) ← (forEach writeDeclaration declarations).run {}
+  let text := "\n".intercalate writer.lines.toList ++ "\n"
+  if text.utf8ByteSize > maxBytes then throw "declarations that are too large"
+  return text
 
 /-- The results on a candidate. -/
 structure Found where
   messages : List Json := []
   /-- What the text must not contain; empty if it was elaborated. -/
   refused : String := ""
+  /-- Why the declarations could not be written; empty if nothing failed. -/
+  fault : String := ""
   /-- The axioms, or the reason why the kernel does not accept the proof. -/
   judged : Except String (List Name)
 
@@ -86,17 +94,21 @@ private def checkOne (examines : Bool) (state : Command.State) (base : Base) (ca
     match pinned with
     | .error reason => return { messages := json, refused, judged := .error reason }
     | .ok _ => return { messages := json, refused, judged := .error "the text has errors" }
-  let judged : Except String (List Name × List Read) := do
+  let judged : Except String (List Name × String) := do
     let (_, found) ← (collect base.env final.env candidate.target).run {}
     -- The kernel accepts axioms. They are refused regardless of their names, because a name in quotation marks can print
     -- like that of a standard axiom.
-    if let _ :: _ := found.axioms then return (`axiom_of_its_own :: found.axioms, [])
+    if let _ :: _ := found.axioms then return (`axiom_of_its_own :: found.axioms, "")
     let declarations := found.declarations.toList
-    return (← judge base (← pinned) candidate.target candidate.pinnedName declarations, declarations)
+    let axioms ← judge base (← pinned) candidate.target candidate.pinnedName declarations
+    let text ← if candidate.declarations.isEmpty then pure "" else textOf declarations
+    return (axioms, text)
   match judged with
   | .error reason => return { messages := json, refused, judged := .error reason }
-  | .ok (axioms, declarations) =>
-    unless candidate.declarations.isEmpty do write candidate.declarations declarations
+  | .ok (axioms, text) =>
+    unless text.isEmpty do
+      try IO.FS.writeFile candidate.declarations text
+      catch e => return { messages := json, refused, fault := toString e, judged := .error "" }
     return { messages := json, refused, judged := .ok axioms }
 
 private def readAll (reader : Reader) : List String → Except String Reader
@@ -142,7 +154,7 @@ private def judgeOne (request : Request) (replaying : Bool) (state : Command.Sta
     | .ok axioms => (true, "", axioms)
     | .error reason => (false, reason, [])
   say request [("end", toJson index), ("messages", jsonList found.messages),
-    ("syntax", Json.str found.refused), ("stands", Json.bool stands), ("reason", Json.str reason), ("axioms", jsonNames axioms)]
+    ("syntax", Json.str found.refused), ("fault", Json.str found.fault), ("stands", Json.bool stands), ("reason", Json.str reason), ("axioms", jsonNames axioms)]
 
 /-- A loaded header, and what it was loaded from. -/
 abbrev Loaded := Option (String × Header)

@@ -308,8 +308,9 @@ impl FileWorker {
     /// Judges candidates as [`Backend::check`] does, under several sets of layers. Lean runs once, because its replies
     /// depend on the syntax layer only, which is that of the first set. Returns one outcome per set for each candidate.
     pub fn check_under(&self, candidates: &[&Candidate], layers: &[TrustLayers]) -> Vec<Vec<CheckOutcome>> {
-        let place = |index: usize| self.folder.join(format!("declarations-{index}"));
         let names = fresh_nonce();
+        // No name is used twice: a process that stays remembers the file of a name, even after the file was removed.
+        let place = |index: usize| self.folder.join(format!("declarations-{index}-{names}"));
         let questions: Vec<JudgeQuestion<'_>> = candidates
             .iter()
             .enumerate()
@@ -318,10 +319,6 @@ impl FileWorker {
                 JudgeQuestion { candidate, id: format!("{index}_{names}"), declarations }
             })
             .collect();
-        for path in questions.iter().filter_map(|q| q.declarations.as_ref()) {
-            // A stale file must not be mistaken for this candidate's. Usually there is none.
-            let _ = std::fs::remove_file(path);
-        }
         let asked: Vec<&JudgeQuestion<'_>> = questions.iter().collect();
         let examines = layers.first().is_none_or(|layers| layers.syntax);
         let settled = self.settle(JudgeTask::Check, &asked, examines);
@@ -336,6 +333,10 @@ impl FileWorker {
                 outcome.reason = self.checker.missing_layers().to_owned();
             }
             sets.push(outcomes);
+        }
+        for path in questions.iter().filter_map(|q| q.declarations.as_ref()) {
+            // A candidate without a proof has no file.
+            let _ = std::fs::remove_file(path);
         }
         (0..candidates.len()).map(|i| sets.iter().filter_map(|set| set.get(i).cloned()).collect()).collect()
     }

@@ -144,6 +144,9 @@ pub(super) struct JudgeReply {
     /// What the text must not contain; empty if it was elaborated.
     #[serde(default)]
     pub syntax: String,
+    /// Why the process could not write the declarations; empty if it did not fail.
+    #[serde(default)]
+    pub fault: String,
     /// Whether the kernel accepts every declaration, and the theorem as a proof of the pinned statement.
     pub stands: bool,
     /// The reason why the kernel does not accept the proof; empty if it does.
@@ -216,7 +219,9 @@ impl JudgeReply {
 
     /// Returns the verdict from the kernel and the axioms alone, for a process that elaborates no proof.
     pub(super) fn kernel(&self, layers: TrustLayers) -> CheckOutcome {
-        if self.stands {
+        if !self.fault.is_empty() {
+            CheckOutcome::new(Verdict::Infra, format!("the declarations cannot be written: {}", self.fault))
+        } else if self.stands {
             judge_axioms(self.axioms.clone(), layers)
         } else {
             CheckOutcome::refused("kernel layer: ", &self.reason)
@@ -322,6 +327,11 @@ mod tests {
             }
             other => panic!("{other:?}"),
         };
+        let fault = r#"{"nonce":"n","end":0,"messages":[],"fault":"no space left on device","stands":false,"reason":"","axioms":[]}"#;
+        assert_eq!(
+            judge(fault),
+            CheckOutcome::new(Verdict::Infra, "the declarations cannot be written: no space left on device")
+        );
         let cheat = r#"{"nonce":"n","end":0,"messages":[],"stands":true,"reason":"","axioms":["cheat"]}"#;
         assert_eq!(judge(cheat).reason, "axioms layer: cheat");
         let kernel = r#"{"nonce":"n","end":0,"messages":[],"stands":false,"reason":"the kernel refuses `t`","axioms":[]}"#;

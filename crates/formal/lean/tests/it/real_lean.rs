@@ -980,12 +980,16 @@ fn shipped_theorems_are_proved_by_a_process_that_stays() {
     }
     let candidates: Vec<Candidate> = kinds.into_values().flatten().collect();
     let dir = tempfile::tempdir().unwrap();
-    let mut worker = worker_that(dir.path(), false, TrustLayers::ALL, true);
+    let mut worker = worker_that(dir.path(), true, TrustLayers::ALL, true);
     let (first, second) = candidates.split_at(candidates.len() / 2);
     let mut outcomes = check(&mut worker, first);
-    let judge = dir.path().join("judge/slot-0/check/Judge.lean");
-    std::fs::remove_file(&judge).unwrap();
+    let judges = ["check", "replay"].map(|task| dir.path().join(format!("judge/slot-0/{task}/Judge.lean")));
+    for judge in &judges {
+        std::fs::remove_file(judge).unwrap();
+    }
     outcomes.extend(check(&mut worker, second));
-    assert!(!judge.exists(), "the second file has its own process");
+    assert!(!judges.iter().any(|judge| judge.exists()), "the second file has its own process");
+    let left = std::fs::read_dir(dir.path().join("work/slot-0")).unwrap().count();
+    assert_eq!(left, 0, "files of declarations are left");
     assert!(outcomes.iter().all(|o| o.verdict == Proved), "{outcomes:?}");
 }
