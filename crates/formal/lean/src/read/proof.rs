@@ -113,13 +113,18 @@ fn candidate(code: &str, name: &str) -> Option<TheoremReading> {
         Some((text, declaration)) => body(text, declaration.proof),
         None => Err(Malformed::new("no-statement", "the theorem has no name or no `:`")),
     };
-    let helpers: Vec<&str> = found
-        .iter()
-        .take(position)
-        .filter(|c| !is_among(CONTEXT, &c.keyword) && !c.keyword.starts_with('#'))
-        .filter_map(|c| code.get(c.range.clone()))
-        .map(str::trim)
-        .collect();
+    let mut helpers: Vec<&str> = Vec::new();
+    let mut is_kept = false;
+    for command in found.iter().take(position).rev() {
+        let text = code.get(command.range.clone()).unwrap_or_default().trim();
+        // `set_option … in` belongs to the command after it.
+        let belongs = is_kept && text.split_whitespace().next_back() == Some("in");
+        is_kept = belongs || !(is_among(CONTEXT, &command.keyword) || command.keyword.starts_with('#'));
+        if is_kept {
+            helpers.push(text);
+        }
+    }
+    helpers.reverse();
     let proof = proof.map(|body| Proof { helpers: helpers.join("\n\n"), body });
     Some(TheoremReading { is_target, proof })
 }
@@ -227,10 +232,10 @@ mod tests {
     #[test]
     fn helpers_are_kept_and_context_and_trailing_commands_dropped() {
         let text = format!(
-            "```lean4\nimport Mathlib\nopen Nat\nset_option maxHeartbeats 400000 in\nlemma aux : 1 = 1 := by rfl\n\n/-- doc -/\n{STATEMENT}\n  linarith [aux]\n\n#print axioms t1\naxiom foo : False\n```"
+            "```lean4\nimport Mathlib\nopen Nat\nset_option maxHeartbeats 400000 in\nlemma aux : 1 = 1 := by rfl\n\nopen Real in\n/-- doc -/\n{STATEMENT}\n  linarith [aux]\n\n#print axioms t1\naxiom foo : False\n```"
         );
         let proof = read(&text).unwrap();
-        assert_eq!(proof.helpers, "lemma aux : 1 = 1 := by rfl");
+        assert_eq!(proof.helpers, "set_option maxHeartbeats 400000 in\n\nlemma aux : 1 = 1 := by rfl");
         assert_eq!(proof.body, "\n  linarith [aux]");
         assert_eq!(Proof::from_text(&proof.to_text()), proof);
         let cheat =
