@@ -40,7 +40,7 @@ private def tactics : List Name := under `Lean.Parser.Tactic [
   "rewriteSeq", "rewrites?", "right", "rintro", "rotateLeft", "rotateRight", "set_option", "show", "showTerm", "simp",
   "simpAll", "simpAllArith", "simpAllArithBang", "simpAllTrace", "simpArith", "simpArithBang", "simpTrace", "simpa", "skip",
   "solveByElim", "specialize", "split", "subst", "substEqs", "substVars", "symm", "symmSaturate", "tacticSeq",
-  "tacticSeq1Indented", "tacticSeqBracketed", "traceMessage", "traceState", "trace", "tryTrace", "unfold", "withReducible",
+  "tacticSeq1Indented", "tacticSeqBracketed", "traceMessage", "traceState", "tryTrace", "unfold", "withReducible",
   "withReducibleAndInstances", "withUnfoldingAll", "withAnnotateState", "seq1"] ++ under `Lean.Parser.Tactic.Conv [
   "arg", "change", "clear", "congr", "conv", "convConvSeq", "convSeq", "convSeq1Indented", "convSeqBracketed", "convTactic",
   "delta", "dsimp", "dsimpTrace", "enter", "ext", "extractLets", "first", "fun", "letToHave", "lhs", "liftLets", "nestedConv",
@@ -69,7 +69,7 @@ private def libraryTactics : List Name := under `Batteries.Tactic [
   "etaStructStx", "failIfNoProgress", "filterUpwards", "finCases", "generalizeProofsElab", "grewriteSeq", "induction'",
   "inferOptParam", "inhabit", "intervalCases", "introv", "lift", "lift_lets", "linarith", "linarith?", "measurability",
   "nlinarith", "normNum", "normNum1", "nthRewriteSeq", "nthRwSeq", "refoldLetStx", "rename'", "replace'", "rsuffices",
-  "setTactic", "splitIfs", "subsingletonStx", "successIfFailWithMsg", "tacticApply_At_", "tacticAssumption'",
+  "setTactic", "splitIfs", "subsingletonStx", "tacticApply_At_", "tacticAssumption'",
   "tacticCancel_denoms_", "tacticHave_", "tacticLet_", "tacticNth_rewrite_____", "tacticReduce__", "tacticSimp_rw___",
   "tacticSuffices_", "tacticWhnf__", "unfoldLetStx", "unfoldProjsStx", "useSyntax", "wlog", "wlog!", "«tacticExistsi_,,»",
   "«tacticGeneralize'_:_=_»", "«tacticRename_bvar_→__»", "«tacticSimp_intro_____..Only_»", "«tacticSwap_var__,,»",
@@ -80,6 +80,15 @@ private def libraryTactics : List Name := under `Batteries.Tactic [
 
 /-- Kinds that may be elaborated. -/
 def elaborable : Std.HashSet Name := Std.HashSet.ofList (terms ++ tactics ++ libraryTactics)
+
+/-- Kinds that may be elaborated in a statement, which the replaying process elaborates too: terms and the tactics that close
+the small goals of indices, numbers and default values. -/
+def elaborableInStatements : Std.HashSet Name := Std.HashSet.ofList (terms ++ under `Lean.Parser.Tactic [
+  "allGoals", "apply", "applyRfl", "assumption", "constructor", "contradiction", "decide", "done", "dsimp", "eqRefl", "exact",
+  "exists", "fail", "first", "focus", "intro", "intros", "left", "nestedTactic", "omega", "paren", "refine", "rewriteSeq",
+  "right", "seq1", "simp", "simpAll", "simpa", "skip", "tacticSeq", "tacticSeq1Indented", "tacticSeqBracketed",
+  "withAnnotateState", "withReducible"] ++ [
+  `Lean.cdot, `Mathlib.Tactic.normNum, `Mathlib.Tactic.Positivity.positivity, `Mathlib.Tactic.linarith])
 
 /-- Names that a text must not contain: to check a proof by these, the kernel runs compiled code, or accepts anything. -/
 def forbiddenNames : List String :=
@@ -108,14 +117,20 @@ def freeInHeaders : List Name :=
 /-- Parts that declare more than a theorem. -/
 def declaring : List Name := [`Lean.Parser.Term.whereDecls, `Lean.Parser.Term.letrec, `Lean.Parser.Tactic.letrec, `Lean.Parser.Term.doLetRec]
 
-/-- Tactics that search the environment for lemmas. -/
+/-- Aesop, which tries the rules that a text adds as tactics. -/
+def aesops : List Name := [`Aesop.Frontend.Parser.aesopTactic, `Aesop.Frontend.Parser.aesopTactic?]
+
+/-- Builders of Aesop's rules that evaluate a constant as code. -/
+def evaluatingBuilders : List String := ["tactic", "simproc"]
+
+/-- Tactics that search the environment for lemmas, or evaluate constants that they find. -/
 def searching : List Name :=
-  [`Lean.Parser.Tactic.exact?, `Lean.Parser.Tactic.apply?, `Lean.Parser.Tactic.rewrites?, `Lean.Parser.Tactic.tryTrace,
+  aesops ++ [`Lean.Parser.Tactic.exact?, `Lean.Parser.Tactic.apply?, `Lean.Parser.Tactic.rewrites?, `Lean.Parser.Tactic.tryTrace,
    `Mathlib.Tactic.LibrarySearch.observe]
 
 /-- Parts of allowed commands and terms that a text must not contain. -/
 def refusedParts : List Name :=
-  [`Lean.Parser.Term.attributes, `Lean.Parser.Command.unsafe, `Lean.Parser.Command.partial, `Lean.Parser.Command.meta]
+  [`Lean.Parser.Command.unsafe, `Lean.Parser.Command.partial, `Lean.Parser.Command.meta]
 
 /-- Parts of a configuration around its items. -/
 def configurationParts : List Name := [`null, `group, `Lean.Parser.Tactic.configItem]
@@ -126,13 +141,15 @@ def literalKinds : List Name :=
    `Lean.Parser.Term.app, `Lean.Parser.Term.structInst, `Lean.Parser.Term.structInstFields,
    `Lean.Parser.Term.structInstField, `Lean.Parser.Term.structInstFieldDef, `Lean.Parser.Term.optEllipsis]
 
-/-- Booleans. -/
-def isAlternative (name : Name) : Bool := name == `true || name == `false
+/-- Constructors that a configuration may name after a dot. -/
+def dotConstructors : List Name :=
+  [`true, `false, `none, `some, `all, `default, `reducible, `instances, `pos, `neg, `notClasses, `nonDependentFirst, `nonDependentOnly]
 
-/-- Constructors that a configuration may name in full. -/
-def isConstructorName : Name → Bool
-  | .str (.str _ "TransparencyMode") _ | .str (.str _ "Occurrences") _ | .str (.str _ "EtaStructMode") _ => true
-  | name => name == `none
+/-- Attributes of a helper. -/
+def helperAttributes : List Name := [`Lean.Parser.Attr.simp, `simp]
+
+/-- What may precede a helper, with `in`. -/
+def beforeHelpers : List Name := [`Lean.Parser.Command.set_option, `Lean.Parser.Command.open]
 
 /-- Commands of a header. -/
 def headerCommands : List Name := under `Lean.Parser.Command [

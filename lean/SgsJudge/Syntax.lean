@@ -5,8 +5,8 @@ The decision on a text before any of it is elaborated. Lean's own parser reads t
 is examined. A node whose kind has an elaborator must be on the list of `Kinds`. A node that only macros expand (a notation)
 is expanded, and the expansion is examined in the same way. All other nodes are parts of these.
 
-Nothing on the list runs code of the text: no commands but theorems, no code in tactics or terms, and only literals in
-configurations, which Lean evaluates as compiled code.
+Nothing on the list runs code of the text: no commands but theorems, no code in tactics or terms, and only literals and
+constructors of the library in configurations, which Lean evaluates as compiled code.
 -/
 
 namespace SgsJudge
@@ -26,6 +26,12 @@ partial def showName : Name → String
   | .str .anonymous s => s
   | .str p s => showName p ++ "." ++ s
   | .num p k => showName p ++ "." ++ toString k
+
+/-- Whether a text contains a word. -/
+def mentions (text word : String) : Bool :=
+  match text.splitOn word with
+  | _ :: _ :: _ => true
+  | _ => false
 
 def components : Name → List String
   | .anonymous => []
@@ -50,7 +56,7 @@ structure Seen where
   nodes : Nat := 0
   /-- Whether the text declares more than its theorems, by `where` or `let rec`. -/
   declares : Bool := false
-  /-- A search for lemmas, or a name in a configuration. Either could evaluate what `where` declares. -/
+  /-- A search for lemmas, Aesop, or a name in a configuration. Each could evaluate what `where` declares. -/
   evaluates : Option String := none
 
 abbrev WalkM := StateT Seen (ExceptT String Command.CommandElabM)
@@ -97,30 +103,101 @@ private def checkOption (stx : Syntax) : WalkM Unit := do
 
 /-- Whether a node is part of the configuration of a tactic. -/
 private def isConfiguration : Name → Bool
-  | .str _ last => last.toLower.endsWith "config" || last.endsWith "onfigItem" || last.toLower.startsWith "tactic_clause(config"
+  | .str _ last =>
+    let last := last.toLower
+    last.endsWith "config" || last.endsWith "configitem" || (last.startsWith "tactic_clause" && mentions last "config")
   | _ => false
+
+/-- Whether a node contains one of these words. -/
+private partial def hasWord (words : List String) : Syntax → Bool
+  | .atom _ word => words.contains word
+  | .ident _ _ name _ => words.contains (showName name.eraseMacroScopes)
+  | .node _ _ children => children.any (hasWord words)
+  | .missing => false
+
+/-- A number that a term computes, at most `maxShift + 1`. -/
+private partial def numberOf (stx : Syntax) : Option Nat :=
+  let capped (n : Nat) := min n (maxShift + 1)
+  let both (act : Nat → Nat → Nat) : Option Nat := do return capped (act (← numberOf stx[0]) (← numberOf stx[2]))
+  let kind := stx.getKind
+  if kind == `num then stx.isNatLit?.map capped
+  else if kind == ``Parser.Term.paren || kind == ``Parser.Term.typeAscription then numberOf stx[1]
+  else if kind == `«term_+_» then both (· + ·)
+  else if kind == `«term_*_» then both (· * ·)
+  else if kind == `«term_^_» then both fun base power => if base ≤ 1 || power ≤ 24 then base ^ min power 24 else maxShift + 1
+  else if kind == `«term_<<<_» then both fun n bits => if n == 0 || bits ≤ 24 then n <<< min bits 24 else maxShift + 1
+  else none
+
+/-- Whether a constant belongs to the imported library. -/
+private def isImported (env : Environment) (name : Name) : Bool := (env.getModuleIdxFor? name).isSome
+
+/-- The result of a type, under its binders. -/
+private partial def resultOf : Expr → Expr
+  | .forallE _ _ body _ | .mdata _ body => resultOf body
+  | type => type
+
+/-- Whether a constant of a header could be an instance by which Lean elaborates a literal or coerces it: it has a type class
+of the library that is not about an inductive type of the header, or a type that could be one. -/
+private def convertsLiterals (env : Environment) (info : ConstantInfo) : Bool :=
+  let isProp (name : Name) := (env.find? name).any fun info => resultOf info.type matches .sort .zero
+  let isNew (name : Name) := !isImported env name && (env.find? name).any (· matches .inductInfo _)
+  let isNewType (type : Expr) := match type.getAppFn with
+    | .const name _ => isNew name
+    | _ => false
+  let result := resultOf info.type
+  if info matches .thmInfo _ then false
+  else match result.getAppFn with
+    | .sort _ | .bvar _ => false
+    -- No literal is a proposition.
+    | .const `Decidable _ => false
+    | .const (.str type "noConfusionType") _ => !isNew type
+    | .const name _ =>
+      if isImported env name then
+        isClass env name && !isProp name && ((showName name).startsWith "Coe" || !(result.getAppArgs[0]?.any isNewType))
+      else (env.find? name).any (· matches .defnInfo _)
+    | _ => true
+
+/-- The constants of the header. -/
+private def constantsOfHeader (env : Environment) : List ConstantInfo :=
+  env.constants.foldStage2 (fun found _ info => info :: found) []
+
+/-- Checks that no constant of the header can take part in the evaluation of a configuration. -/
+private def checkInstances : WalkM Unit := do
+  let env ← getEnv
+  for info in constantsOfHeader env do
+    if convertsLiterals env info then refuse s!"a configuration beside `{showName info.name}`, which could be an instance for it"
+
+/-- Checks a name in a configuration: it must be that of a constructor of the library, wherever it is looked up. -/
+private def checkConstructor (name : Name) (dotted : Bool) : WalkM Unit := do
+  let name := name.eraseMacroScopes
+  let no : WalkM Unit := refuse s!"the name `{showName name}` in a configuration"
+  let env ← getEnv
+  let last := (components name).head?
+  -- Namespaces that the text opens could make this a name of the header.
+  if (constantsOfHeader env).any fun info => (components info.name).head? == last then no
+  -- Only a declaration of the text itself could replace it.
+  unless name == `true || name == `false do
+    modify ({ · with evaluates := s!"the name `{showName name}` in a configuration" })
+  if dotted then
+    unless dotConstructors.contains name do no
+  else
+    let found : List (Name × List String) ← (resolveGlobalName name : Command.CommandElabM _)
+    if found.isEmpty then no
+    for (constant, projections) in found do
+      unless projections.isEmpty && isImported env constant && (env.find? constant).any (· matches .ctorInfo _) do no
 
 /-- Checks that a term is a literal: a number, a string, a Boolean, the name of an alternative, or a structure or list of
 literals. -/
 private partial def checkLiteral (stx : Syntax) : WalkM Unit := do
-  let all (children : Array Syntax) : WalkM Unit := children.forM checkLiteral
   match stx with
   | .atom .. | .missing => return
-  | .ident _ _ name _ =>
-    if isAlternative name.eraseMacroScopes then return
-    -- A constant of a structure or enumeration, which only a declaration of the text itself could replace.
-    modify ({ · with evaluates := s!"the name `{showName name}` in a configuration" })
-    unless isConstructorName name.eraseMacroScopes do refuse s!"the name `{showName name}` in a configuration"
+  | .ident _ _ name _ => checkConstructor name (dotted := false)
   | .node _ kind children =>
     if kind == ``Parser.Term.structInstLVal then
       if stx.getArgs.any fun part => (components part.getId).contains "native" then refuse "the configuration `native`"
     else if kind == ``Parser.Term.structInstField && stx[1].isNone then refuse "a field without a value in a configuration"
-    else if kind == ``Parser.Term.dotIdent then
-      let name := stx[1].getId.eraseMacroScopes
-      -- A constructor by position could set `native` without naming it.
-      if name == `mk then refuse "a configuration by position"
-      modify ({ · with evaluates := s!"the name `{showName name}` in a configuration" })
-    else if literalKinds.contains kind then all children
+    else if kind == ``Parser.Term.dotIdent then checkConstructor stx[1].getId (dotted := true)
+    else if literalKinds.contains kind then children.forM checkLiteral
     else refuse s!"`{showName kind}` in a configuration"
 
 mutual
@@ -149,16 +226,18 @@ partial def walk (within : List Name) (stx : Syntax) : WalkM Unit := do
 partial def walkKind (kind : Name) (stx : Syntax) : WalkM Unit := do
   let role := (← get).role
   if setOptions.contains kind then checkOption stx
-  if kind == `«term_<<<_» && stx[2].isNatLit?.any (· > maxShift) then refuse "a shift by so many bits"
+  if kind == `«term_<<<_» && (numberOf stx[2]).any (· > maxShift) then refuse "a shift by so many bits"
   if declaring.contains kind then modify ({ · with declares := true })
   if searching.contains kind then modify ({ · with evaluates := s!"`{showName kind}`" })
+  if kind == ``Parser.Term.letRecDecl && hasWord ["true", "false"] stx[2][0][0] then refuse "another meaning of `true` or `false`"
+  if aesops.contains kind && hasWord evaluatingBuilders stx then refuse "a rule of `aesop` that is code"
+  if kind == ``Parser.Term.attrInstance then checkAttribute stx[1]
   if refusedParts.contains kind && role != .header then refuse s!"`{showName kind}`"
-  if kind == ``Parser.Term.attrInstance && role == .header then checkAttribute stx[1]
   if role == .header && refusedInHeaders.contains kind then refuse s!"`{showName kind}`"
 
 /-- Checks that a node may be elaborated, or expands it. -/
 partial def walkExpansions (within : List Name) (kind : Name) (stx : Syntax) : WalkM Unit := do
-  if elaborable.contains kind then return
+  if (if (← get).role == .statement then elaborableInStatements else elaborable).contains kind then return
   let env ← getEnv
   if elaborators env kind then refuse s!"`{showName kind}`"
   -- A macro may expand to itself. What the text itself contains was examined before.
@@ -168,6 +247,7 @@ partial def walkExpansions (within : List Name) (kind : Name) (stx : Syntax) : W
 /-- Checks the parts of a configuration: an item is not called `native`, and its value, after `:=`, is a literal. -/
 partial def walkConfiguration (children : Array Syntax) : WalkM Unit := do
   let mut isValue := false
+  if children.any (· matches .atom _ ":=") then checkInstances
   for child in children do
     match child with
     | .atom _ ":=" => isValue := true
@@ -179,10 +259,14 @@ partial def walkConfiguration (children : Array Syntax) : WalkM Unit := do
       else if (components name).contains "native" then refuse "the configuration `native`"
     | _ => pure ()
 
-/-- Checks an attribute in a header. -/
+/-- Checks an attribute. -/
 partial def checkAttribute (stx : Syntax) : WalkM Unit := do
+  let allowed := match (← get).role with
+    | .header => headerAttributes
+    | .proof => helperAttributes
+    | .statement => []
   let name := if stx.getKind == ``Parser.Attr.simple then stx[0].getId.eraseMacroScopes else stx.getKind
-  unless headerAttributes.contains name do refuse s!"the attribute `{showName name}`"
+  unless allowed.contains name do refuse s!"the attribute `{showName name}`"
 end
 
 /-- Whether a command may be part of a text of this role. -/
@@ -195,8 +279,12 @@ private def mayCommand (role : Role) (stx : Syntax) : Bool :=
   | .header => headerCommands.contains kind && (kind != ``Parser.Command.declaration || headerDeclarations.contains inner)
 
 /-- Examines a command. The error names what it must not contain. -/
-def admit (stx : Syntax) : WalkM Unit := do
+partial def admit (stx : Syntax) : WalkM Unit := do
   let kind := stx.getKind
+  if kind == ``Parser.Command.in && (← get).role == .proof && beforeHelpers.contains stx[0].getKind then
+    walkKind stx[0].getKind stx[0]
+    stx[0].getArgs.forM (walk [])
+    return ← admit stx[2]
   unless mayCommand (← get).role stx do
     refuse s!"the command `{showName (if kind == ``Parser.Command.declaration then stx[1].getKind else kind)}`"
   walkKind kind stx

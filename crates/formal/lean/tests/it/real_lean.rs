@@ -65,8 +65,12 @@ fn worker_under(scratch: &Path, replay: bool, layers: TrustLayers) -> FileWorker
 }
 
 fn worker_that(scratch: &Path, replay: bool, layers: TrustLayers, keep_alive: bool) -> FileWorker {
+    checker_that(scratch, replay, layers, keep_alive).worker(0).unwrap()
+}
+
+fn checker_that(scratch: &Path, replay: bool, layers: TrustLayers, keep_alive: bool) -> FileChecker {
     let lean = lean(scratch);
-    let checker = FileChecker {
+    FileChecker {
         judge: JudgeProgram::Interpreted { lean, sources: scratch.join("judge") },
         replay,
         scratch: scratch.join("work"),
@@ -76,8 +80,7 @@ fn worker_that(scratch: &Path, replay: bool, layers: TrustLayers, keep_alive: bo
         batch: 200,
         linger_ms: 50,
         keep_alive,
-    };
-    checker.worker(0).unwrap()
+    }
 }
 
 /// Returns the folder with the source of the community REPL, which is not part of this repository. `.ci/run` fetches it.
@@ -435,6 +438,102 @@ fn headers_are_examined_before_they_are_elaborated() {
     }
 }
 
+/// Lean runs the values of configurations as compiled code: nothing of a header may take part.
+#[test]
+#[ignore = "runs Lean: a minute of CPU time; .ci/run runs it"]
+fn configurations_evaluate_nothing_of_a_header() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut worker = worker_that(scratch.path(), false, TrustLayers::ALL, true);
+    let mut judge = |header: &str, body: &str| {
+        let asked = Candidate {
+            header: header.into(),
+            ..candidate("theorem t (n : Nat) : n + 0 = n := by", "", body)
+        };
+        check(&mut worker, std::slice::from_ref(&asked)).remove(0)
+    };
+    let new_type =
+        "structure S where\n  x : Nat\n  deriving DecidableEq\ninstance : Add S := ⟨fun a _ => a⟩\n";
+    assert_eq!(judge(new_type, "\n  simp (maxSteps := 1000)").verdict, Proved);
+    let name = "in a configuration";
+    let instance = "which could be an instance for it";
+    for (header, value, what) in [
+        ("def Nat.foo : Nat := 1000\n", ".foo", name),
+        ("def Nat.reducible : Nat := 1000\n", ".reducible", name),
+        ("namespace Foo\ndef none : Nat := 1000\nend Foo\n", "none", name),
+        ("instance (priority := high) : OfNat Nat 5 := ⟨1000⟩\n", "5", instance),
+        ("abbrev My := Nat\ninstance : OfNat My 5 := ⟨1000⟩\n", "5", instance),
+        ("structure S where\n  x : Nat\ninstance : Coe S Nat := ⟨S.x⟩\n", "5", instance),
+        ("", ".pow 2 10", name),
+    ] {
+        let outcome = judge(header, &format!("\n  simp (maxSteps := {value})"));
+        assert_eq!(outcome.verdict, Refused, "{header}");
+        assert!(outcome.reason.contains(what), "{header}: {}", outcome.reason);
+    }
+}
+
+/// Grammar of Aesop with the kinds that its source declares. It has no elaborators.
+const GRAMMAR: &str = r#"
+namespace Aesop.Frontend.Parser
+declare_syntax_cat Aesop.tactic_clause
+declare_syntax_cat Aesop.builder_name (behavior := symbol)
+syntax " (" &"simp_config" " := " term ")" : Aesop.tactic_clause
+syntax " (" &"config" " := " term ")" : Aesop.tactic_clause
+syntax "apply" : Aesop.builder_name
+syntax "simproc" : Aesop.builder_name
+syntax "tactic" : Aesop.builder_name
+syntax " (" &"add " &"safe " (Aesop.builder_name)? ident ")" : Aesop.tactic_clause
+syntax (name := aesopTactic) "aesop" Aesop.tactic_clause* : tactic
+end Aesop.Frontend.Parser
+"#;
+
+/// Clauses of Aesop that run a term of the text are refused, and statements may contain few tactics.
+#[test]
+#[ignore = "runs Lean: a minute of CPU time; .ci/run runs it"]
+fn tactics_that_evaluate_terms_are_refused() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut checker = checker_that(scratch.path(), false, TrustLayers::ALL, false);
+    // Options become commands of ours, which are not examined.
+    checker.options.push(("pp.all".into(), format!("false\n{GRAMMAR}")));
+    let proofs = [
+        ("aesop (simp_config := { maxSteps := 5 }) (add safe apply h)", "has not been implemented"),
+        ("aesop (simp_config := { maxSteps := id 5 })", "the name `id` in a configuration"),
+        ("aesop (config := { maxSteps := f 5 })", "a configuration"),
+        ("aesop (add safe tactic h)", "a rule of `aesop` that is code"),
+        ("aesop (add safe simproc h)", "a rule of `aesop` that is code"),
+        ("aesop (add safe h)\nwhere\n  f : Nat := 5", "beside `where` or `let rec`"),
+    ];
+    let statements = [
+        ("l.head (by assumption) = l.head h", ""),
+        ("l.head (by exact?) = l.head h", "`Lean.Parser.Tactic.exact?`"),
+        ("l.head (by grind) = l.head h", "`Lean.Parser.Tactic.grind`"),
+    ];
+    let mut asked: Vec<(Candidate, &str)> = Vec::new();
+    for (body, what) in proofs {
+        let body = format!("\n  {body}");
+        asked.push((
+            Candidate {
+                header: "import Lean\n".into(),
+                ..candidate("theorem t (p : Prop) (h : p) : p := by", "", &body)
+            },
+            what,
+        ));
+    }
+    for (statement, what) in statements {
+        let statement = format!("theorem t (l : List Nat) (h : l ≠ []) : {statement} := by");
+        asked.push((
+            Candidate { header: "import Lean\n".into(), ..candidate(&statement, "", "\n  rfl") },
+            what,
+        ));
+    }
+    let candidates: Vec<Candidate> = asked.iter().map(|(candidate, _)| candidate.clone()).collect();
+    let outcomes = check(&mut checker.worker(0).unwrap(), &candidates);
+    for ((candidate, what), outcome) in asked.iter().zip(&outcomes) {
+        let expected = if what.is_empty() { Proved } else { Refused };
+        assert_eq!(outcome.verdict, expected, "{candidate:?}: {outcome:?}");
+        assert!(outcome.reason.contains(what), "{candidate:?}: {outcome:?}");
+    }
+}
+
 /// The judge counts the axioms of a header. Without the syntax layer, which refuses such a header.
 #[test]
 #[ignore = "runs Lean: a minute of CPU time; .ci/run runs it"]
@@ -663,7 +762,8 @@ fn hostile_candidates_do_not_affect_their_neighbours() {
     let mut worker = worker(scratch.path(), false);
     let honest =
         |name: &str| candidate(&format!("theorem {name} (p : Prop) (h : p) : p := by"), "", "\n  exact h");
-    let bomb = "\n  exact absurd (rfl : (1 <<< 2^33 : Nat) = 0) (by simp)";
+    let bomb = "\n  exact absurd (rfl : Nat.shiftLeft 1 (2^33) = 0) (by simp)";
+    let shift = "\n  exact absurd (rfl : 1 <<< ((2 : Nat)^33) = 0) (by simp)";
     let deep = format!("\n  have h : {}True := by trivial\n  exact h.elim", "¬".repeat(20_000));
     let candidates = [
         honest("first"),
@@ -671,8 +771,11 @@ fn hostile_candidates_do_not_affect_their_neighbours() {
         honest("second"),
         candidate("theorem deep : False := by", "", &deep),
         honest("third"),
+        candidate("theorem shift : False := by", "", shift),
+        honest("fourth"),
     ];
     let outcomes = check(&mut worker, &candidates);
+    assert_eq!(outcomes[5].reason, "syntax layer: a shift by so many bits");
     println!("the culprits: {:?}; {:?}", outcomes[1], outcomes[3]);
     let honest: Vec<&CheckOutcome> = outcomes.iter().step_by(2).collect();
     assert!(honest.iter().all(|o| o.verdict == Proved && o.reason == NO_REPLAY), "{honest:?}");
