@@ -199,6 +199,10 @@ impl ModelServer {
     }
 }
 
+fn no_route(method: &Method, path: &str) -> HttpError {
+    HttpError::new(StatusCode::NOT_FOUND, format!("no such route: {method} {path}"))
+}
+
 impl ServerState {
     async fn answer(self: Arc<Self>, request: Request<RequestBody>, visitor: Visitor) -> BoxedResponse {
         self.route(request, visitor).await.unwrap_or_else(|error| error.reply())
@@ -212,7 +216,6 @@ impl ServerState {
         check_request(&request, self.config.key.is_some())
             .map_err(|(status, why)| HttpError::new(status, why))?;
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-        let done = |is_done: bool| Ok(plain(StatusCode::OK, &json!({ "success": is_done })));
         match (method, path.as_str()) {
             (Method::GET, "/health" | "/ping") => Ok(plain(StatusCode::OK, &json!({ "status": "ok" }))),
             _ if visitor.is_extra => {
@@ -222,29 +225,34 @@ impl ServerState {
             _ if !self.is_authorized(&request) => {
                 Err(HttpError::new(StatusCode::UNAUTHORIZED, "missing or wrong API key"))
             }
-            (Method::POST, path) if self.config.key.is_none() && CONTROL_CALLS.contains(&path) => {
-                let why = format!(
-                    "{path} changes the state of this server for all clients: start the server with a key (`--key-file FILE`)"
-                );
-                Err(HttpError::new(StatusCode::FORBIDDEN, why))
-            }
             (Method::GET, "/v1/models") => Ok(plain(StatusCode::OK, &self.models())),
             (Method::GET, "/get_model_info" | "/model_info") => Ok(plain(StatusCode::OK, &self.info())),
             (Method::POST, "/v1/completions") => self.complete(request, visitor.address).await,
             (Method::POST, "/generate") => self.generate(request, visitor.address).await,
-            (Method::POST, "/update_weights_from_disk") => self.update(request).await,
-            (Method::POST, "/pause_generation" | "/sleep") => done(self.engine.pause(true)),
-            (Method::POST, "/continue_generation") => done(self.engine.pause(false)),
+            (Method::POST, path) if CONTROL_CALLS.contains(&path) => self.control(path, request).await,
+            (method, path) => Err(no_route(&method, path)),
+        }
+    }
+
+    /// Answers one of the [`CONTROL_CALLS`].
+    async fn control(&self, path: &str, request: Request<RequestBody>) -> Result<BoxedResponse, HttpError> {
+        if self.config.key.is_none() {
+            let why = format!(
+                "{path} changes the state of this server for all clients: start the server with a key (`--key-file FILE`)"
+            );
+            return Err(HttpError::new(StatusCode::FORBIDDEN, why));
+        }
+        let done = |is_done: bool| Ok(plain(StatusCode::OK, &json!({ "success": is_done })));
+        match path {
+            "/update_weights_from_disk" => self.update(request).await,
+            "/pause_generation" | "/sleep" => done(self.engine.pause(true)),
+            "/continue_generation" => done(self.engine.pause(false)),
             // With the weights alone, the server is not ready yet.
-            (Method::POST, "/wake_up") => {
-                done(self.engine.pause(request.uri().query() == Some("tags=weights")))
-            }
-            (Method::POST, "/collective_rpc") => self.collective_rpc(request).await,
+            "/wake_up" => done(self.engine.pause(request.uri().query() == Some("tags=weights"))),
+            "/collective_rpc" => self.collective_rpc(request).await,
             // Nothing is cached beyond the completions of a prompt.
-            (Method::POST, "/flush_cache" | "/reset_prefix_cache") => done(true),
-            (method, path) => {
-                Err(HttpError::new(StatusCode::NOT_FOUND, format!("no such route: {method} {path}")))
-            }
+            "/flush_cache" | "/reset_prefix_cache" => done(true),
+            path => Err(no_route(&Method::POST, path)),
         }
     }
 
