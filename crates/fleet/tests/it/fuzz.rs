@@ -13,7 +13,7 @@ use sgs_fleet::{
     LeaseOutcome, Receipt, Report, Service, ServiceConfig, Task, TaskId, WorkKind, WorkerName,
 };
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
@@ -83,6 +83,21 @@ fn request(path: &str, kind: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
+/// Sends bytes on a connection of their own. Returns what arrives within 200 ms, or `None` if there is no connection.
+fn answer_to(at: SocketAddr, bytes: &[u8]) -> Option<Vec<u8>> {
+    let Ok(mut stream) = TcpStream::connect(at) else {
+        // The system may run out of ports, because those of closed connections stay reserved for a while.
+        thread::sleep(Duration::from_millis(100));
+        return None;
+    };
+    stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let _ = stream.write_all(bytes);
+    let _ = stream.shutdown(std::net::Shutdown::Write);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    Some(answer)
+}
+
 #[test]
 #[ignore = "as long as SGS_FUZZ_SECONDS says, 10 s otherwise"]
 fn fuzz_requests_to_the_service() {
@@ -112,16 +127,7 @@ fn fuzz_requests_to_the_service() {
     }
     let mut fuzzer = Fuzzer::new(corpus);
     while let Some(bytes) = fuzzer.input() {
-        // The system may run out of ports, because those of closed connections stay reserved for a while.
-        let Ok(mut stream) = TcpStream::connect(service.address()) else {
-            thread::sleep(Duration::from_millis(100));
-            continue;
-        };
-        stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-        let _ = stream.write_all(&bytes);
-        let _ = stream.shutdown(std::net::Shutdown::Write);
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
+        let Some(answer) = answer_to(service.address(), &bytes) else { continue };
         if answer.starts_with(b"HTTP/1.1 2") {
             fuzzer.keep(bytes);
         }
@@ -165,15 +171,7 @@ fn fuzz_first_bytes_of_the_transport() {
             worker_process::client(&service.url("127.0.0.1")).heartbeat(&worker(), &[]).unwrap();
         }
         tried += 1;
-        let Ok(mut stream) = TcpStream::connect(service.address()) else {
-            thread::sleep(Duration::from_millis(100));
-            continue;
-        };
-        stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-        let _ = stream.write_all(&bytes);
-        let _ = stream.shutdown(std::net::Shutdown::Write);
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
+        let Some(answer) = answer_to(service.address(), &bytes) else { continue };
         let holds = |all: &[u8], part: &[u8]| all.windows(part.len()).any(|window| window == part);
         if bytes.first() == Some(&TLS_HANDSHAKE) {
             assert!(!holds(&answer, b"HTTP"), "plain text within TLS: {}", answer.escape_ascii());
