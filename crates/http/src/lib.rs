@@ -276,21 +276,37 @@ mod tests {
 
     const PLACES: usize = 4;
 
-    /// Starts a server that tells whether a connection is extra. It never answers requests with the path `/wait`.
-    fn server() -> (ServiceThread, SocketAddr) {
+    /// Starts a server that tells whether a connection is extra. It never answers requests with the path `/wait`, and counts
+    /// those that have arrived.
+    fn server() -> (ServiceThread, SocketAddr, Arc<AtomicUsize>) {
         let thread = ServiceThread::start("test").unwrap();
         let (listener, address) = thread.listen(([127, 0, 0, 1], 0).into()).unwrap();
-        let connect = |visitor: Visitor| {
-            move |request: Request<RequestBody>| async move {
-                if request.uri().path() == "/wait" {
-                    drop(request.into_body().collect().await);
-                    std::future::pending::<()>().await;
+        let arrived = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&arrived);
+        let connect = move |visitor: Visitor| {
+            let counter = Arc::clone(&counter);
+            move |request: Request<RequestBody>| {
+                let counter = Arc::clone(&counter);
+                async move {
+                    if request.uri().path() == "/wait" {
+                        drop(request.into_body().collect().await);
+                        counter.fetch_add(1, Ordering::Relaxed);
+                        std::future::pending::<()>().await;
+                    }
+                    Response::new(visitor.is_extra.to_string())
                 }
-                Response::new(visitor.is_extra.to_string())
             }
         };
         thread.handle().spawn(serve(listener, PLACES, Duration::from_secs(60), connect));
-        (thread, address)
+        (thread, address, arrived)
+    }
+
+    fn until(mut is_so: impl FnMut() -> bool) {
+        let start = std::time::Instant::now();
+        while !is_so() {
+            assert!(start.elapsed() < Duration::from_secs(30), "it did not happen within 30 s");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     fn send(address: SocketAddr, text: &str) -> std::net::TcpStream {
@@ -311,7 +327,7 @@ mod tests {
 
     #[test]
     fn connections_that_wait_for_their_client_keep_no_place() {
-        let (_thread, at) = server();
+        let (_thread, at, _) = server();
         let head = "POST /wait HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nsome";
         for text in ["", "GET /", "GET / HTTP/1.1\r\nhost: a\r\n\r\n", head] {
             let waiting: Vec<_> = (0..3 * PLACES).map(|_| send(at, text)).collect();
@@ -325,10 +341,10 @@ mod tests {
 
     #[test]
     fn requests_in_progress_keep_their_places() {
-        let (_thread, at) = server();
+        let (_thread, at, arrived) = server();
         let request = "POST /wait HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\nsome";
         let mut busy: Vec<_> = (0..PLACES).map(|_| send(at, request)).collect();
-        std::thread::sleep(Duration::from_millis(100));
+        until(|| arrived.load(Ordering::Relaxed) == PLACES);
         let silent: Vec<_> = (0..3 * EXTRA_PLACES).map(|_| send(at, "")).collect();
         for _ in 0..10 {
             assert!(is_extra(at));
@@ -340,8 +356,8 @@ mod tests {
             let error = stream.read(&mut [0]).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "the connection is open");
         }
-        std::thread::sleep(Duration::from_millis(100));
-        assert!(!is_extra(at), "the place of a client that left is free");
+        // The place of the client that left becomes free.
+        until(|| !is_extra(at));
     }
 
     /// Counts the requests of other clients that are answered between the arrival of a connection and its answer.
