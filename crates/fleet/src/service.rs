@@ -35,8 +35,8 @@ use crate::fleet::{Fleet, FleetError};
 use crate::task::WorkKind;
 use crate::token::AuthToken;
 use crate::wire::{
-    BodyFormat, ErrorReply, HeartbeatReply, HeartbeatRequest, LeaseReply, LeaseRequest, ResultsReply,
-    ResultsRequest,
+    BodyFormat, ErrorReply, HeartbeatReply, HeartbeatRequest, LeaseReply, LeaseRequest, MAX_ITEMS,
+    ResultsReply, ResultsRequest,
 };
 
 /// Configuration of a [`Service`].
@@ -143,8 +143,6 @@ const SMALL_BODY: usize = 64 << 10;
 const ROOM_UNIT: usize = 4096;
 /// Value of `retry-after` in replies that ask the client to retry, in seconds.
 const RETRY_AFTER_S: &str = "5";
-/// Maximum number of leases per request.
-const MAX_CAPACITY: usize = 65_536;
 /// Maximum number of bytes of an artifact per request.
 const MAX_CHUNK: usize = 16 << 20;
 /// Path prefix of the artifacts.
@@ -390,7 +388,7 @@ impl HandlerState {
             return Err(Rejection(StatusCode::FORBIDDEN, format!("no {} tasks are leased here", call.kind)));
         }
         let wait = Duration::from_secs_f64(call.wait_s.min(1e6)).min(self.config.max_wait);
-        let capacity = call.capacity.min(MAX_CAPACITY);
+        let capacity = call.capacity.min(MAX_ITEMS);
         let granted = timeout(wait, self.fleet.lease_when_any(&call.worker, &call.kind, capacity)).await;
         let grant = match granted {
             Ok(grant) => grant?,

@@ -134,7 +134,8 @@ pub struct ErrorReply {
     pub error: String,
 }
 
-/// Maximum number of leases or reports in a request. They take up to twenty times as much memory as their encoding.
+/// Maximum number of leases or reports in a request, and of leases in a reply. They take up to twenty times as much memory
+/// as their encoding.
 pub const MAX_ITEMS: usize = 65_536;
 
 /// Reads at most [`MAX_ITEMS`] items.
