@@ -276,8 +276,10 @@ mod tests {
 
     const PLACES: usize = 4;
 
+    const BIG_REPLY: usize = 32 << 20;
+
     /// Starts a server that tells whether a connection is extra. It never answers requests with the path `/wait`, and counts
-    /// those that have arrived.
+    /// those that have arrived. It answers `/big` with [`BIG_REPLY`] bytes.
     fn server() -> (ServiceThread, SocketAddr, Arc<AtomicUsize>) {
         let thread = ServiceThread::start("test").unwrap();
         let (listener, address) = thread.listen(([127, 0, 0, 1], 0).into()).unwrap();
@@ -288,10 +290,14 @@ mod tests {
             move |request: Request<RequestBody>| {
                 let counter = Arc::clone(&counter);
                 async move {
-                    if request.uri().path() == "/wait" {
+                    let uri = request.uri().path().to_owned();
+                    if uri == "/wait" {
                         drop(request.into_body().collect().await);
                         counter.fetch_add(1, Ordering::Relaxed);
                         std::future::pending::<()>().await;
+                    }
+                    if uri == "/big" {
+                        return Response::new("x".repeat(BIG_REPLY));
                     }
                     Response::new(visitor.is_extra.to_string())
                 }
@@ -358,6 +364,22 @@ mod tests {
         }
         // The place of the client that left becomes free.
         until(|| !is_extra(at));
+    }
+
+    #[test]
+    fn a_large_reply_keeps_its_place_until_it_is_sent() {
+        let (_thread, at, arrived) = server();
+        let request = "POST /wait HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\nsome";
+        let _busy: Vec<_> = (1..PLACES).map(|_| send(at, request)).collect();
+        until(|| arrived.load(Ordering::Relaxed) == PLACES - 1);
+        let mut slow = send(at, "GET /big HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+        let mut reply = vec![0; 1024];
+        slow.read_exact(&mut reply).unwrap();
+        // The rest of the reply fills the buffers of the connection.
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(is_extra(at), "no place is free");
+        slow.read_to_end(&mut reply).unwrap();
+        assert!(reply.len() > BIG_REPLY, "the reply was cut off after {} bytes", reply.len());
     }
 
     /// Counts the requests of other clients that are answered between the arrival of a connection and its answer.

@@ -66,9 +66,11 @@ impl Default for Place {
 
 impl Place {
     fn waits_since(&self, now: Instant) -> Option<Instant> {
-        let unread = *lock(&self.unread);
-        let unread = unread.filter(|since| now.duration_since(*since) >= UNREAD_TIME);
-        [*lock(&self.request), unread].into_iter().flatten().min()
+        match *lock(&self.unread) {
+            // A reply is being sent, of which the body may have been dropped already.
+            Some(since) => (now.duration_since(since) >= UNREAD_TIME).then_some(since),
+            None => *lock(&self.request),
+        }
     }
 
     fn set_waits(&self, waits: bool) {
