@@ -36,7 +36,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// Timeout of the rest of a larger body, plus the time that what arrives takes at [`MIN_RATE`].
 const LARGE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Minimum rate at which a larger body must arrive, in bytes per second.
-const MIN_RATE: f64 = 512.0 * 1024.0;
+const MIN_RATE: f64 = 128.0 * 1024.0;
 /// Maximum number of connections. Requests of further ones are rejected.
 const MAX_CONNECTIONS: usize = 512;
 
