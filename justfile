@@ -80,14 +80,18 @@ chaos:
         --run-ignored only --test-threads 1 -E 'test(a_great_chaos) | test(thousands_of_slots_hold) | test(deaf_clients)'
 
 # Damage known inputs at random, each target for N seconds; check a hundred thousand exported proofs.
-fuzz seconds="20":
+fuzz seconds="5":
     SGS_FUZZ_SECONDS={{ seconds }} cargo nextest run --release --workspace --run-ignored only \
         -E 'test(/::fuzz_/) | test(a_hundred_thousand_exported)'
 
-# Run the tests that need Lean: correct proofs, exploits, a REPL, a run (about 20 minutes of CPU time).
+# Run the tests with real Lean that cover each kind of text and a run once (about 20 minutes of CPU time).
 lean:
-    cargo nextest run --release --workspace --run-ignored only \
-        -E 'test(/real_lean/) | test(/^corpus::/)'
+    cargo nextest run --release --workspace --run-ignored only -E \
+        'test(/every_true_proof|every_correct_proof_is_proved|texts_are_examined|exploits_are_refused|a_run_with_real_lean/)'
+
+# Run all tests that need Lean (about two hours of CPU time): before a release, and after a change of the judge.
+lean-all:
+    cargo nextest run --release --workspace --run-ignored only -E 'test(/real_lean/) | test(/^corpus::/)'
 
 # Check licences and sources (deny.toml), and advisories if SGS_ADVISORY_DB names a copy of RustSec's database.
 licences:

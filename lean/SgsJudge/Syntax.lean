@@ -48,11 +48,28 @@ inductive Role where
   | header
   deriving BEq
 
+/-- A hash of a node that ignores positions and the scopes of names. -/
+partial def digest : Syntax → UInt64
+  | .missing => 1
+  | .atom _ word => mixHash 2 (hash word)
+  | .ident _ _ name _ => mixHash 3 (hash name.eraseMacroScopes)
+  | .node _ kind children => children.foldl (fun found child => mixHash found (digest child)) (hash kind)
+
+/-- Whether two nodes are equal, except for positions and the scopes of names. -/
+partial def alike : Syntax → Syntax → Bool
+  | .missing, .missing => true
+  | .atom _ a, .atom _ b => a == b
+  | .ident _ _ a _, .ident _ _ b _ => a.eraseMacroScopes == b.eraseMacroScopes
+  | .node _ kind children, .node _ other others =>
+    kind == other && children.size == others.size && (children.zip others).all fun (a, b) => alike a b
+  | _, _ => false
+
 /-- What was seen of a text. -/
 structure Seen where
   role : Role
-  /-- The nodes of the text that may be elaborated, as kind, beginning and end. -/
-  admitted : Std.HashSet (Name × Nat × Nat) := {}
+  /-- The nodes of expansions, by digest. Equal nodes are examined once: a tactic that tries many others, such as that of an
+  index `l[0]`, expands to the same ones again and again, and a macro may expand to itself. -/
+  expanded : Std.HashMap UInt64 (List Syntax) := {}
   nodes : Nat := 0
   /-- Whether the text declares more than its theorems, by `where` or `let rec`. -/
   declares : Bool := false
@@ -68,11 +85,6 @@ def maxShift : Nat := 1 <<< 24
 
 /-- Maximum number of nodes in a text and its expansions. -/
 def maxNodes : Nat := 1000000
-
-private def place (stx : Syntax) : Option (Name × Nat × Nat) :=
-  match stx.getHeadInfo, stx.getTailInfo with
-  | .original _ first _ _, .original _ _ _ last => some (stx.getKind, first.byteIdx, last.byteIdx)
-  | _, _ => none
 
 private def elaborators (env : Environment) (kind : Name) : Bool :=
   !(Term.termElabAttribute.getEntries env kind).isEmpty || !(Tactic.tacticElabAttribute.getEntries env kind).isEmpty ||
@@ -131,6 +143,9 @@ private partial def numberOf (stx : Syntax) : Option Nat :=
 /-- Whether a constant belongs to the imported library. -/
 private def isImported (env : Environment) (name : Name) : Bool := (env.getModuleIdxFor? name).isSome
 
+/-- Whether Lean unfolds a constant wherever it looks for an instance. -/
+private def isReducible (env : Environment) (name : Name) : Bool := getReducibilityStatusCore env name matches .reducible
+
 /-- The result of a type, under its binders. -/
 private partial def resultOf : Expr → Expr
   | .forallE _ _ body _ | .mdata _ body => resultOf body
@@ -152,7 +167,10 @@ private def convertsLiterals (env : Environment) (info : ConstantInfo) : Bool :=
     | .const `Decidable _ => false
     | .const (.str type "noConfusionType") _ => !isNew type
     | .const name _ =>
-      if isImported env name then
+      if isImported env name && isReducible env name then
+        -- A name for another type, which could be that of an instance.
+        !([`DecidablePred, `DecidableRel, `DecidableEq].contains name)
+      else if isImported env name then
         isClass env name && !isProp name && ((showName name).startsWith "Coe" || !(result.getAppArgs[0]?.any isNewType))
       else (env.find? name).any (· matches .defnInfo _)
     | _ => true
@@ -183,8 +201,12 @@ private def checkConstructor (name : Name) (dotted : Bool) : WalkM Unit := do
   else
     let found : List (Name × List String) ← (resolveGlobalName name : Command.CommandElabM _)
     if found.isEmpty then no
+    -- The constructor of a structure would set its fields, such as `native`, without their names.
+    let isAlternative (constant : Name) := match env.find? constant with
+      | some (.ctorInfo info) => !isStructureLike env info.induct
+      | _ => false
     for (constant, projections) in found do
-      unless projections.isEmpty && isImported env constant && (env.find? constant).any (· matches .ctorInfo _) do no
+      unless projections.isEmpty && isImported env constant && isAlternative constant do no
 
 /-- Checks that a term is a literal: a number, a string, a Boolean, the name of an alternative, or a structure or list of
 literals. -/
@@ -200,30 +222,17 @@ private partial def checkLiteral (stx : Syntax) : WalkM Unit := do
     else if literalKinds.contains kind then children.forM checkLiteral
     else refuse s!"`{showName kind}` in a configuration"
 
-mutual
-/-- Examines a node and everything below it. `within` are the kinds whose expansion it is part of. -/
-partial def walk (within : List Name) (stx : Syntax) : WalkM Unit := do
-  match stx with
-  | .missing => refuse "a text that was not parsed"
-  | .atom .. => return
-  | .ident _ _ name _ => checkName name
-  | .node _ kind children =>
-    let seen ← get
-    let known := place stx
-    if !within.isEmpty && known.any seen.admitted.contains then return
-    if seen.nodes ≥ maxNodes then refuse "too many nodes"
-    set { seen with nodes := seen.nodes + 1 }
-    if isConfiguration kind && kind != ``Parser.Tactic.optConfig then
-      if elaborators (← getEnv) kind && !elaborable.contains kind then refuse s!"`{showName kind}`"
-      walkConfiguration children
-    else
-      walkKind kind stx
-      for child in children do walk within child
-      unless (← get).role == .header && headerCommands.contains kind do walkExpansions within kind stx
-    if let some known := known then modify fun s => { s with admitted := s.admitted.insert known }
+/-- Checks an attribute. -/
+private def checkAttribute (stx : Syntax) : WalkM Unit := do
+  let allowed := match (← get).role with
+    | .header => headerAttributes
+    | .proof => helperAttributes
+    | .statement => []
+  let name := if stx.getKind == ``Parser.Attr.simple then stx[0].getId.eraseMacroScopes else stx.getKind
+  unless allowed.contains name do refuse s!"the attribute `{showName name}`"
 
 /-- Checks the kind of a node. -/
-partial def walkKind (kind : Name) (stx : Syntax) : WalkM Unit := do
+def walkKind (kind : Name) (stx : Syntax) : WalkM Unit := do
   let role := (← get).role
   if setOptions.contains kind then checkOption stx
   if kind == `«term_<<<_» && (numberOf stx[2]).any (· > maxShift) then refuse "a shift by so many bits"
@@ -234,15 +243,6 @@ partial def walkKind (kind : Name) (stx : Syntax) : WalkM Unit := do
   if kind == ``Parser.Term.attrInstance then checkAttribute stx[1]
   if refusedParts.contains kind && role != .header then refuse s!"`{showName kind}`"
   if role == .header && refusedInHeaders.contains kind then refuse s!"`{showName kind}`"
-
-/-- Checks that a node may be elaborated, or expands it. -/
-partial def walkExpansions (within : List Name) (kind : Name) (stx : Syntax) : WalkM Unit := do
-  if (if (← get).role == .statement then elaborableInStatements else elaborable).contains kind then return
-  let env ← getEnv
-  if elaborators env kind then refuse s!"`{showName kind}`"
-  -- A macro may expand to itself. What the text itself contains was examined before.
-  unless within.contains kind do
-    for expansion in ← expansions stx do walk (kind :: within) expansion
 
 /-- Checks the parts of a configuration: an item is not called `native`, and its value, after `:=`, is a literal. -/
 partial def walkConfiguration (children : Array Syntax) : WalkM Unit := do
@@ -259,15 +259,58 @@ partial def walkConfiguration (children : Array Syntax) : WalkM Unit := do
       else if (components name).contains "native" then refuse "the configuration `native`"
     | _ => pure ()
 
-/-- Checks an attribute. -/
-partial def checkAttribute (stx : Syntax) : WalkM Unit := do
-  let allowed := match (← get).role with
-    | .header => headerAttributes
-    | .proof => helperAttributes
-    | .statement => []
-  let name := if stx.getKind == ``Parser.Attr.simple then stx[0].getId.eraseMacroScopes else stx.getKind
-  unless allowed.contains name do refuse s!"the attribute `{showName name}`"
-end
+/-- Checks that a node may be elaborated. If only macros expand it, returns the expansions. -/
+private def expansionsOf (kind : Name) (stx : Syntax) : WalkM (List Syntax) := do
+  let role := (← get).role
+  if role == .header && headerCommands.contains kind then return []
+  if (if role == .statement then elaborableInStatements else elaborable).contains kind then return []
+  if elaborators (← getEnv) kind then refuse s!"`{showName kind}`"
+  expansions stx
+
+/-- Nodes to examine, each with whether it is part of an expansion. -/
+abbrev Pending := Array (Syntax × Bool)
+
+/-- Examines a node. Adds the nodes to examine next: its children, and its expansions. -/
+private def examineNode (stx : Syntax) (isExpanded : Bool) (next : Pending) : WalkM Pending := do
+  match stx with
+  | .missing => refuse "a text that was not parsed"
+  | .atom .. => return next
+  | .ident _ _ name _ =>
+    checkName name
+    return next
+  | .node _ kind children =>
+    let seen ← get
+    let digest := if isExpanded then digest stx else 0
+    let equals := if isExpanded then seen.expanded.getD digest [] else []
+    if equals.any (alike stx) then return next
+    if seen.nodes ≥ maxNodes then refuse "too many nodes"
+    let expanded := if isExpanded then seen.expanded.insert digest (stx :: equals) else seen.expanded
+    set { seen with nodes := seen.nodes + 1, expanded }
+    if isConfiguration kind && kind != ``Parser.Tactic.optConfig then
+      if elaborators (← getEnv) kind && !elaborable.contains kind then refuse s!"`{showName kind}`"
+      walkConfiguration children
+      return next
+    walkKind kind stx
+    let next := children.foldl (fun next child => next.push (child, isExpanded)) next
+    return (← expansionsOf kind stx).foldl (fun next expansion => next.push (expansion, true)) next
+
+/-- Examines the nodes from `first` to before `last`. It splits the range in halves, because an interpreter uses stack for
+every active call. -/
+private partial def examineNodes (nodes : Pending) (first last : Nat) (next : Pending) : WalkM Pending := do
+  if last ≤ first then return next
+  if last == first + 1 then
+    match nodes[first]? with
+    | some (stx, isExpanded) => examineNode stx isExpanded next
+    | none => return next
+  else
+    let middle := (first + last) / 2
+    let next ← examineNodes nodes first middle next
+    examineNodes nodes middle last next
+
+/-- Examines nodes and everything below them, level by level: a recursion into each node would need more stack than an
+interpreter has. -/
+partial def walk (nodes : Pending) : WalkM Unit := do
+  unless nodes.isEmpty do walk (← examineNodes nodes 0 nodes.size #[])
 
 /-- Whether a command may be part of a text of this role. -/
 private def mayCommand (role : Role) (stx : Syntax) : Bool :=
@@ -283,12 +326,12 @@ partial def admit (stx : Syntax) : WalkM Unit := do
   let kind := stx.getKind
   if kind == ``Parser.Command.in && (← get).role == .proof && beforeHelpers.contains stx[0].getKind then
     walkKind stx[0].getKind stx[0]
-    stx[0].getArgs.forM (walk [])
+    walk (stx[0].getArgs.map (·, false))
     return ← admit stx[2]
   unless mayCommand (← get).role stx do
     refuse s!"the command `{showName (if kind == ``Parser.Command.declaration then stx[1].getKind else kind)}`"
   walkKind kind stx
-  stx.getArgs.forM (walk [])
+  walk (stx.getArgs.map (·, false))
 
 /-- Refuses what is harmless alone: a text whose tactics could find, and evaluate, what it declares by `where`. -/
 def checkTogether : WalkM Unit := do

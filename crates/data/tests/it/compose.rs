@@ -71,7 +71,7 @@ fn the_shipped_sets_share_no_theorem() {
 /// Every production of the generator, at every level. One draw in a hundred may be refused: `simp` has closed its goal
 /// already.
 #[test]
-#[ignore = "runs Lean: a minute of CPU time; .ci/run runs it"]
+#[ignore = "runs Lean: a minute of CPU time; `just lean-all` runs it"]
 fn real_lean_proves_theorems_of_every_production() {
     let mut kinds: BTreeMap<&str, Vec<Theorem>> = BTreeMap::new();
     for number in 0..4000 {

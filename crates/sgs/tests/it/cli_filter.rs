@@ -298,7 +298,7 @@ fn a_server_that_stops_answering_ends_the_command_and_its_answers_are_kept() {
 
 /// The paper's stages with real Lean: problems that tactics prove are dropped as easy, and those they disprove as false.
 #[test]
-#[ignore = "runs Lean as WebAssembly (lean/wasm, or SGS_LEAN_WASM): minutes of CPU time; .ci/run runs it"]
+#[ignore = "runs Lean as WebAssembly (lean/wasm, or SGS_LEAN_WASM): minutes of CPU time; `just lean-all` runs it"]
 fn real_lean_separates_easy_and_false_problems() {
     let dir = tempfile::tempdir().unwrap();
     let proofs =

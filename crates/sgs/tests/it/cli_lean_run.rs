@@ -424,13 +424,14 @@ fn verdicts_are_written_as_they_arrive() {
 
 /// A run with real Lean: a round, verdicts and `resume`.
 #[test]
-#[ignore = "runs Lean as WebAssembly (lean/wasm, or SGS_LEAN_WASM): minutes of CPU time; .ci/run runs it"]
+#[ignore = "runs Lean as WebAssembly (lean/wasm, or SGS_LEAN_WASM): minutes of CPU time; `just lean` runs it"]
 fn a_run_with_real_lean_completes() {
     let dir = tempfile::tempdir().unwrap();
     lean_fixtures::write_model(&dir.path().join("model"));
     let lean =
         std::env::var("SGS_LEAN_WASM").unwrap_or_else(|_| project("lean/wasm").to_str().unwrap().to_owned());
-    let more = ["rounds=1", "algorithm.rollouts_per_problem=8"];
+    // Each slot starts Lean twice.
+    let more = ["rounds=1", "algorithm.rollouts_per_problem=8", "lean.slots=1"];
     let done = sgs(&run_arguments(dir.path(), &lean, &more)).expect(0);
     assert!(done.err.contains("Lean (version 4.28.0-pre"), "{}", done.err);
     let run = path(dir.path(), "run");

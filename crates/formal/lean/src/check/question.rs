@@ -199,11 +199,11 @@ impl JudgeReply {
     /// Returns the verdict under the given layers.
     pub(super) fn judge(&self, layers: TrustLayers) -> CheckOutcome {
         let messages: Vec<&LeanMessage> = self.messages.iter().collect();
-        if !layers.evidence {
-            return without_evidence(&messages, 0);
-        }
         if layers.syntax && !self.syntax.is_empty() {
             return CheckOutcome::refused("syntax layer: ", &self.syntax);
+        }
+        if !layers.evidence {
+            return without_evidence(&messages, 0);
         }
         if let Some(error) = messages.iter().find(|m| m.severity == Severity::Error) {
             return judge_error(
