@@ -1,9 +1,9 @@
 import SgsJudge.Syntax
 
 /-!
-Elaboration of a model's text, after it was examined (`Syntax`). Every candidate is elaborated separately over the header's
-environment, and the declarations that its theorem depends on beyond the header are collected. Nothing here is trusted: the kernel decides
-(`Replay`).
+Elaborates a model's text after it was examined (`Syntax`). Every candidate is elaborated separately over the header's
+environment. The declarations that its theorem depends on beyond the header are collected. Nothing here is trusted: the
+kernel decides (`Replay`).
 -/
 
 namespace SgsJudge
@@ -11,7 +11,7 @@ open Lean Elab
 
 /-- A proof to be judged. The parent process writes the texts and embeds those of the model. -/
 structure Candidate where
-  /-- Our command that opens the namespace of the theorem; empty for none. -/
+  /-- The command that we insert to open the theorem's namespace; empty for none. -/
   space : String
   /-- The statement as an axiom. -/
   pinned : String
@@ -23,14 +23,14 @@ structure Candidate where
   text : String
   /-- The theorem's full name. -/
   target : Name
-  /-- File of the declarations, written by `check` and read by `replay`; empty for none. -/
+  /-- File of the declarations. `check` writes it and `replay` reads it. Empty for none. -/
   declarations : String
 
 /-- A request to a process. -/
 structure Request where
   /-- Writes the answers. -/
   out : String → IO Unit
-  /-- Part of every line of the answer. The model's text cannot know it. -/
+  /-- Secret token in every line of the answer. The model's text cannot know it. -/
   nonce : String
   /-- Whether texts are examined before they are elaborated. Only tests of the other layers disable it. -/
   examines : Bool
@@ -49,7 +49,7 @@ structure Request where
 private def field (json : Json) (key : String) : Except String String :=
   json.getObjValAs? String key
 
-/-- Reads a list. Tail-recursive, because an interpreter uses stack for every active call. -/
+/-- Reads a list. The function is tail-recursive, because an interpreter uses stack space for every active call. -/
 private def list {α : Type} (read : Json → Except String α) (found : Array α) : List Json → Except String (Array α)
   | [] => .ok found
   | j :: rest =>
@@ -77,31 +77,32 @@ def Request.read (out : String → IO Unit) (line : String) : Except String Requ
   return { out, nonce := ← field json "nonce", examines, header := ← field json "header", imports := (← list readName #[] imports.toList).toList
            opening := ← field json "opening", context := ← field json "context", settings := ← field json "settings", candidates := ← list readCandidate #[] candidates.toList }
 
-/-- Options of every elaboration: no parallelism, so that every declaration exists when it is checked. -/
+/-- Options of every elaboration. Parallel elaboration is off, so that every declaration exists when it is checked. -/
 def baseOptions : Options :=
   ({} : Options).setBool `Elab.async false
 
-/-- The first error among messages. -/
+/-- Returns the first error among the messages, if there is one. -/
 def firstError : List Message → IO (Option String)
   | [] => return none
   | message :: rest =>
     if message.severity matches .error then return some (← message.data.toString) else firstError rest
 
-/-- Elaborates the commands of a text as they are parsed, whatever they are. For our own text, and for tests. -/
+/-- Elaborates each command of a text as soon as it is parsed, without examining it. Used for our own text and for
+tests. -/
 def runCommands (text : String) (state : Command.State) : IO Command.State := do
   return (← IO.processCommands (inputContext text) {} { state with messages := {} }).commandState
 
-/-- Whether a command failed, or left something unproved. Nothing after it may be elaborated, because Lean declares what it
-cannot prove. -/
+/-- Whether a command failed or left something unproved. Nothing after such a command may be elaborated, because Lean
+also declares a theorem that it could not prove. -/
 def failed (messages : MessageLog) : Bool :=
   messages.hasErrors || messages.toList.any (·.data.hasTag (· == `hasSorry))
 
-/-- Parses a text. The messages of the parser are errors; without any, all of the text was parsed. -/
+/-- Parses a text. Messages of the parser are returned as errors. If there are none, the whole text was parsed. -/
 def parsed (text : String) (state : Command.State) : Except MessageLog (Array Syntax) :=
   let { commands, messages } := parse text state
   if messages.hasErrors then .error messages else .ok commands
 
-/-- Examines commands that were parsed after a state. The error names what they must not contain. -/
+/-- Examines commands that were parsed in the given state. The error names what they must not contain. -/
 def examine (role : Role) (commands : Array Syntax) (state : Command.State) : IO (Except String Unit) := do
   let all : WalkM Unit := do
     commands.forM admit
@@ -123,7 +124,8 @@ structure Broken where
   /-- Whether the header contains something that it must not contain. -/
   refused : Bool := false
 
-/-- Elaborates the commands of a header one by one, each after it was examined: they may declare notations. -/
+/-- Elaborates the commands of a header one by one, because they may declare notations. Each command is examined before
+it is elaborated. -/
 private partial def runHeader (text : String) (state : Command.State) (position : Parser.ModuleParserState) :
     IO (Except Broken Command.State) := do
   let (stx, position, messages) := Parser.parseCommand (inputContext text) (parserContext state) position {}
@@ -153,7 +155,7 @@ def loadHeader (request : Request) : IO (Except Broken Header) := do
   let input := inputContext request.header
   let (syntaxTree, _, messages) ← Parser.parseHeader input
   let (env, messages) ← processHeader syntaxTree baseOptions messages input
-  -- A header that fails gives an empty environment and no exception.
+  -- If a header fails, Lean returns messages and an empty environment. It throws no exception.
   if let some error ← firstError messages.toList then return .error { reason := error }
   if let some name := notImported env request.imports then return .error { reason := s!"`{showName name}` is not imported" }
   let start ← runCommands request.opening (Command.mkState env {} baseOptions)
@@ -166,7 +168,7 @@ def loadHeader (request : Request) : IO (Except Broken Header) := do
     if let some error ← firstError state.messages.toList then return .error { reason := error }
     return .ok { imported := env, state }
 
-/-- The dependencies of a theorem beyond the header: declarations in the order of dependence, and axioms. -/
+/-- The dependencies of a theorem beyond the header: axioms, and declarations, each after those that it depends on. -/
 structure Collected where
   seen : NameSet := {}
   declarations : Array Read := #[]
@@ -174,8 +176,8 @@ structure Collected where
 
 /-- Collects `name` and its dependencies that are not in `base`.
 
-The structures of projections are not visited: the type of a term of a structure names the structure, and structures
-outside of the header are refused. -/
+The structure of a projection is not visited. The type of the projected term names the structure, and structures that
+are declared outside of the header are refused. -/
 partial def collect (base final : Environment) (name : Name) : StateT Collected (Except String) Unit := do
   if (← get).seen.contains name || base.contains name then return
   modify fun c => { c with seen := c.seen.insert name }

@@ -1,8 +1,8 @@
 import SgsJudge.Term
 
 /-!
-The list of what a text may contain. It names the kinds of Lean, Batteries, Aesop and Mathlib whose elaborators run no code
-of the text. A kind that a version of Lean lacks has no effect.
+Lists the syntax kinds that a text may contain. These are the kinds of Lean, Batteries, Aesop and Mathlib whose
+elaborators run no code of the text. A kind that does not exist in a version of Lean has no effect.
 -/
 
 namespace SgsJudge
@@ -49,7 +49,7 @@ private def tactics : List Name := under `Lean.Parser.Tactic [
   "guardExprConv", "guardHypConv", "guardTargetConv"] ++ [
   `Lean.Elab.Tactic.Ext.applyExtTheorem, `Lean.Elab.Tactic.Ext.ext, `Lean.calcTactic, `Lean.cdot]
 
-/-- Tactics of Batteries, Aesop and Mathlib. Those that are macros need not be named. -/
+/-- Tactics of Batteries, Aesop and Mathlib. Tactics that are macros need not be listed. -/
 private def libraryTactics : List Name := under `Batteries.Tactic [
   "byContra", "casePatt", "casePatt'", "congrConfig", "congrConfigWith", "exacts", "generalizeProofsElab", "introDot", "rcongr", "seq_focus",
   "tacticEapply_", "tacticFapply_", "tacticTrans___", "tacticTransitivity___", "unreachable", "«tacticMap_tacs[_;]»"] ++ under
@@ -90,7 +90,8 @@ def elaborableInStatements : Std.HashSet Name := Std.HashSet.ofList (terms ++ un
   "withAnnotateState", "withReducible"] ++ [
   `Lean.cdot, `Mathlib.Tactic.normNum, `Mathlib.Tactic.Positivity.positivity, `Mathlib.Tactic.linarith])
 
-/-- Names that a text must not contain: to check a proof by these, the kernel runs compiled code, or accepts anything. -/
+/-- Names that a text must not contain. To check a proof that uses one of them, the kernel runs compiled code or accepts
+anything. -/
 def forbiddenNames : List String :=
   ["reduceBool", "reduceNat", "ofReduceBool", "ofReduceNat", "trustCompiler", "sorryAx", "lcProof", "lcUnreachable", "lcAny"]
 
@@ -99,16 +100,16 @@ def setOptions : List Name :=
   [`Lean.Parser.Term.set_option, `Lean.Parser.Tactic.set_option, `Lean.Parser.Command.set_option,
    `Lean.Parser.Tactic.Grind.setOption]
 
-/-- Options that a text may set to a number, with the largest. -/
+/-- Options that a text may set to a number, with their largest allowed values. -/
 def numberOptions : List (Name × Nat) :=
   [(`maxRecDepth, 100000), (`maxHeartbeats, 1000000000000), (`synthInstance.maxHeartbeats, 1000000000000),
    (`synthInstance.maxSize, 100000), (`exponentiation.threshold, 4096)]
 
-/-- Options that a text may switch. They change the output, or the choice of names. -/
+/-- Options that a text may switch on or off. They change only the output or the choice of names. -/
 def switchOptions : List Name :=
   [`tactic.hygienic, `pp.all, `pp.explicit, `pp.universes, `pp.proofs, `autoImplicit, `relaxedAutoImplicit]
 
-/-- Beginnings of the options that a header may set to anything. -/
+/-- Prefixes of the options that a header may set to any value. -/
 def freeInHeaders : List Name :=
   [`maxHeartbeats, `maxRecDepth, `synthInstance, `autoImplicit, `relaxedAutoImplicit, `pp, `linter, `tactic,
    `maxSynthPendingDepth, `exponentiation, `backward, `warningAsError, `trace.Meta, `smartUnfolding, `quotPrecheck,
@@ -123,7 +124,7 @@ def aesops : List Name := [`Aesop.Frontend.Parser.aesopTactic, `Aesop.Frontend.P
 /-- Builders of Aesop's rules that evaluate a constant as code. -/
 def evaluatingBuilders : List String := ["tactic", "simproc"]
 
-/-- Tactics that search the environment for lemmas, or evaluate constants that they find. -/
+/-- Tactics that search the environment for lemmas, or that evaluate constants that they find. -/
 def searching : List Name :=
   aesops ++ [`Lean.Parser.Tactic.exact?, `Lean.Parser.Tactic.apply?, `Lean.Parser.Tactic.rewrites?, `Lean.Parser.Tactic.tryTrace,
    `Mathlib.Tactic.LibrarySearch.observe]
@@ -148,7 +149,7 @@ def dotConstructors : List Name :=
 /-- Attributes of a helper. -/
 def helperAttributes : List Name := [`Lean.Parser.Attr.simp, `simp]
 
-/-- What may precede a helper, with `in`. -/
+/-- Commands that may precede a helper, joined to it with `in`. -/
 def beforeHelpers : List Name := [`Lean.Parser.Command.set_option, `Lean.Parser.Command.open]
 
 /-- Commands of a header. -/
@@ -165,7 +166,7 @@ def headerDeclarations : List Name := under `Lean.Parser.Command [
 def refusedInHeaders : List Name :=
   [`Lean.Parser.Command.unsafe, `Lean.Parser.Command.meta, `Lean.Parser.Command.axiom, `Lean.Parser.Command.opaque]
 
-/-- Attributes of a header. None of them runs code, or replaces the code of a definition. -/
+/-- Attributes that a header may use. None of them runs code or replaces the code of a definition. -/
 def headerAttributes : List Name := [
   `simp, `Lean.Parser.Attr.simp, `ext, `Lean.Parser.Attr.ext, `Lean.Parser.Attr.instance, `instance, `reducible,
   `semireducible, `irreducible, `inline, `norm_cast, `Lean.Parser.Attr.norm_cast, `push_cast, `refl, `symm, `trans, `congr,

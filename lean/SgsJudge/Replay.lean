@@ -1,10 +1,10 @@
 import SgsJudge.Elaborate
 
 /-!
-The decision on a proof. Over the header's environment, which no model's text has touched, the kernel checks every
-declaration that the theorem depends on, and that the theorem has the type of the pinned statement. Then the axioms of all
-of these are collected. Options such as `debug.skipKernelTC`, messages, and the notations and instances of the model's text
-have no effect.
+Makes the decision on a proof. The kernel checks every declaration that the theorem depends on, over the header's
+environment, which no model's text has touched. It also checks that the theorem has the type of the pinned statement.
+The axioms of all these declarations are then collected. Options such as `debug.skipKernelTC`, messages, and the
+notations and instances of the model's text have no effect.
 -/
 
 namespace SgsJudge
@@ -12,8 +12,8 @@ open Lean
 
 def allowed : List Name := [`propext, `Classical.choice, `Quot.sound]
 
-/-- Axioms of core Lean that are not allowed. If the library's compiled files lack proofs, its theorems look like axioms,
-and of its axioms only these count. -/
+/-- Axioms of core Lean that are not allowed. If the library's compiled files lack proofs, its theorems look like
+axioms. Of the library's axioms, only these and the allowed ones then count. -/
 def doubtful : List Name := [`sorryAx, `Lean.ofReduceBool, `Lean.ofReduceNat, `Lean.trustCompiler]
 
 /-- Whether the library's compiled files contain its proofs. -/
@@ -34,14 +34,14 @@ def uses (info : ConstantInfo) : List Name :=
     | .axiomInfo _ | .quotInfo _ => []
   append info.type.getUsedConstants.toList inside
 
-/-- Visited constants, and the axioms that were found. -/
+/-- The visited constants, and the axioms found so far. -/
 structure Walk where
   seen : NameSet := {}
   axioms : List Name := []
 
 /-- Visits everything that the constants in `todo` depend on, including the values of opaque constants, down to axioms.
-Unless `proofs`, an axiom of the imported library may be a theorem without its proof. All other axioms count, including those
-of the header. -/
+Unless `proofs` is true, an axiom of the imported library may be a theorem without its proof, and counts only if
+`allowed` or `doubtful` lists it. All other axioms count, including those of the header. -/
 partial def walkFrom (env imported : Environment) (proofs : Bool) (walk : Walk) (todo : List Name) : Except String Walk :=
   match todo with
   | [] => .ok walk

