@@ -1,6 +1,8 @@
-//! The compact form of all three roles, for models of a few million parameters that are trained on nothing else.
+//! The compact prompt format of all three roles, for models of a few million parameters that are trained on no other
+//! format.
 //!
-//! A prompt is a token for the role, the statements without their names, and a token after which the answer follows.
+//! A prompt consists of a token for the role, the statements without their names, and a token that marks the beginning
+//! of the answer.
 
 use crate::read::{Proof, read_conjecture, read_review};
 use crate::text::{Bounds, LeanStatement, unix_lines};

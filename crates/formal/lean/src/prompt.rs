@@ -1,4 +1,4 @@
-//! Prompts of the roles, byte for byte those of the paper's models.
+//! Prompts of the roles, identical byte for byte to those of the paper's models.
 //!
 //! Every prompt is one user message, which the tokenizer's chat template wraps. The texts are in `prompts/`.
 
@@ -34,8 +34,8 @@ pub fn solver(problem: &Problem, form: SolverForm) -> String {
     }
 }
 
-/// Returns the messages of a turn that repairs a refused proof, in the form of Goedel-Prover-V2: the Solver's message, the
-/// proof, and the error. The position of the error is left out, because verdicts do not contain it.
+/// Returns the messages of a turn that repairs a refused proof, in the format of Goedel-Prover-V2: the Solver's
+/// message, the proof, and the error. The position of the error is omitted, because verdicts do not contain it.
 pub fn repair(problem: &Problem, failed: &FailedProof, form: SolverForm) -> Vec<String> {
     let Proof { mut helpers, body } = Proof::from_text(&failed.proof);
     if !helpers.is_empty() {

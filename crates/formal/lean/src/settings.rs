@@ -1,4 +1,4 @@
-//! Settings of Lean, and their resolution: locations of the programs, the sandbox, and the pinned options.
+//! Settings of Lean, and their resolution to programs, sandbox and pinned options.
 
 use crate::check::{
     CheckerConfig, FileChecker, JudgeProgram, Launch, Limits, Probe, Recycling, ReplChecker, TrustLayers,
@@ -212,7 +212,7 @@ impl LeanSettings {
         })?;
         let scratch = absolute(own_scratch.path())?;
         let programs = Programs::find(self, &root)?;
-        // The processes write to `work`. The files that they are started from must be out of their reach.
+        // The processes write to `work`. They must not be able to write to the files that they are started from.
         let (work, sources) = (scratch.join("work"), scratch.join("judge"));
         for folder in [&work, &sources] {
             std::fs::create_dir_all(folder)
@@ -247,7 +247,7 @@ impl LeanSettings {
             layers: TrustLayers::ALL,
             limits: self.limits,
             batch: self.theorems_per_file(),
-            // A start takes seconds, or half a minute with WebAssembly, so it pays to wait for a full file.
+            // A start takes seconds, or half a minute with WebAssembly, so it is worth waiting for a full file.
             linger_ms: if self.backing == Backing::Repl { 200 } else { 1000 },
             keep_alive: self.backing == Backing::Wasm,
         };

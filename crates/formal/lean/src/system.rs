@@ -91,7 +91,7 @@ impl Lean {
     /// Starts the pool. Call [`Lean::canaries`] before trusting its verdicts.
     pub fn start(config: LeanConfig) -> Result<Self, StartError> {
         let pool = Pool::new(&config.checker, config.slots)?;
-        // Few samples are accepted, and a file takes several, so a few slots are enough.
+        // Only few samples are accepted, and a file takes several of them, so a few slots are enough.
         let slots = config.slots.div_ceil(4);
         let second =
             config.second.clone().map(|file| Pool::new(&CheckerConfig::File(file), slots)).transpose()?;
@@ -115,7 +115,7 @@ impl Lean {
             ("a falsehood", falsehood, "\n  decide", Verdict::Refused),
             ("a sorry in disguise", falsehood, "\n  exact sorryAx _ true", Verdict::Refused),
         ];
-        // Concurrently, so that a file checker starts one process for all of them.
+        // Judge them concurrently, so that a file checker starts one process for all of them.
         let judged = std::thread::scope(|scope| {
             let judge = |case: (&'static str, &str, &str, Verdict)| {
                 let (name, statement, body, expected) = case;
@@ -165,8 +165,8 @@ impl Lean {
 
     /// Returns the problem whose statement is the negation of this one. At most one of the two has a proof.
     ///
-    /// Its context disables `autoImplicit`, because Lean would bind names outside of the negation. A statement that
-    /// depends on that option has no negation that Lean accepts. Returns `None` if the context has a `variable` command,
+    /// Its context disables `autoImplicit`, because Lean would bind names outside of the negation. If a statement
+    /// depends on that option, Lean accepts no negation of it. Returns `None` if the context has a `variable` command,
     /// which would also bind outside of the negation, or if the negation is not a statement.
     pub fn negated(problem: &Problem) -> Option<Problem> {
         let context = problem.context.trim_end();
@@ -279,7 +279,7 @@ impl Lean {
         }
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if cache.len() >= self.config.cache {
-            // Repeats are close in time (rollouts of one problem), so starting over loses little.
+            // Repeats are close in time (rollouts of one problem), so clearing the cache loses little.
             cache.clear();
         }
         cache.insert(key, outcome.clone());
@@ -371,7 +371,7 @@ impl FormalSystem for Lean {
         )
     }
 
-    /// Enough concurrent calls to fill the current files of all slots, and the next ones.
+    /// Returns how many concurrent calls fill the current files of all slots and the next ones.
     fn parallel_verifications(&self) -> usize {
         let batch = match (&self.config.checker, &self.config.second) {
             (CheckerConfig::Repl(_), None) => 1,

@@ -12,8 +12,9 @@
 //!
 //! Lean elaborates the statement from our text, before the proof. Helpers precede the statement and could change the
 //! meaning of its words. The pin is therefore elaborated before the helpers, and the theorem must agree with it. The
-//! pin is an axiom, so that names which Lean binds automatically are bound as in the theorem. A proof cannot use it
-//! unnoticed: its name is random, searches skip names that begin with `_`, and `#print axioms` would report it.
+//! pin is an axiom, so that Lean binds undeclared names in it in the same way as in the theorem. A proof that used the
+//! pin would be detected: the name of the pin is random, searches skip names that begin with `_`, and `#print axioms`
+//! would report it.
 
 use crate::read::Proof;
 use crate::text::LeanStatement;

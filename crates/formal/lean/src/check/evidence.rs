@@ -56,11 +56,11 @@ impl LeanMessage {
     }
 }
 
-/// The layers of trust that can be disabled, to show that each of them stops something (`docs/trust.md`).
+/// The layers of trust. Each can be disabled, to show what it stops (`docs/trust.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrustLayers {
-    /// The syntax layer: Lean's parser reads a text, and only what is on a list of kinds is elaborated.
+    /// The syntax layer: Lean's parser parses a text, and only syntax of the listed kinds is elaborated.
     pub syntax: bool,
     /// The evidence layer: Lean must confirm that the theorem exists under its name and agrees with the pinned statement.
     pub evidence: bool,
@@ -71,8 +71,8 @@ pub struct TrustLayers {
 impl TrustLayers {
     /// All layers, the only setting for training.
     pub const ALL: Self = Self { syntax: true, evidence: true, axioms: true };
-    /// No layers: a text without an error, a `sorry` and a warning about one counts as a proof, as in most published
-    /// systems.
+    /// No layers. As in most published systems, a text counts as a proof if Lean reports no error, no `sorry`, and no
+    /// warning about a `sorry`.
     pub const NONE: Self = Self { syntax: false, evidence: false, axioms: false };
 }
 
@@ -195,8 +195,8 @@ pub fn parse_axioms(text: &str, witness: &str) -> Option<Vec<String>> {
     Some(list.split(',').map(|a| a.trim().to_owned()).filter(|a| !a.is_empty()).collect())
 }
 
-/// Lean's tag of messages about exhausted heartbeats, since v4.14.0. Their wording is no evidence, because a proof can
-/// produce it (`fail "(deterministic) timeout"`), so the REPL, which reports no tags, refuses such proofs.
+/// Lean's tag of messages about exhausted heartbeats, since v4.14.0. The wording of a message is not evidence, because
+/// a proof can produce it (`fail "(deterministic) timeout"`). The REPL reports no tags, so it refuses such proofs.
 const HEARTBEATS: &str = "runtime.maxHeartbeats";
 
 /// Returns the verdict on a text with an error. `place` names the part of the text, if it is known.
@@ -234,8 +234,9 @@ pub(super) fn without_evidence(messages: &[&LeanMessage], sorries: usize) -> Che
     CheckOutcome::new(Verdict::Refused, shortened("", said))
 }
 
-/// The rule of the paper's code, as `(pass, complete)`. A reply passes if it has no error. It is complete if it also has
-/// no `sorries` and no warning with `declaration uses 'sorry'` (a wording that Lean 4.28 no longer uses) or `failed`.
+/// Returns `(pass, complete)` by the rule of the paper's code. A reply passes if it has no error. It is complete if it
+/// also has no `sorries` and no warning that contains `declaration uses 'sorry'` (a wording that Lean 4.28 no longer
+/// uses) or `failed`.
 pub fn reference_rule(messages: &[(Severity, &str)], sorries: usize) -> (bool, bool) {
     let pass = !messages.iter().any(|(severity, _)| *severity == Severity::Error);
     let doubtful = |text: &str| text.contains("declaration uses 'sorry'") || text.contains("failed");

@@ -1,8 +1,9 @@
-//! Checking with judge processes. Each takes a file of several theorems and elaborates every one over the header alone.
+//! Checks proofs with judge processes. Each process takes a file of several theorems and elaborates every theorem over
+//! the header alone.
 //!
-//! The first process elaborates the proofs and has the kernel check them. A second process, which stays, replays them: it
-//! gets neither helpers nor proofs, reads the declarations that the first process wrote as text, and makes the final
-//! decision.
+//! The first process elaborates the proofs and has the kernel check them. A second process, which is kept alive,
+//! replays them and makes the final decision: it gets neither helpers nor proofs, and reads the declarations that the
+//! first process wrote as text.
 
 use super::assemble::Candidate;
 use super::backend::{Backend, fresh_nonce};
@@ -105,7 +106,7 @@ impl FileChecker {
     }
 }
 
-/// The answer to one request, as far as the process got.
+/// The answer to one request, as far as the process has written it.
 #[derive(Default)]
 struct JudgeRun {
     /// Whether the header was loaded.
@@ -151,7 +152,7 @@ impl FileWorker {
         let result = process.exchange(input, limits.quota(), &mut || allowed.get(), &mut |out, ended| {
             lines.push(out, ended);
             if let (Some(path), true) = (&request_file, lines.request_read) {
-                // The file holds the nonce. The process waits until it is gone before it looks at a candidate.
+                // The file holds the nonce. The process waits until the file is gone before it processes a candidate.
                 let _ = std::fs::remove_file(path);
             }
             if lines.steps > steps {
@@ -188,8 +189,8 @@ impl FileWorker {
         Some(waiting.swap_remove(place))
     }
 
-    /// Returns the process that will answer, the number of candidates in its earlier requests, and the path of the request if
-    /// it is passed in a file.
+    /// Delivers a request. Returns the process that will answer it, the number of candidates in that process's earlier
+    /// requests, and the path of the request if it is passed in a file.
     fn deliver(
         &self,
         task: JudgeTask,
@@ -239,7 +240,7 @@ impl FileWorker {
     /// protocol, is retried once alone; the other candidates are retried without it.
     fn settle(&self, task: JudgeTask, questions: &[&JudgeQuestion<'_>], examines: bool) -> Vec<Settled> {
         let mut settled: Vec<Option<Settled>> = questions.iter().map(|_| None).collect();
-        // Groups of candidates that are still to be asked about, and whether it is their second attempt.
+        // Groups of candidates that have no result yet, and whether this is their second attempt.
         let mut groups: Vec<(Vec<usize>, bool)> = vec![((0..questions.len()).collect(), false)];
         while let Some((group, again)) = groups.pop() {
             let asked: Vec<&JudgeQuestion<'_>> =
@@ -309,7 +310,8 @@ impl FileWorker {
     /// depend on the syntax layer only, which is that of the first set. Returns one outcome per set for each candidate.
     pub fn check_under(&self, candidates: &[&Candidate], layers: &[TrustLayers]) -> Vec<Vec<CheckOutcome>> {
         let names = fresh_nonce();
-        // No name is used twice: a process that stays remembers the file of a name, even after the file was removed.
+        // Use no name twice: a process that is kept alive remembers the file of a name, even after the file was
+        // removed.
         let place = |index: usize| self.folder.join(format!("declarations-{index}-{names}"));
         let questions: Vec<JudgeQuestion<'_>> = candidates
             .iter()
@@ -370,7 +372,7 @@ impl FileWorker {
                 reason => format!("replay layer: {reason}"),
             };
             if replayed.verdict != Verdict::Proved {
-                // The first process accepted what is no proof, so its memory may have been changed.
+                // The first process accepted something that is not a proof, so its memory may have been corrupted.
                 drop(self.idle(JudgeTask::Check));
             }
             if let Some(slot) = outcomes.get_mut(*index) {

@@ -1,4 +1,4 @@
-//! Judging of proofs: the text that Lean is given, the processes that run Lean, and the pool that schedules them.
+//! Judges proofs: assembles the text for Lean, runs Lean's processes, and schedules them in a pool.
 //!
 //! A verdict is `proved` only on positive evidence: Lean answered for this candidate (identified by a nonce), none of
 //! the candidate's messages is an error or a `sorry`, the theorem exists under its name with its statement, and it

@@ -1,4 +1,4 @@
-//! A pool of slots over either kind of checker. Calls block until there is an outcome, for a bounded time.
+//! A pool of slots, each with a checker of either kind. Calls block until the outcome is known, for a bounded time.
 
 use super::assemble::Candidate;
 use super::backend::Backend;
@@ -131,8 +131,8 @@ impl Pool {
                     return CheckOutcome::new(Verdict::Infra, "the slot that judged this candidate ended");
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    // While the pool judges anything, the queue advances. A pool that finishes nothing for longer than the
-                    // longest permitted call is broken.
+                    // As long as the pool judges anything, the queue advances. If the pool finishes nothing for longer
+                    // than the longest permitted call, it is broken.
                     let now = self.shared.judged.load(Ordering::Relaxed);
                     if now != judged {
                         (judged, idle_since) = (now, Instant::now());

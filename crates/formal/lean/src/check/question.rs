@@ -1,9 +1,9 @@
 //! Requests to a judge process, and its answers.
 //!
 //! The process (`lean/SgsJudge`) loads the header once and elaborates every candidate over the header's environment, so
-//! that no candidate sees another. The request is one line of JSON. The answer is several: one when the header is
-//! loaded, then one at the beginning and one at the end of every candidate. Each carries a nonce that the model's text
-//! cannot know.
+//! that no candidate sees another. The request is one line of JSON. The answer has several lines: one when the header
+//! is loaded, and one at the beginning and one at the end of every candidate. Each line carries a nonce that the
+//! model's text cannot know.
 
 use super::assemble::Candidate;
 use super::evidence::{
@@ -61,8 +61,8 @@ pub(super) fn request(
 /// Returns the JSON of a candidate.
 ///
 /// A separate namespace keeps the names of the theorem and its helpers apart from those of the library. A dotted name
-/// opens its own namespace for statement and proof, which a wrapping namespace would hide, so the pinned statement is
-/// declared in the same one. A name that begins with `_root_` is declared at the root.
+/// opens its own namespace for statement and proof, which a wrapping namespace would hide. The pinned statement is
+/// therefore declared in the same namespace. A name that begins with `_root_` is declared at the root.
 fn one(question: &JudgeQuestion<'_>, texts: bool) -> Value {
     let id = &question.id;
     let (statement, proof) = (&question.candidate.statement, &question.candidate.proof);
@@ -190,7 +190,7 @@ impl JudgeLine {
 }
 
 impl JudgeReply {
-    /// Returns whether a text that was elaborated without errors is not a proof, which models rarely produce.
+    /// Returns whether the text was elaborated without errors and is still not a proof, which is rare for a model.
     pub(super) fn is_unusual(&self) -> bool {
         let failed = self.messages.iter().any(|m| m.severity == Severity::Error);
         self.syntax.is_empty() && !failed && self.judge(TrustLayers::ALL).verdict != Verdict::Proved

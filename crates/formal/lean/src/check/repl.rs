@@ -1,4 +1,4 @@
-//! Checking with the community REPL, a persistent process that speaks JSON and keeps the header's environment.
+//! Checks proofs with the community REPL, a persistent process that speaks JSON and keeps the header's environment.
 //!
 //! A blank line ends each request and each answer. The protocol has no request id. Answers are matched by the
 //! environment number, which increases by one, and by the nonce in the name of the witness theorem. After any
@@ -227,7 +227,7 @@ impl HeaderProbe {
             let reported = messages.first().map_or("nothing", |m| m.text.as_str());
             return Err(format!("`True` cannot be proved after it; Lean reported: {reported}"));
         }
-        // Without the module `Lean`, the imports cannot be queried. That the theorem holds is all that can be verified.
+        // Without the module `Lean`, the imports cannot be queried. The only possible check is that the theorem holds.
         if at(BEFORE_IMPORTS).any(|m| m.severity == Severity::Error) {
             return Ok(());
         }

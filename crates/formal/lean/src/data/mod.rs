@@ -1,4 +1,4 @@
-//! Data sets of Lean problems: reading and writing.
+//! Reads and writes data sets of Lean problems.
 
 mod read;
 mod record;

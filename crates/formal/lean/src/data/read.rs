@@ -1,4 +1,5 @@
-//! Reading of data sets in any format, which is detected from a file's name and its first bytes, and writing of our own.
+//! Reads data sets in any format, which is detected from a file's name and its first bytes. Writes data sets in our own
+//! format.
 
 use super::stream::{Records, Take, stream, stream_file};
 use super::target::{DataSetError, Import, MAX_HELD_BYTES, SkippedRecord, Target};

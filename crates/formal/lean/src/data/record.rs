@@ -1,4 +1,5 @@
-//! Conversion of a JSON record, with the field names of Goedel-Pset, NuminaMath-LEAN, miniF2F, D_3k or our own, to a target.
+//! Converts a JSON record to a target. Accepts the field names of Goedel-Pset, NuminaMath-LEAN, miniF2F, D_3k and our
+//! own format.
 
 use super::target::Target;
 use crate::read::{Proof, proof_in_source};

@@ -28,7 +28,7 @@ pub fn composed() -> Result<Vec<Target>, DataSetError> {
     Ok(read_text("composed.jsonl", include_str!("../../data/composed.jsonl"), "")?.targets)
 }
 
-/// Returns similar problems that no model is trained on.
+/// Returns held-out problems like those of [`composed`]. No model is trained on them.
 pub fn composed_held_out() -> Result<Vec<Target>, DataSetError> {
     let text = include_str!("../../data/composed-held-out.jsonl");
     Ok(read_text("composed-held-out.jsonl", text, "")?.targets)

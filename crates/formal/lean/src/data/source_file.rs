@@ -1,4 +1,4 @@
-//! Extraction of targets from Lean source: the theorems whose proof is `sorry`.
+//! Extracts targets from Lean source: the theorems whose proof is `sorry`.
 
 use super::record::{RecordError, may_stand_before};
 use super::target::{DataSetError, MAX_HELD_BYTES, Target};

@@ -1,6 +1,7 @@
-//! Streaming of data sets: one record is in memory at a time, not the file.
+//! Streams data sets, so that only one record is in memory at a time.
 //!
-//! A compressed file can be of any size when it is decompressed, so its text, a record, and the number of records are limited.
+//! A small compressed file can expand to any size. The size of its text, the size of a record, and the number of
+//! records are therefore limited.
 
 use super::record::{RecordError, target_from_record};
 use super::source_file::targets_from_source;
@@ -97,7 +98,7 @@ pub(super) fn stream(name: &str, text: impl Read, records: Records<'_>) -> Resul
     let mut head = Vec::new();
     text.by_ref().take(HEAD).read_to_end(&mut head).map_err(io)?;
     let is_all = (head.len() as u64) < HEAD;
-    // Some editors mark UTF-8 in this way.
+    // Some editors write this mark at the beginning of UTF-8 files.
     if head.starts_with(BYTE_ORDER_MARK) {
         head.drain(..BYTE_ORDER_MARK.len());
     }
@@ -278,7 +279,7 @@ fn detect(name: &str, head: &str, is_all: bool) -> DataSetFormat {
     let name = name.strip_suffix(".zst").unwrap_or(name);
     let is_json = |text: &str| serde_json::from_str::<IgnoredAny>(text).is_ok();
     let first = head.lines().next().unwrap_or_default();
-    // Only the beginning is known of a line that is longer than the examined part.
+    // If a line is longer than the examined part, only its beginning is known.
     let is_cut = !is_all && !head.contains('\n');
     if name.ends_with(".lean") {
         DataSetFormat::LeanSource

@@ -1,4 +1,4 @@
-//! Extraction of a conjecture from the Conjecturer's completion.
+//! Extracts a conjecture from the Conjecturer's completion.
 
 use super::fence::{blocks, may_be_lean};
 use crate::text::{Bounds, canonical_conjecture, unix_lines};
@@ -28,9 +28,9 @@ pub fn read_conjecture(completion: &str, bounds: &Bounds) -> Result<String, Malf
     Ok(statement.text)
 }
 
-/// Extracts a conjecture as the paper's code does: the text between the last `lean4` fence and the last fence, with
-/// exactly one `:= by` and at most one `sorry`, ending in either. Commands before the theorem are kept, so this must not
-/// be used with a model that is trained on the result.
+/// Extracts a conjecture as the paper's code does. The conjecture is the text between the last `lean4` fence and the
+/// last fence. It must contain exactly one `:= by` and at most one `sorry`, and end in either. Commands before the
+/// theorem are kept, so do not use this function for a model that is trained on the result.
 ///
 /// # Errors
 /// Returns an error if the completion has another form.

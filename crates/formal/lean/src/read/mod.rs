@@ -1,7 +1,7 @@
-//! Extraction of proofs, conjectures and reviews from completions.
+//! Extracts proofs, conjectures and reviews from completions.
 //!
-//! The default is lenient: prose around the code, several blocks, helper lemmas, a repeated statement and an open fence
-//! are accepted. `Strict` reproduces the paper's code exactly.
+//! The default is lenient: it accepts prose around the code, several blocks, helper lemmas, a repeated statement and an
+//! open fence. `Strict` reproduces the paper's code exactly.
 
 mod conjecture;
 mod fence;

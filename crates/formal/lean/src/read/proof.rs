@@ -1,4 +1,4 @@
-//! Extraction of a proof from the Solver's completion.
+//! Extracts a proof from the Solver's completion.
 
 use super::fence::{CodeBlock, blocks, may_be_lean};
 use crate::text::{
@@ -48,9 +48,10 @@ const CONTEXT: &str = "import open set_option universe universes variable variab
 
 /// Extracts a proof of the theorem `statement` from a completion.
 ///
-/// The proof is taken from the last block of Lean code that declares the theorem, otherwise from the last block that
-/// declares any theorem, otherwise from the last block, as bare tactics. The completion's copies of statement and header
-/// and everything after the proof are dropped. Declarations before the theorem become helpers.
+/// The proof is taken from the last block of Lean code that declares the theorem. If there is none, it is taken from
+/// the last block that declares any theorem, and otherwise from the last block, which is read as bare tactics. The
+/// completion's copies of statement and header and everything after the proof are dropped. Declarations before the
+/// theorem become helpers.
 ///
 /// # Errors
 /// Returns an error if the completion contains no proof.
@@ -77,8 +78,8 @@ pub fn read_proof(statement: &str, completion: &str, bounds: &Bounds) -> Result<
     }
 }
 
-/// Extracts a proof from a Lean file: of the last theorem with the given name, otherwise of the last theorem. Returns
-/// `None` if the file declares no theorem.
+/// Extracts the proof of the last theorem with the given name from a Lean file, or that of the last theorem if there is
+/// no such name. Returns `None` if the file declares no theorem.
 pub fn proof_in_source(code: &str, name: &str) -> Option<Result<Proof, Malformed>> {
     candidate(code, name).map(|candidate| candidate.proof)
 }
@@ -144,7 +145,7 @@ fn body(text: &str, start: ProofStart) -> Result<String, Malformed> {
             if term.is_empty() {
                 return Err(Malformed::new("empty-proof", "nothing after `:=`"));
             }
-            // One blank before `exact` keeps the lines of the term further to the right.
+            // Indenting `exact` by one blank only keeps every following line of the term to its right.
             Ok(format!("\n exact {term}"))
         }
         ProofStart::Equations { .. } => {

@@ -1,4 +1,4 @@
-//! Extraction of the three scores from the Guide's completion.
+//! Extracts the three scores from the Guide's completion.
 
 use sgs_formal::Malformed;
 use sgs_selfplay::Review;

@@ -1,4 +1,4 @@
-//! Splitting of a complete file into header and body, as in the paper's (unused) batch path.
+//! Splits a complete file into header and body, as in the paper's (unused) batch path.
 
 /// Splits a file at its first line that is neither blank nor begins with `import`, `open` or `set_option`. Every import of
 /// Mathlib becomes `import Mathlib`, repeated lines of the header are dropped, and the header ends in two line breaks.

@@ -1,4 +1,4 @@
-//! Entry into the sandbox, and detection of the layers that this machine supports.
+//! Enters the sandbox, and detects the layers that this machine supports.
 
 use super::{LayerStatus, Sandbox, SandboxLayer, syscalls};
 use landlock::{

@@ -1,9 +1,9 @@
 //! The sandbox for untrusted code: no network, no writes outside of a scratch folder, no other processes, and limited
 //! memory, time and files.
 //!
-//! A small launcher process enters the sandbox and then becomes Lean (`exec`), so that neither the parent's threads nor a
-//! partly applied state are involved. Each layer reports whether it is active. If [`Sandbox::require`] is set, a missing
-//! required layer is an error before anything runs.
+//! A small launcher process enters the sandbox and then becomes Lean (`exec`). The parent's threads are therefore not
+//! affected, and no process is left with a partly applied sandbox. Each layer reports whether it is active. If
+//! [`Sandbox::require`] is set and a required layer is missing, an error is returned before anything runs.
 
 mod enter;
 mod syscalls;
@@ -73,7 +73,7 @@ pub enum SandboxLayer {
     ResourceLimits,
     /// Capabilities are dropped, and privileges cannot be gained.
     Privileges,
-    /// Memory and threads of all processes, and a kill that none of them escapes.
+    /// Limits on memory and threads for all processes together, and a kill that no process escapes.
     Cgroup,
 }
 
@@ -126,7 +126,7 @@ impl Sandbox {
             "/dev/zero",
             "/dev/urandom",
             "/dev/random",
-            // Number of processors and amount of memory. Without them, some runtimes start no threads.
+            // The number of processors and the amount of memory. Without them, some runtimes start no threads.
             "/proc/cpuinfo",
             "/proc/stat",
             "/proc/meminfo",

@@ -1,4 +1,4 @@
-//! The filter of system calls that Lean does not need.
+//! The filter that refuses system calls that Lean does not need.
 
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
@@ -45,7 +45,7 @@ pub(super) fn filters(children: bool) -> Result<[BpfProgram; 2], String> {
             .and_then(|condition| SeccompRule::new(vec![condition]))
             .map_err(|e| e.to_string())
     };
-    // Signals to its own threads only, which `abort` needs. The process id does not change in `exec`.
+    // Allow signals to the process's own threads only; `abort` needs them. `exec` does not change the process id.
     let own = u64::from(std::process::id());
     refused.insert(libc::SYS_tgkill, vec![condition(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, own)?]);
     // Limits may be read but not set.

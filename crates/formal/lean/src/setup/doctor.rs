@@ -1,4 +1,4 @@
-//! Detection of the parts of Lean that are usable on this machine, and advice on the others.
+//! Detects which parts of Lean are usable on this machine, and suggests how to install the others.
 
 use super::plan::plan;
 use crate::sandbox::{Sandbox, SandboxLayer, available};
@@ -128,7 +128,8 @@ fn name(layer: SandboxLayer) -> &'static str {
     }
 }
 
-/// Room for slots: Mathlib's shared pages, and 1 GB per slot (others report 0.5 to 0.9 GB of private memory per process).
+/// Checks that memory suffices for some slots: Mathlib's shared pages, and 1 GB per slot (others report 0.5 to 0.9 GB
+/// of private memory per process).
 fn memory() -> DoctorFinding {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let free = sgs_base::host::bytes_in(&text, "MemAvailable:").unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Installation of Lean, and examination of what is installed.
+//! Installs Lean, and examines what is installed.
 
 mod doctor;
 mod plan;

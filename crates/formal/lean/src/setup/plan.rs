@@ -1,7 +1,7 @@
-//! Installation of Lean.
+//! Installs Lean.
 //!
-//! A [`SetupPlan`] is data: steps with their commands and the condition under which each is done. Completed steps are
-//! skipped, so an interrupted setup is resumed by running it again.
+//! A [`SetupPlan`] is data: a list of steps, each with its command and the condition under which it is executed.
+//! Completed steps are skipped, so running an interrupted setup again resumes it.
 
 use crate::judge::JUDGE_FILES;
 use std::fs::{self, File};
@@ -20,12 +20,12 @@ pub struct SetupStep {
     argv: Vec<String>,
     /// Working directory of the command, created if it does not exist.
     folder: PathBuf,
-    /// The name that the command's last argument gets when it succeeds, so that an interrupted download is never mistaken
-    /// for a complete one.
+    /// The command's last argument is renamed to this name when the command succeeds, so that an interrupted download
+    /// is never mistaken for a complete one.
     fetched: Option<PathBuf>,
     /// The file that the command makes; empty without a command.
     pub result: PathBuf,
-    /// Written when the command has succeeded, if its result also exists before.
+    /// Marker that is written when the command has succeeded, for a result that exists even before that.
     pub mark: Option<PathBuf>,
     /// Whether it needs internet access.
     network: bool,
@@ -67,7 +67,7 @@ const GB: u64 = 1_000_000_000;
 /// Plans the installation of Lean, Mathlib, the REPL and the judge of a version into `root`, or of the WebAssembly build:
 /// core Lean only, for trials on any machine. Nothing is written outside of `root`.
 pub fn plan(root: &Path, version: &str, wasm: bool) -> SetupPlan {
-    // Commands run in other folders, where a path relative to the caller's has another meaning.
+    // The commands run in other folders, where a relative path would have a different meaning.
     let root = std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
     if wasm { wasm_plan(&root) } else { native_plan(&root, version) }
 }
@@ -336,8 +336,8 @@ mod tests {
         assert!(matches!(run("true"), SetupError::NoResult { .. }));
     }
 
-    /// Replacements of the real programs, which have the same effect on the file system in the layout of the real packages.
-    /// They count their calls, and the call whose number is in the file `stop` fails in the middle of its work.
+    /// Creates scripts that act as the real programs and have the same effect on the file system, in the layout of the
+    /// real packages. They count their calls. The call whose number is in the file `stop` fails halfway.
     fn played_programs(folder: &Path) {
         let count = format!(
             "n=$(cat {0}/calls 2>/dev/null || echo 0); n=$((n+1)); echo $n > {0}/calls\n\
@@ -404,7 +404,8 @@ mod tests {
                 assert!(root.join(made).exists(), "{stop}: {made}");
             }
         }
-        // One interruption per call of a program. The installer of elan, which is the file that curl fetched, is not counted.
+        // Each call of a program was interrupted once. The installer of elan, which is the file that curl fetched, is
+        // not counted.
         assert_eq!(interrupted, 7);
     }
 

@@ -1,5 +1,5 @@
-//! Limits on untrusted text, which are checked before anything reads it. No grammar is needed for them: Lean's parser
-//! decides on everything else.
+//! Limits on untrusted text, which are checked before anything parses it. They do not depend on the grammar, which
+//! Lean's parser checks.
 
 sgs_keys::table! {
     /// Limits on text from a model. The default size is four times the longest text that 8,192 tokens can spell, and the
@@ -45,7 +45,7 @@ impl Bounds {
         if let Some(c) = source.chars().find(|c| is_foreign(*c)) {
             return Err(BoundsError::Character(c as u32));
         }
-        // Readers disagree on whether a carriage return alone ends a line, and with it a comment.
+        // Programs disagree on whether a carriage return alone ends a line, and with it a comment.
         if source.split('\r').skip(1).any(|rest| !rest.starts_with('\n')) {
             return Err(BoundsError::Character('\r' as u32));
         }
@@ -76,9 +76,9 @@ impl Bounds {
     }
 }
 
-/// Returns whether a character is invalid: control characters except newline, carriage return and tab, marks that
-/// change the direction of writing, line separators of Unicode, the byte order mark, and other characters without width
-/// that can hide text.
+/// Returns whether a character is invalid. Invalid are control characters except newline, carriage return and tab,
+/// marks that change the direction of writing, Unicode's line separators, the byte order mark, and other characters
+/// without width that can hide text.
 fn is_foreign(c: char) -> bool {
     (c.is_control() && !matches!(c, '\n' | '\r' | '\t'))
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')

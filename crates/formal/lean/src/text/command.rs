@@ -1,8 +1,8 @@
-//! Splitting of a Lean text into commands: `import`, `theorem`, `end`, …
+//! Splits a Lean text into commands: `import`, `theorem`, `end`, …
 //!
-//! The words that begin a command are keywords of Lean's grammar and cannot occur inside a tactic block or a term, so no
-//! parser is needed. Words that can occur there (`open … in`, `set_option … in`), and words that are keywords in some
-//! versions only, begin a command only at the left margin.
+//! The words that begin a command are keywords of Lean's grammar and cannot occur inside a tactic block or a term, so
+//! no parser is needed. Some words can occur there (`open … in`, `set_option … in`), and some are keywords only in
+//! certain versions. These begin a command only at the left margin.
 
 use super::is_among;
 use super::lexer::{SourceToken, TokenKind};

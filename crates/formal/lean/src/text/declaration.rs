@@ -213,7 +213,7 @@ impl DeclarationParser<'_> {
             None if kind == BinderKind::Instance => (Vec::new(), open.end),
             None => (tokens.iter().map(|t| t.text(self.source).to_owned()).collect(), close.start),
         };
-        // The `:=` of a default value, not of a `let` in the type.
+        // Find the `:=` of a default value, not that of a `let` in the type.
         let ty = &tokens[colon.unwrap_or(0)..];
         let assign = first_own_assign(&self.top_level(ty));
         Binder {

@@ -20,8 +20,8 @@ pub struct HeaderError {
     pub line: u32,
 }
 
-/// Checks that a header consists of allowed commands. What these contain is checked by the judge, before Lean elaborates
-/// it.
+/// Checks that a header consists of allowed commands. The judge checks the contents of these commands before Lean
+/// elaborates them.
 pub(crate) fn check_header(header: &str) -> Result<(), HeaderError> {
     let tokens = lex(header);
     let refuse =

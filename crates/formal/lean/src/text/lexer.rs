@@ -1,7 +1,7 @@
 //! A lexer for Lean 4: nested comments, all kinds of strings, characters, names in `«»`, Unicode.
 //!
-//! It knows no grammar and no notations, and where it reads a text differently than Lean, Lean is right: it serves prompts
-//! and readers only. It never fails: anything that is not closed becomes one token.
+//! The lexer knows no grammar and no notations. It serves prompts and readers only: where its tokens differ from
+//! Lean's, Lean's decide. It never fails, because anything that is not closed becomes one token.
 
 /// A token of Lean source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub enum TokenKind {
     Word,
     /// An identifier with at least one part in `«»`, which is never a keyword.
     QuotedWord,
-    /// A command or notation of `#` and a letter: `#eval`.
+    /// A command or notation that begins with `#` and a letter: `#eval`.
     HashWord,
     /// A number, including decimals and an exponent.
     Number,
@@ -134,10 +134,10 @@ impl Lexer<'_> {
             (':', Some(':')) | ('=', Some('>')) | ('-', Some('>')) | ('<', Some('-')) | ('.', Some('.')) => {
                 self.push(TokenKind::Symbol, 2)
             }
-            // `{ x : Int //-1 < x }`: the second slash belongs to the first one and begins no comment.
+            // In `{ x : Int //-1 < x }`, the second slash belongs to the first one and begins no comment.
             ('/', Some('/' | '\\')) | ('\\', Some('/')) => self.push(TokenKind::Symbol, 2),
             (':', _) => self.push(TokenKind::Colon, 1),
-            // `∑'`, `∏'` and `⁻¹'` are symbols of Mathlib. Other symbols are read in the same way.
+            // `∑'`, `∏'` and `⁻¹'` are symbols of Mathlib. A prime after any other symbol is treated in the same way.
             (c, Some('\'')) if !c.is_ascii() => self.push(TokenKind::Symbol, c.len_utf8() + 1),
             (c, _) => self.push(TokenKind::Symbol, c.len_utf8()),
         }

@@ -1,8 +1,8 @@
-//! Lean source as text: tokens, commands, declarations, and the constructions that a proof must not contain.
+//! Lean source as text: tokens, commands, declarations and statements.
 //!
 //! The module finds the end of a statement and the beginning of its proof, and splits completions and files into
-//! commands, for prompts and readers. It decides nothing about trust: that is the task of Lean's own parser in the judge
-//! (`docs/trust.md`).
+//! commands, for prompts and readers. No decision about trust depends on it: Lean's own parser, in the judge, makes
+//! those (`docs/trust.md`).
 
 mod bounds;
 mod command;

@@ -1,8 +1,8 @@
 //! The negation of a statement.
 //!
-//! Binders before the colon become binders of a `∀`. Lean elaborates both by the same rules, so hypotheses, instances and
-//! implicit arguments keep their meaning. Parts that span lines keep their columns, which determine the structure of
-//! `let`, `match` and tactic blocks.
+//! Binders before the colon become binders of a `∀`. Lean elaborates both by the same rules, so hypotheses, instances
+//! and implicit arguments keep their meaning. Parts that span several lines keep their columns, because the columns
+//! determine the structure of `let`, `match` and tactic blocks.
 
 use super::lexer::lex;
 use super::statement::{LeanStatement, LeanStatementError};

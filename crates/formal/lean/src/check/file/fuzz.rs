@@ -10,7 +10,7 @@ use fuzzing::Fuzzer;
 
 const NONCE: &str = "0123456789abcdef";
 
-/// Everything that the parent takes from an answer which arrives in these pieces.
+/// Returns everything that the parent extracts from an answer that arrives in these pieces.
 fn taken(pieces: [&[u8]; 2], nonce: &str) -> (JudgeRun, Option<String>) {
     let mut reader = AnswerReader::new(nonce, 2);
     reader.push(pieces[0], false);
