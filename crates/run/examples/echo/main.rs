@@ -1,7 +1,8 @@
-//! A run driven as a library, with a formal system of its own: `cargo run --release -p sgs-run --example echo -- FOLDER`.
+//! Uses this crate as a library, with a custom formal system:
+//! `cargo run --release -p sgs-run --example echo -- FOLDER`.
 //!
-//! The Solver learns to write a word that it is asked for. That is no mathematics, and all the loop needs: it knows a
-//! formal system by the trait alone.
+//! The Solver learns to write a word that it is asked for. This is not mathematics, but the loop needs nothing else: it
+//! uses a formal system only through the trait.
 
 mod system;
 

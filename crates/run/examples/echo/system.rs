@@ -1,4 +1,4 @@
-//! A formal system whose theorems are words, and whose proof of a word is a text with that word in it.
+//! A formal system whose theorems are words. Any text that contains a word is a proof of it.
 
 use sgs_formal::{Condition, FormalSystem, Malformed, Prompt};
 use sgs_selfplay::{Features, Judgement, ParsedConjecture, Problem, ProblemId, Review, Verdict};
@@ -7,10 +7,10 @@ use std::sync::Arc;
 /// The words, in symbols that the shipped tokenizer knows.
 const WORDS: [&str; 8] = ["ph", "ps", "ch", "A", "B", "x", "y", "->"];
 
-/// See the module's text.
+/// See the module documentation.
 pub struct Echo;
 
-/// The words as problems.
+/// Returns the words as problems.
 pub fn targets() -> Vec<Arc<Problem>> {
     WORDS.iter().map(|word| Arc::new(problem(word))).collect()
 }

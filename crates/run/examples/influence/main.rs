@@ -1,11 +1,12 @@
-//! What conjectures teach: `cargo run --release -p sgs-run --example influence -- RUN [COUNT] [RATE] > influence.jsonl`.
+//! Measures which conjectures help to prove their targets:
+//! `cargo run --release -p sgs-run --example influence -- RUN [COUNT] [RATE] > influence.jsonl`.
 //!
-//! For each conjecture that a run on Metamath proved, the base model takes one step on its proofs, alone, as an update
-//! of the Solver would (Adam, learning rate RATE, 1e-4 if none is given). Its *influence* is what that does to the
-//! log-probability, in nats, of the database's own proof of the conjecture's target, less what it does in the mean to 15
-//! other unsolved targets of the run. A run never sees these proofs; they are looked at here to learn what a good
-//! conjecture looks like. Standard error tells the mean influence and its rank correlation with what is known of a
-//! conjecture.
+//! For each conjecture that a Metamath run proved, the base model is trained for one step on the proofs of that
+//! conjecture alone, as in an update of the Solver (Adam, learning rate RATE, default 1e-4). The *influence* of the
+//! conjecture is the resulting change of the log-probability (in nats) of the database's own proof of the conjecture's
+//! target, minus the mean change for 15 other unsolved targets of the run. A run never sees these proofs; this example
+//! uses them to find out which properties a useful conjecture has. The mean influence, and its rank correlation with
+//! known properties of the conjectures, are printed to standard error.
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -34,7 +35,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Targets that a conjecture's own is compared with.
+/// Number of other targets that a conjecture's target is compared with.
 const OTHERS: usize = 15;
 
 /// A line of the output.
@@ -42,21 +43,22 @@ const OTHERS: usize = 15;
 struct Line {
     round: u32,
     target: String,
-    /// Change of the log-probability of the target's known proof, nats, and the same in the mean over other targets.
+    /// Change of the log-probability of the target's known proof in nats, and the mean change for the other targets.
     own: f64,
     others: f64,
-    /// The Guide's score, 0 to 8, and the overlap of symbols with the target, 0 to 8.
+    /// The Guide's score and that of the rubric, each 0 to 8.
     r_guide: f64,
     rubric: f64,
     solve_rate: f64,
-    /// Steps of the shortest proof that was found, and the share of its theorems that the target's known proof cites.
+    /// Steps of the shortest proof found, and the fraction of the theorems in it that the target's known proof also
+    /// cites.
     steps: f64,
     shared: f64,
-    /// Symbols of the conjecture over those of the target.
+    /// Number of symbols of the conjecture, divided by that of the target.
     length: f64,
 }
 
-/// A conjecture that was proved, with the completions that prove it.
+/// A proved conjecture, with the completions that prove it.
 struct Proved {
     round: u32,
     target: ProblemId,
@@ -74,7 +76,7 @@ struct Rollout {
     proof: Arc<str>,
 }
 
-/// The database's proof of a target as the Solver would write it.
+/// The database's proof of a target, in the format in which the Solver would write it.
 struct KnownProof {
     tokens: Vec<u32>,
     prompt_len: usize,
@@ -108,7 +110,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Every conjecture that was proved, with its distinct proofs.
+/// Returns every conjecture that was proved, with its distinct proofs.
 fn proved_conjectures(run: &RunView) -> Result<Vec<Proved>> {
     let mut all = Vec::new();
     for round in run.rounds()? {
@@ -139,7 +141,7 @@ fn proved_conjectures(run: &RunView) -> Result<Vec<Proved>> {
     Ok(all)
 }
 
-/// What the study works with.
+/// The models and data of the study.
 struct Study {
     system: Metamath,
     device: Arc<sgs_lm_cpu::Cpu>,
@@ -147,7 +149,7 @@ struct Study {
     positions: usize,
     trainer: Trainer<sgs_lm_cpu::Cpu>,
     rate: f64,
-    /// Of the targets that the run never proved.
+    /// Known proofs of the targets that the run never proved.
     known: HashMap<ProblemId, KnownProof>,
     /// The base model's log-probability of each known proof.
     before: HashMap<ProblemId, f64>,
@@ -180,7 +182,8 @@ impl Study {
         Ok(Self { system, device, base, positions, trainer, rate, known, before, targets, unsolved })
     }
 
-    /// `None` for a conjecture of a target that the run has proved, or whose known proof is too long.
+    /// Measures the influence of a conjecture. Returns `None` if the run has proved its target, or if the known proof
+    /// of the target is too long.
     fn look_at(&mut self, one: &Proved) -> Result<Option<Line>> {
         let Some(KnownProof { cites, .. }) = self.known.get(&one.target) else { return Ok(None) };
         let target = &self.targets[&one.target];
@@ -202,7 +205,7 @@ impl Study {
         let symbols = |text: &str| text.split_whitespace().count() as f64;
         let length = symbols(&conjecture.statement) / symbols(&target.statement);
         let steps = shortest.map_or(0.0, |proof| f64::from(self.system.proof_steps(proof)));
-        // The same others whenever the study is repeated.
+        // Seeded by the round, so that a repeated study compares with the same targets.
         let mut draw = SeededRng::new(u64::from(one.round));
         let mut others: Vec<ProblemId> =
             self.unsolved.iter().filter(|id| **id != one.target).cloned().collect();
@@ -227,7 +230,8 @@ impl Study {
         }))
     }
 
-    /// What one step on the conjecture's proofs does to the log-probabilities of these targets' known proofs.
+    /// Trains the base model for one step on the conjecture's proofs. Returns the changes of the log-probabilities of
+    /// the known proofs of the `watched` targets.
     fn changes(&mut self, one: &Proved, watched: &[ProblemId]) -> Result<Vec<f64>> {
         let model = Model::load(Arc::clone(&self.device), &self.base, self.positions)?;
         let mut policy = Policy::new(model)?;
@@ -251,7 +255,7 @@ impl Study {
     }
 }
 
-/// The known proof of a target. `None` if it is too long for the Solver.
+/// Returns the known proof of a target, or `None` if the proof is too long for the Solver.
 fn known_proof(system: &Metamath, tokenizer: &Tokenizer, problem: &Problem) -> Result<Option<KnownProof>> {
     let theory = system.theory();
     let Some(rule) = theory.find(problem.id.as_str()) else { return Ok(None) };
@@ -264,7 +268,7 @@ fn known_proof(system: &Metamath, tokenizer: &Tokenizer, problem: &Problem) -> R
     Ok(Some(KnownProof { tokens, prompt_len, cites: labels(&proof) }))
 }
 
-/// The theorems that a proof cites.
+/// Returns the theorems that a proof cites.
 fn labels(proof: &str) -> HashSet<String> {
     proof.split_whitespace().filter(|token| !token.starts_with('$')).map(str::to_owned).collect()
 }

@@ -1,4 +1,4 @@
-//! What workers answer is checked before anything of it is used.
+//! Results of workers are validated before any part of them is used.
 #![allow(clippy::unwrap_used)]
 
 use crate::system;
@@ -90,13 +90,14 @@ fn only_what_the_rounds_weights_can_have_sampled_is_taken() {
     }
     parser.context.window = 4;
     assert!(answer(&parser, vec![sample()], WEIGHTS).unwrap_err().contains("3 tokens, at most 2"));
-    // Where nobody else may sample, nobody else's answer is one.
+    // If no remote worker may sample, results with another id are rejected.
     (parser.context.window, parser.context.policy_id) = (8, None);
     assert!(answer(&parser, vec![sample()], WEIGHTS).is_err());
     assert!(answer(&parser, vec![sample()], tasks::own_mark()).is_ok());
 }
 
-/// What ships for Lean: tokens, shape and card agree, and every target and its proof can be spelled within the window.
+/// The model shipped for Lean: tokenizer, shape and model card agree, and every target fits into the window together
+/// with its proof.
 #[test]
 fn the_model_that_ships_for_lean_is_the_one_of_its_card() {
     let dir = tempfile::tempdir().unwrap();

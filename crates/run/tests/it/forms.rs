@@ -1,4 +1,4 @@
-//! Runs with each form of conjectures.
+//! Tests runs with each form of conjectures.
 
 use crate::library::{metamath, numbers};
 use sgs_formal::Condition;
@@ -17,8 +17,8 @@ fn conjectures(folder: &Path) -> Vec<ConjectureRow> {
     rounds.iter().flat_map(|round| round.conjectures().unwrap().map(Result::unwrap)).collect()
 }
 
-/// Runs three rounds, once in one go and once with an interrupt while the second one samples, or after it if it is too
-/// quick, and checks that the results are the same, and what the form implies for the tables and the checkpoint.
+/// Runs three rounds twice: once without interruption, and once with an interrupt during the second round (or after it,
+/// if the round is too short). Checks that the results are equal, and that tables and checkpoint match the form.
 fn check(method: &str, form: ConjectureForm, attempts: u32) {
     let dir = tempfile::tempdir().unwrap();
     let derives = form == ConjectureForm::Attempt || attempts > 0;
@@ -32,7 +32,8 @@ fn check(method: &str, form: ConjectureForm, attempts: u32) {
     let new = |folder: &Path| {
         let mut runner = metamath(folder, method, &small);
         if derives {
-            // Failed attempts become conjectures when their target is sampled again: every round samples these.
+            // Failed attempts become conjectures when their target is sampled again, so every round must sample the
+            // same targets.
             runner.targets.truncate(24);
         }
         runner
@@ -75,7 +76,7 @@ fn check(method: &str, form: ConjectureForm, attempts: u32) {
     for row in &rows {
         let is_sampled = !row.tokens.is_empty();
         assert!((is_trained && is_sampled) || row.weight.is_none(), "{row:?}");
-        // A statement is what the form reads from the completion.
+        // The statement is the one that the form reads from the completion.
         let Some(statement) = row.statement.as_ref().filter(|_| is_sampled) else { continue };
         let target: &Problem = targets.iter().find(|target| target.id == row.target).unwrap();
         let read = sgs_formal::read_conjecture(&*system, &conjecturer, Condition::Target(target), &row.text)

@@ -1,4 +1,4 @@
-//! Records of a journal and payloads of the board that nobody wrote.
+//! Fuzz tests of journal records and board payloads.
 #![allow(clippy::unwrap_used)]
 
 use crate::fuzzing;
@@ -56,7 +56,8 @@ fn fuzz_records_of_the_journal() {
     let mut fuzzer = Fuzzer::new(entries().into_iter().map(payload).collect());
     while let Some(bytes) = fuzzer.input() {
         let Ok(mut read) = record::entries(&bytes) else { continue };
-        // What is taken for whole is written again and means the same. Not compared as values: NaN is none.
+        // A record that is accepted must survive a round trip. The bytes are compared, because NaN is not equal to
+        // itself.
         if let Some(written) = record::record(&mut read).unwrap() {
             let mut again = record::entries(&written.payload).unwrap();
             assert_eq!(record::record(&mut again).unwrap().unwrap().payload, written.payload);
@@ -102,7 +103,7 @@ fn fuzz_payloads_of_the_board() {
         [tasks::pack(&task), tasks::pack(&result), tasks::pack(&verify), tasks::pack(&vec![judgement; 2])];
     let mut fuzzer = Fuzzer::new(corpus.into_iter().map(|p| p.unwrap().as_bytes().to_vec()).collect());
     while let Some(bytes) = fuzzer.input() {
-        // A worker's way to its weights begins with such a text.
+        // A worker parses such a manifest before it loads its weights.
         let _ = RunManifest::read(&bytes);
         let whole = [
             is_whole::<GenerateTask>(&bytes),

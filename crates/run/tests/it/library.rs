@@ -1,4 +1,4 @@
-//! A run as a library, with a formal system that this crate has never seen: the example's.
+//! Tests a run as a library, with the formal system of the example, which is not part of this crate.
 #![allow(clippy::unwrap_used)]
 
 use crate::system;
@@ -43,7 +43,7 @@ fn runner_with(folder: &Path, rounds: u32, settings: &[&str]) -> Runner<Cpu> {
     }
 }
 
-/// A run of the smallest size on Metamath.
+/// Creates a run of the smallest size on Metamath.
 pub(crate) fn metamath(folder: &Path, method: &str, settings: &[&str]) -> Runner<Cpu> {
     let small = [
         "minutes=0",
@@ -114,7 +114,7 @@ fn the_check_of_the_guide_is_a_stage() {
     assert_eq!((stages, reviews), (vec![(0, RoundStage::Evaluating)], 64));
 }
 
-/// Numbers of the rounds that no clock and no machine enters.
+/// Returns the metrics of the rounds that do not depend on time or machine.
 pub(crate) fn numbers(folder: &Path) -> Vec<BTreeMap<String, f64>> {
     let measured = ["time_", "memory", "_per_s", "rank_"];
     let rounds = RunView::open(folder).unwrap().rounds().unwrap();
@@ -160,11 +160,11 @@ fn held_out_problems_are_tried_and_change_nothing_else() {
     assert_eq!(told[2].scalars["held_out/pass@1"], proved);
     let seconds = told.iter().map(|m| m.scalars["held_out/seconds"]).sum::<f64>();
     assert!(seconds > 0.0);
-    // Every evaluation has its line, and every round.
+    // The metrics have a line for every evaluation and every round.
     let lines = std::fs::read_to_string(evaluated.join("metrics.jsonl")).unwrap();
     assert_eq!(lines.lines().filter(|l| l.contains("held_out/pass@4")).count(), 3);
     assert_eq!(lines.lines().count(), 6);
-    // A run that is over and evaluated has nothing left to do.
+    // A run that is finished and evaluated has nothing left to do.
     let (run, config) = folder::reopen(&evaluated).unwrap();
     assert_eq!(config.evaluation.held_out, "held-out");
     assert_eq!(run.view().evaluations().unwrap().len(), 3);
@@ -243,8 +243,8 @@ fn what_was_lost_of_a_round_in_progress_is_tried_again() {
     assert!(round.rollouts().unwrap().all(|row| !row.unwrap().tokens.is_empty()));
 }
 
-/// Weights that a matching gave stand in the update's marker: the model that made them is gone when the tables are written
-/// by a process that finds the update done.
+/// The weights that the matching computed are stored in the update's marker. If another process writes the tables after
+/// a crash, it cannot compute them again, because the model that they depend on no longer exists.
 #[test]
 fn conjectures_of_stp_keep_their_weights_through_a_crash() {
     let dir = tempfile::tempdir().unwrap();
@@ -266,7 +266,8 @@ fn conjectures_of_stp_keep_their_weights_through_a_crash() {
     let taken = folder.join("rounds/0002");
     let (config, base, again) = (killed.config.clone(), killed.base.clone(), at("again").0);
     let told = killed.work(&mut |event| match event {
-        // Its name is taken, so the round's tables cannot be published; the update is done by then.
+        // Create a folder with the name of the round's tables, so that publishing them fails after the update is
+        // complete.
         RunEvent::RoundFinished { outcome, .. } if outcome.round == 2 => std::fs::create_dir(&taken).unwrap(),
         _ => {}
     });
@@ -283,8 +284,8 @@ fn conjectures_of_stp_keep_their_weights_through_a_crash() {
     assert!(matched["conjecture_distance"] < matched["conjecture_distance_of_equals"], "{matched:?}");
 }
 
-/// Prompt and completion share the window: a completion may be as long as the prompt leaves room for, a prompt that
-/// leaves none is refused, and no model can be asked for more than it has.
+/// The prompt and the completion share the context window: the completion is limited by the space that the prompt
+/// leaves, and a prompt that leaves no space is refused. A window larger than that of the model is refused, too.
 #[test]
 fn the_context_window_is_a_key() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Verdicts of workers that are not to be trusted.
+//! Tests verdicts of workers that cannot be trusted.
 #![allow(clippy::unwrap_used)]
 
 use crate::system;
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use system::Echo;
 
-/// The example's system, as if a check took long, and with proofs that are easily found.
+/// The formal system of the example, presented as one with slow verification, and with proofs that are easy to find.
 struct Slow;
 
 impl FormalSystem for Slow {
@@ -87,7 +87,7 @@ fn runner(folder: &Path, system: Arc<dyn FormalSystem>, fleet: Option<FleetConfi
     }
 }
 
-/// Checks are done by whoever connects.
+/// Returns a configuration in which verification workers connect on their own.
 fn by_others(recheck: Option<f64>) -> Option<FleetConfig> {
     Some(FleetConfig {
         verify: WorkerPoolConfig { by: By::None, ..WorkerPoolConfig::default() },
@@ -96,7 +96,7 @@ fn by_others(recheck: Option<f64>) -> Option<FleetConfig> {
     })
 }
 
-/// Waits until the coordinator of a run listens, and returns a client of it.
+/// Waits until the coordinator of a run listens, and returns a client for it.
 fn client(run: &Path) -> Client {
     let remembered = loop {
         match CoordinatorAddress::read(run) {
@@ -108,7 +108,7 @@ fn client(run: &Path) -> Client {
     Client::new(remembered.url.as_deref().unwrap(), Some(token), None).unwrap()
 }
 
-/// A verification worker of that name for the run, until it is sent home.
+/// Starts a verification worker with this name, which runs until it is told to leave.
 fn worker(
     run: &Path,
     name: &'static str,
@@ -123,7 +123,7 @@ fn worker(
             grace: Duration::from_secs(1),
             ..WorkerConfig::new(WorkerName::new(name).unwrap(), VERIFY)
         };
-        // A run that ends with an error leaves its workers in the lurch.
+        // If the run ends with an error, it does not wait for its workers, so ignore their errors.
         let _ =
             run_worker(Arc::new(client), config, drain, 2, move |lease: &Lease, _: &StopFlag| check(lease));
     })
@@ -133,7 +133,7 @@ fn honest(system: impl FormalSystem) -> impl Fn(&Lease) -> Result<Payload, Strin
     move |lease| verify::verify(&system, lease)
 }
 
-/// Says the same of every proof.
+/// Returns a checker that gives the same verdict on every proof.
 fn says(verdict: Verdict) -> impl Fn(&Lease) -> Result<Payload, String> {
     move |lease| {
         let task: VerifyTask = tasks::unpack(lease.payload.as_bytes()).map_err(|e| e.to_string())?;
@@ -178,7 +178,8 @@ fn a_forged_verdict_is_refused_by_the_coordinator_where_a_check_takes_no_time() 
     let drain = StopFlag::default();
     let runner = with_held_out(&run, by_others(None));
     let lies = Arc::new(AtomicUsize::new(0));
-    // A task fails if the forger is the only worker, and there are no lies if it comes too late.
+    // Let both workers begin together: if the forger is the only worker, a task fails, and if it starts too late, it
+    // never lies.
     let meet = {
         let (run, have_met) = (run.clone(), AtomicBool::new(false));
         Arc::new(move || {
@@ -250,9 +251,10 @@ fn workers_that_differ_stop_the_run_and_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run");
     let drain = StopFlag::default();
-    // No share: what would newly solve a target is asked again all the same.
+    // Even with a share of 0, proofs of targets that were never solved are rechecked.
     let runner = runner(&run, Arc::new(Slow), by_others(Some(0.0)));
-    // The other comes when the forger has lied once: how many proofs there are, and who gets them, is chance.
+    // Start the other worker after the first lie of the forger, because it depends on chance how many proofs there are
+    // and which worker gets them.
     let lied = Arc::new(AtomicBool::new(false));
     let forge = {
         let (lied, forge, check) = (Arc::clone(&lied), says(Verdict::Proved), honest(Slow));
