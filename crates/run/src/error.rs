@@ -12,12 +12,13 @@ use std::fmt;
 /// A result with this crate's error.
 pub type Result<T, E = RunError> = std::result::Result<T, E>;
 
-/// A request that makes no sense: an unknown name, a value out of range, options that exclude each other.
+/// A request that cannot be carried out: it has an unknown name, a value out of range, or options that exclude each
+/// other.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Usage(pub String);
 
-/// Two workers that differ about a proof.
+/// Two workers that gave different verdicts on a proof.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{first} reports that the proof of {key} is valid, {second} reports `{}` ({reason}): at least one of them is faulty. \
@@ -32,7 +33,7 @@ pub struct Disagreement {
     pub(crate) reason: String,
 }
 
-/// Why an operation of this crate failed.
+/// The reason why an operation of this crate failed.
 ///
 /// `{}` prints the message of the error itself; `{:#}` appends its causes, separated by colons.
 #[derive(Debug)]
@@ -48,9 +49,9 @@ pub enum RunError {
     Endpoint(EndpointError),
     /// A step failed for the reason that the message gives.
     Failed(String),
-    /// What was being done when another error occurred.
+    /// Another error, with a description of the operation that failed.
     Context {
-        /// What was being done.
+        /// The operation that failed.
         what: String,
         /// The error that occurred.
         source: Box<RunError>,
@@ -60,7 +61,7 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// The error below all [`RunError::Context`] layers.
+    /// Returns the error below all [`RunError::Context`] layers.
     pub fn root(&self) -> &Self {
         match self {
             Self::Context { source, .. } => source.root(),
@@ -68,7 +69,7 @@ impl RunError {
         }
     }
 
-    /// The exit code of a process that ends with this error.
+    /// Returns the exit code of a process that ends with this error.
     pub fn code(&self) -> Code {
         match self.root() {
             Self::Usage(_) => Code::Usage,
@@ -77,12 +78,12 @@ impl RunError {
         }
     }
 
-    /// Adds what was being done.
+    /// Adds a description of the operation that failed.
     pub fn context(self, what: impl fmt::Display) -> Self {
         Self::Context { what: what.to_string(), source: Box::new(self) }
     }
 
-    /// The error of an endpoint, if this is one after which the endpoint cannot be used.
+    /// Returns the error of an endpoint, if the endpoint cannot be used after this error.
     pub(crate) fn final_endpoint_error(&self) -> Option<&EndpointError> {
         match self.root() {
             Self::Endpoint(error) => Some(error).filter(|error| error.is_final()),
@@ -229,7 +230,7 @@ other_errors!(
     sgs_selfplay::state::RoundOutOfOrder,
 );
 
-/// Attaches a description of what was being done to an error.
+/// Adds a description of the failed operation to an error.
 pub trait Context<T> {
     /// Attaches a fixed description.
     ///

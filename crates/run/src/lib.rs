@@ -47,7 +47,7 @@
 //! # }
 //! ```
 //!
-//! `examples/echo` runs with a formal system of its own.
+//! `examples/echo` runs with a custom formal system.
 //!
 //! # Modules
 //!

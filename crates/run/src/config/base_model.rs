@@ -109,8 +109,8 @@ pub fn cache_folder(system: SystemName) -> Result<PathBuf> {
     Ok(cache()?.join(format!("base-{}", &hash(system)?[..16])))
 }
 
-/// Returns the program's folder in the user's cache. A shared folder, such as the system's temporary one, would not do:
-/// another user could have put files there.
+/// Returns the program's folder in the user's cache. A shared folder, such as the system's temporary folder, is not
+/// suitable, because another user could have put files there.
 ///
 /// # Errors
 /// Returns an error if the user has no home.

@@ -39,8 +39,8 @@ pub fn begin_from(
 /// Opens a run in order to resume it, and returns its configuration.
 ///
 /// # Errors
-/// Returns an error if there is no run in the folder, if another process is working on it, if a file in it is damaged,
-/// or if the program or the input data differ from those that the run was created with.
+/// Returns an error if the folder does not contain a run, if another process is working on it, if a file in it is
+/// damaged, or if the program or the input data differ from those that the run was created with.
 pub fn reopen(folder: &Path) -> Result<(RunDir, RunConfig)> {
     reopen_from(folder, None)
 }
@@ -52,8 +52,8 @@ pub fn reopen(folder: &Path) -> Result<(RunDir, RunConfig)> {
 pub fn reopen_from(folder: &Path, made: Option<&Path>) -> Result<(RunDir, RunConfig)> {
     let run = RunDir::open(folder)?;
     let config = config_of(run.view())?;
-    // Compare only the program and the data: the configuration was read from the run itself. Using the run's own text
-    // keeps keys that were added to the program since from counting as differences.
+    // Compare only the program and the data: the configuration was read from the run itself. Use the run's own text, so
+    // that keys that were added to the program later do not count as differences.
     let own = folder.join("base");
     let mut here = frozen(&config, Some(own.as_path()).filter(|own| is_model(own)).or(made))?;
     here.text = own_text(run.view())?;

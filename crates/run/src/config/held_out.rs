@@ -34,8 +34,8 @@ pub const NONE: &str = "none";
 pub(crate) const SPLIT: &str = "split";
 
 impl EvaluationConfig {
-    /// Returns the set or file to read held-out problems from, or `None` if there are none or they are split off from
-    /// the run's own problems.
+    /// Returns the set or file that held-out problems are read from. Returns `None` if the run has no held-out
+    /// problems, or if they are split off from its own problems.
     pub fn source(&self) -> Option<&str> {
         (self.held_out != NONE && self.held_out != SPLIT).then_some(self.held_out.as_str())
     }
@@ -92,7 +92,7 @@ pub fn choose(
     HeldOut { problems, note: Some(note) }
 }
 
-/// Removes from a run's problems those that [`choose`] would hold out of them.
+/// Removes the problems that [`choose`] would hold out from a run's problems.
 pub fn leave_out(config: &EvaluationConfig, targets: &mut Vec<Problem>, says: Says<'_>) {
     if config.held_out == SPLIT {
         split(config, targets, says);

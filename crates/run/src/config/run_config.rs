@@ -333,7 +333,7 @@ pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, Strin
     };
     let mut file = source.as_ref().map(|source| source.table.clone()).unwrap_or_default();
     let from_file = || Layer::File(named.unwrap_or_default().to_owned());
-    // The error about an unknown name, with the line of the file that has it.
+    // Builds the error about an unknown name. If a file contains the name, the error names the line.
     let placed = |key: &str, layer: &Layer, error: Usage| match (&source, layer) {
         (Some(source), Layer::File(_)) => Usage(source.error(key, error).to_string()),
         _ => error,
@@ -488,7 +488,7 @@ impl LayerStack {
         Ok(())
     }
 
-    /// Adds a layer with the method as in the paper, except for the learning rates, which depend on the model.
+    /// Adds a layer that restores the method of the paper, except for the learning rates, which depend on the model.
     fn lay_paper_choices(&mut self, method: &str) -> Result<()> {
         let method: Method = method.parse().map_err(|e| Usage(format!("{e}")))?;
         let mut paper = Table::try_from(method.config())?;

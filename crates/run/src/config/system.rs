@@ -140,7 +140,7 @@ fn own_database_notes(
 ) -> Result<Vec<String>> {
     let (tokenizer, theory) = (Tokenizer::load(base)?, system.theory());
     let unknown = tokenizer.id_of(UNKNOWN);
-    // A tokenizer that splits words has no token for unknown ones.
+    // A tokenizer without a token for unknown words splits words instead, so it can encode any symbol.
     let lacks = |word: &str| unknown.is_some() && tokenizer.id_of(word).is_none();
     for target in targets {
         if let Some(symbol) = target.statement.split_ascii_whitespace().find(|word| lacks(word)) {

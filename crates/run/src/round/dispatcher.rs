@@ -206,8 +206,8 @@ impl<'a> Dispatcher<'a> {
             };
             match decision {
                 Ok(Some((RecheckDecision::Pending(first), ..))) => {
-                    // Acknowledge it now. Nothing depends on it, and after a crash both tasks run again. If the worker
-                    // had to keep it until the recheck, two workers could deadlock on each other's.
+                    // Acknowledge it now. Nothing depends on it, and after a crash both tasks run again. If each worker
+                    // had to keep its result until the recheck, two workers could wait for each other forever.
                     self.fleet.remove(&[id])?;
                     self.submit_recheck(first, open_task.task.commands)?;
                 }
@@ -247,8 +247,8 @@ impl<'a> Dispatcher<'a> {
             stop = Some(RunError::Failed(self.faults.report(&work.name(), &self.fleet.status()?)));
         }
         if let Some(error) = stop {
-            // Durable before it is acknowledged, as everywhere. Nothing is applied here, because resuming the run
-            // replays the journal.
+            // As for every result, wait until it is durable before it is acknowledged. Nothing is applied here, because
+            // the resumed run replays the journal.
             self.wait(ticket)?;
             self.fleet.remove(&tasks)?;
             self.cancel_unrecorded()?;
@@ -314,9 +314,9 @@ impl<'a> Dispatcher<'a> {
         }
     }
 
-    /// Cancels the open tasks of work without a journal: its results are discarded, and a worker that fails its tasks
-    /// would back off for ever longer times. A round keeps its tasks, because workers that outlive this process report
-    /// them to the resumed run.
+    /// Cancels the open tasks of work without a journal. The results of such work are discarded, and a worker whose
+    /// tasks fail would back off for increasingly long times. The tasks of a round are kept, because workers that
+    /// outlive this process report them to the resumed run.
     fn cancel_unrecorded(&mut self) -> Result<()> {
         if self.journal.is_none() {
             let open: Vec<TaskId> = self.open.drain().map(|(number, _)| TaskId(number)).collect();

@@ -13,7 +13,7 @@ use sgs_selfplay::{Problem, Role};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What a run evaluates, and when.
+/// The problems that a run evaluates, and the schedule of the evaluations.
 pub(crate) struct EvalSchedule<'a> {
     pub config: &'a RunConfig,
     /// Problems that the run is never trained on.

@@ -50,8 +50,9 @@ impl FaultCounts {
         *self.reasons.entry(reason.chars().take(300).collect()).or_insert(0) += 1;
     }
 
-    /// The lost share of a kind. Judgements and reviews are submitted one by one, long after their subjects, so their
-    /// share is taken of the larger number: submitted tasks or subjects.
+    /// Returns the lost share of a kind. Judgements and reviews are submitted one by one, long after their subjects.
+    /// Their share is therefore computed relative to the larger of two numbers: that of submitted tasks and that of
+    /// subjects.
     fn share(&self, kind: TaskKind) -> FaultShare {
         let number = |numbers: &BTreeMap<TaskKind, usize>, kind| numbers.get(&kind).copied().unwrap_or(0);
         let about = match kind {
@@ -63,7 +64,7 @@ impl FaultCounts {
         FaultShare { all, lost: number(&self.lost, kind) }
     }
 
-    /// The kinds with too many losses.
+    /// Returns the kinds with too many losses.
     fn broken(&self) -> impl Iterator<Item = (TaskKind, FaultShare)> {
         self.lost.keys().map(|kind| (*kind, self.share(*kind))).filter(|(_, share)| share.is_too_large())
     }
@@ -151,7 +152,7 @@ mod tests {
         for (kind, borne) in [
             (TaskKind::Conjecture, 1),
             (TaskKind::Rollout, 10),
-            // They come in one by one: of as many as there may be.
+            // Judgements are submitted one by one, so their share is computed relative to the number of rollouts.
             (TaskKind::Judgement, 10),
             (TaskKind::Review, 1),
         ] {
@@ -165,7 +166,7 @@ mod tests {
         }
     }
 
-    /// A worker whose checker breaks says so to the board; the error says who, where and why.
+    /// A worker whose checker fails reports this to the board. The error names the worker, its host and the reason.
     #[test]
     fn the_error_names_workers_hosts_and_reasons() {
         let mut board = Board::new(BoardConfig::default());

@@ -81,18 +81,18 @@ impl<'r, D: Parallel + Decode> RoundLoop<'r, '_, D> {
             }
             // A resumed run can have two rounds in progress: one to publish, and the next one partly sampled.
             let next = self.runner.run.next_step(self.state.next_round)?;
-            // A round that has begun is finished whatever the limits say: its samples have been paid for.
+            // Finish a round that has begun, regardless of the limits: its samples already exist.
             if next == NextStep::Start && self.is_out_of_time() {
                 break EndReason::Minutes;
             }
             if next == NextStep::Start && self.runner.config.has_spent(self.state.generations) {
                 break EndReason::Generations;
             }
-            // A round follows, because a limit was raised: the run is not at its end.
+            // A further round follows, for example because a limit was raised, so the run has not ended.
             self.runner.run.forget_end()?;
             if self.runner.interrupt.is_set() {
                 self.finish_publication()?;
-                // A worker thread that fails sets the interrupt, too; then `watch` returns its error.
+                // If a worker thread fails, it also sets the interrupt flag. `watch` then returns its error.
                 return self.workers.watch(|| Ok(Outcome::Interrupted));
             }
             let Some(sampling) = Sampling::begin(&mut self, next)? else { return self.interrupted() };
@@ -125,9 +125,10 @@ impl<'r, D: Parallel + Decode> RoundLoop<'r, '_, D> {
             }
         }
         self.workers.stop()?;
-        // After the workers, which read them, and before the mark: a run that is killed in between is still to be ended.
+        // Remove the weights after the workers, which read them, have stopped, and before the run is marked as ended,
+        // so that a run that is killed in between is ended again.
         self.runner.run.remove_weights()?;
-        // Last, because a run that is marked as ended is complete and has no workers.
+        // Mark the end last: a run that is marked as ended is complete and has no workers.
         self.runner.run.mark_ended(by, after)?;
         Ok(Outcome::Done)
     }

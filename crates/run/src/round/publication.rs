@@ -92,9 +92,9 @@ impl Publication {
         let tables = || timed(|| this.prepare_tables());
         let ((tables, tables_s), (checkpoint, checkpoint_s)) = beside(checkpoint, tables)?;
         let round = self.outcome.round;
-        // Publish the checkpoint first: a published round is never repeated, so without its update the run would
-        // continue from older weights. In this order, a crash loses only the tables, which can be rebuilt from the
-        // journal.
+        // Publish the checkpoint first. A published round is never repeated, so if its update were missing, the run
+        // would continue from older weights. In this order, a crash loses only the tables, which can be rebuilt from
+        // the journal.
         match checkpoint? {
             Some(prepared) => drop(self.run.publish_prepared_checkpoint(prepared)?),
             None if self.updated => {}
@@ -161,9 +161,9 @@ impl Publication {
     /// Deletes old checkpoints after the previous deletion, `before`, has finished.
     fn prune(self, before: Option<Pruning>) -> Result<()> {
         let (run, config) = (Arc::clone(&self.run), Arc::clone(&self.config));
-        // Freeing a round's completions takes time; do it here, in the background.
+        // Free the round's completions here, in the background, because that takes time.
         drop(self);
-        // Wait: two deletions at once would choose the same checkpoints.
+        // Wait, because two concurrent deletions would choose the same checkpoints.
         before.map_or(Ok(()), pruned)?;
         let keep = &config.checkpoints;
         run.prune_checkpoints(KeepPolicy { last: keep.last, every: keep.every })?;
@@ -189,7 +189,7 @@ struct Published {
 
 /// Publishes rounds in a background thread, one at a time.
 pub(crate) struct Publisher {
-    /// Gets the folder of the weights that are being published.
+    /// Receives the folder of the weights that are being published.
     ready: Option<Receiver<PathBuf>>,
     thread: Option<JoinHandle<Result<Published>>>,
     pruning: Option<Pruning>,
@@ -250,8 +250,8 @@ impl Publisher {
         done
     }
 
-    /// Waits until workers may read the weights that are being published, and returns their folder. `None`: there are none,
-    /// or their publication failed, which [`Self::wait`] reports.
+    /// Waits until workers may read the weights that are being published, and returns their folder. Returns `None` if
+    /// there are no new weights, or if their publication failed, which [`Self::wait`] reports.
     pub(crate) fn await_weights(&mut self) -> Option<PathBuf> {
         self.ready.take()?.recv().ok()
     }

@@ -18,8 +18,8 @@ pub struct Entry {
     pub completion: Option<Completion>,
 }
 
-/// Builds the record of a finished task under the key of its first command; `None` if there are no entries. The prompt
-/// that all entries share is written once.
+/// Builds the record of a finished task under the key of its first command. Returns `None` if `entries` is empty. The
+/// prompt that all entries share is written once.
 ///
 /// # Errors
 /// Returns an error if the entries cannot be encoded.

@@ -25,7 +25,8 @@ use std::time::Instant;
 
 /// The data that the rounds of a run share: workers, weights, and the state after the finished rounds.
 pub(super) struct RoundLoop<'r, 'l, D: Parallel + Decode> {
-    // Dropped in this order. A publication in progress must finish before its workers and weights go.
+    // Fields are dropped in this order. A publication in progress must finish before its workers and weights are
+    // dropped.
     pub(super) publisher: Publisher,
     pub(super) workers: RunWorkers,
     pub(super) policies: Arc<RwLock<PolicySet<D>>>,
@@ -35,13 +36,13 @@ pub(super) struct RoundLoop<'r, 'l, D: Parallel + Decode> {
     pub(super) tokenizer: Tokenizer,
     /// Context window of the model, tokens.
     pub(super) window: u32,
-    /// What the finished rounds add up to.
+    /// State accumulated over the finished rounds.
     pub(super) state: RunState,
-    /// The stored record of a round whose update an earlier process has done, until the round takes it.
+    /// The stored record of a round that an earlier process has updated, until that round uses it.
     pub(super) resumed: Option<UpdateRecord>,
-    /// When this process began to work on the run.
+    /// Time at which this process began to work on the run.
     pub(super) opened: Instant,
-    /// Seconds that earlier processes have worked on the run.
+    /// Time for which earlier processes have worked on the run, in seconds.
     pub(super) seconds_before: f64,
 }
 
@@ -49,7 +50,7 @@ impl<'r, 'l, D: Parallel + Decode + 'static> RoundLoop<'r, 'l, D>
 where
     PolicySet<D>: Send + Sync,
 {
-    /// Starts the workers and reads the state that earlier processes have left.
+    /// Starts the workers and reads the state that earlier processes have stored.
     pub(super) fn open(
         runner: &'r Runner<D>,
         plan: &ResumePlan,
@@ -100,8 +101,8 @@ impl<'r, D: Parallel + Decode> RoundLoop<'r, '_, D> {
         Ok(())
     }
 
-    /// Waits until workers may read the weights of the previous round, which is longer if it trained nothing. Returns their
-    /// folder, unless it is a checkpoint.
+    /// Waits until workers may read the weights of the previous round. If that round trained nothing, this waits until
+    /// it is published. Returns the folder of the weights, unless it is a checkpoint.
     pub(super) fn await_weights(&mut self, record: &mut UpdateRecord) -> Result<Option<PathBuf>> {
         let started = Instant::now();
         let folder = self.publisher.await_weights();
@@ -179,8 +180,8 @@ impl<'r, D: Parallel + Decode> RoundLoop<'r, '_, D> {
     }
 }
 
-/// Returns what the tasks for the weights of `policy_version` depend on. Not a method, because its callers borrow other
-/// fields of the loop mutably.
+/// Returns the inputs that the tasks for the weights of `policy_version` depend on. This is not a method, because its
+/// callers borrow other fields of the loop mutably.
 pub(super) fn context<'a, D: Decode>(
     runner: &'a Runner<D>,
     tokenizer: &'a Tokenizer,

@@ -41,7 +41,7 @@ pub(crate) struct RunWorkers {
     counters: Arc<Mutex<GenerateCounters>>,
     interrupt: StopFlag,
     remote: Option<RemoteWorkers>,
-    /// Servers that play roles.
+    /// Servers that sample roles.
     servers: Option<Servers>,
     /// Whether the remote workers have been started.
     started: bool,
@@ -125,7 +125,7 @@ impl RunWorkers {
         Ok(workers)
     }
 
-    /// Connects to the endpoints that play roles, if the configuration names any.
+    /// Connects to the endpoints that sample roles, if the configuration names any.
     fn serve_roles<D: Decode>(
         &mut self,
         runner: &Runner<D>,
@@ -206,8 +206,8 @@ impl RunWorkers {
         self.policy_id.as_deref()
     }
 
-    /// Returns the recheck policy of a round. A worker with the token can use any name, so no worker is exempt once
-    /// remote workers may connect.
+    /// Returns the recheck policy of a round. Any worker with the token can use any name, so once remote workers may
+    /// connect, no worker is exempt.
     pub(crate) fn recheck_policy(
         &self,
         system: &dyn FormalSystem,
@@ -223,8 +223,8 @@ impl RunWorkers {
         }
     }
 
-    /// Returns the policy without rechecks by other workers: all verdicts locally, if remote workers may connect and
-    /// verification is quick.
+    /// Returns the policy without rechecks by other workers. If remote workers may connect and verification is quick,
+    /// this process rechecks all verdicts. Otherwise, none is rechecked.
     pub(crate) fn local_recheck(&self, system: &dyn FormalSystem) -> RecheckPolicy {
         if self.remote.is_some() && is_quick(system) { RecheckPolicy::Local } else { RecheckPolicy::Off }
     }
@@ -302,7 +302,7 @@ impl RunWorkers {
 impl Drop for RunWorkers {
     fn drop(&mut self) {
         self.drain.set();
-        // Keep remote workers that were started by others: the run may be resumed.
+        // Do not stop remote workers that were started by others: the run may be resumed.
         if self.remote.is_none() {
             let _ = self.fleet.set_drain(true);
         }

@@ -36,7 +36,7 @@ pub struct Runner<D: Decode> {
 }
 
 impl<D: Decode> Runner<D> {
-    /// Returns true if this process samples, and so the other ranks do.
+    /// Returns true if this process samples. Then the other ranks sample as well.
     pub(crate) fn samples(&self) -> bool {
         self.fleet.as_ref().is_none_or(|fleet| fleet.generate.by == By::Embedded)
     }

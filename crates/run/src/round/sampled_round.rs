@@ -34,8 +34,8 @@ impl SampledRound {
             match record::entries(&record.payload) {
                 Ok(entries) => {
                     for entry in entries {
-                        // A lost result is the only entry of its record: commands that fail together are retried one
-                        // by one.
+                        // A lost result is the only entry of its record, because commands that fail together are
+                        // retried one by one.
                         if is_open && matches!(entry.event, Event::Lost { .. }) {
                             lost.push(record.key.clone());
                             continue;
@@ -63,7 +63,7 @@ impl SampledRound {
         }
         if !lost.is_empty() {
             tracing::info!("round {}: {} lost tasks are tried again", self.round.number(), lost.len());
-            // Remove the records before the tasks are submitted again: of two records with the same key the journal
+            // Remove the records before the tasks are submitted again: if two records have the same key, the journal
             // keeps the first.
             journal.remove(lost)?;
         }

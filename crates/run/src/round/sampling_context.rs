@@ -1,11 +1,11 @@
-//! What the tasks of one policy version depend on: configuration, formal system, tokenizer, context window.
+//! The inputs that the tasks of one policy version depend on: configuration, formal system, tokenizer, context window.
 
 use crate::config::RunConfig;
 use sgs_formal::{Condition, FormalSystem};
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_selfplay::{Command, OwnedCondition, Role};
 
-/// What the tasks of one policy version depend on.
+/// The inputs that the tasks of one policy version depend on.
 #[derive(Clone, Copy)]
 pub struct SamplingContext<'a> {
     /// The configuration.
@@ -34,7 +34,7 @@ impl SamplingContext<'_> {
     }
 }
 
-/// The role that a command samples with; `None` for a verification.
+/// Returns the role that a command samples with, or `None` for a verification.
 pub(crate) fn role(command: &Command) -> Option<Role> {
     command.key().kind.role()
 }

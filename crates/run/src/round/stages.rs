@@ -29,7 +29,7 @@ use std::time::Instant;
 /// A round whose tasks are being executed.
 pub(super) struct Sampling {
     sampled: SampledRound,
-    /// The step at which an earlier process has left the round.
+    /// The step that an earlier process had reached in the round.
     next: NextStep,
     record: UpdateRecord,
     started: Instant,
@@ -49,13 +49,14 @@ impl Sampling {
         unsampled::add_conjectures(&mut round, conjecturer, &*runner.system, &runner.held_out)?;
         let number = round.number();
         let mut record = rounds.resumed.take().unwrap_or_default();
-        // Before the evaluation and the check of the Guide, whose tasks need the round's weights, too.
+        // Make the weights available before the evaluation and the check of the Guide, because their tasks also need
+        // them.
         if next.is_sampling() {
             let from_disk = rounds.workers.read_weights_from_disk();
             let folder = if from_disk { rounds.await_weights(&mut record)? } else { None };
             rounds.hand_out_weights(number, folder)?;
         }
-        // Only before a round's first task: a resumed round has been through both.
+        // Do this only before the first task of a round: a resumed round has already done both.
         if next == NextStep::Start {
             let began = Instant::now();
             if number == 0 && !rounds.check_guide()? {
@@ -64,27 +65,28 @@ impl Sampling {
             if !rounds.evaluate(number, EvalPoint::BeforeRound)? {
                 return Ok(None);
             }
-            // The evaluation has its own time in the metrics; the check of the Guide is not part of the round.
+            // The metrics record the time of the evaluation separately. The check of the Guide is not part of the
+            // round.
             started += began.elapsed();
         }
         let sampled = SampledRound { round, completions: Completions::new() };
         Ok(Some(Self { sampled, next, record, started }))
     }
 
-    /// Samples and verifies what the round still lacks. Returns `None` if the user interrupts it.
+    /// Samples and verifies everything that the round does not have yet. Returns `None` if the user interrupts it.
     pub(super) fn finish<D: Parallel + Decode>(
         mut self,
         rounds: &mut RoundLoop<'_, '_, D>,
     ) -> Result<Option<Updating>> {
         let number = self.sampled.round.number();
         let RoundLoop { runner, tokenizer, window, workers, events, state, .. } = rounds;
-        // The marker precedes the round's first record, so that recovery knows which round a record belongs to.
+        // Write the marker before the round's first record, so that recovery knows which round a record belongs to.
         runner.run.start_round(number)?;
         let journal = runner.run.journal();
         let context = context(runner, tokenizer, *window, workers, number);
         let recheck = workers.recheck_policy(&*runner.system, &runner.targets, state);
         let mut dispatcher = Dispatcher::new(context, workers, Some(journal), recheck);
-        // Replay the journal before submitting anything: results that it holds are not requested again.
+        // Replay the journal before submitting tasks, so that results in it are not requested again.
         let replayed = self.sampled.replay(journal, self.next.is_sampling(), &mut dispatcher.faults)?;
         if replayed > 0 {
             tracing::info!("round {number}: {replayed} results were in the journal");
@@ -99,19 +101,20 @@ impl Sampling {
         }
         let Self { sampled: SampledRound { round, completions }, next, record, started } = self;
         let outcome = round.finish(state)?;
-        // Before anything is trained: faults of the machinery must not count as failed proofs.
+        // Check this before anything is trained, because infrastructure faults must not count as failed proofs.
         infra::refuse_broken_round(&outcome)?;
         Ok(Some(Updating { outcome, completions, is_updated: next == NextStep::Publish, record, started }))
     }
 
-    /// Has the workers execute the open tasks, and records how long that took. Returns false if the user interrupts it.
+    /// Lets the workers execute the open tasks, and records the time that this took. Returns false if the user
+    /// interrupts it.
     fn execute(
         &mut self,
         dispatcher: &mut Dispatcher<'_>,
         workers: &RunWorkers,
         events: &mut EventStream<'_>,
     ) -> Result<bool> {
-        // A resumed round has tokens of an earlier process, whose time is not measured here.
+        // In a resumed round, exclude tokens of an earlier process, because their time was not measured here.
         let (tokens, seconds) = (self.sampled.sampled_tokens(), workers.counters().seconds);
         let (end, times) = workers.watch(|| dispatcher.run(&mut self.sampled, events))?;
         let after = workers.counters().seconds;
@@ -151,14 +154,15 @@ impl Updating {
         } else {
             // The update depends on every result: all of them must be durable first.
             rounds.runner.run.finish_sampling(self.outcome.round)?;
-            // The matching changes the weights of the examples, and needs the models as they were while sampling.
+            // The matching changes the weights of the examples. It must run before training, because it uses the models
+            // that sampled the round.
             self.match_conjectures(rounds)?;
             self.train(rounds)?
         };
-        // One publication at a time, so that checkpoints and markers are stored in the order of the rounds. Waiting only
-        // now lets the update run in parallel with the previous publication.
+        // Publish one round at a time, so that checkpoints and markers are stored in the order of the rounds. Wait only
+        // here, so that the update runs in parallel with the previous publication.
         rounds.await_publication(&mut self.record)?;
-        // After that wait, because the copy reuses the memory that the previous publication has released.
+        // Copy after that wait, because the copy reuses the memory that the previous publication has released.
         let copying = Instant::now();
         let weights = if is_trained { Some(self.copy_weights(rounds, orders)?) } else { None };
         self.record.times.snapshot = copying.elapsed().as_secs_f64();
@@ -166,8 +170,8 @@ impl Updating {
         Ok(Publishing { outcome, completions, is_updated, weights, record, started })
     }
 
-    /// Re-weights the round's conjectures as the update of an earlier process did. The weights that it computed the matching
-    /// with no longer exist.
+    /// Restores the weights of the round's conjectures that an earlier process computed before its update. They cannot
+    /// be computed again, because the models that the matching used no longer exist.
     fn reuse_matching(&mut self) {
         if let Some(matching) = self.record.matching.clone() {
             self.outcome.reweigh(matching);
@@ -252,7 +256,8 @@ impl Publishing {
     pub(super) fn start<D: Parallel + Decode>(self, rounds: &mut RoundLoop<'_, '_, D>) -> Result<()> {
         let Self { outcome, completions, is_updated, weights, record, started } = self;
         let runner = rounds.runner;
-        // Before the metrics, which count this round, and before the next round begins, which depends on the state.
+        // Do this before computing the metrics, which include this round, and before the next round begins, which
+        // depends on the state.
         rounds.state.absorb(&outcome)?;
         let features = StatementFeatures::find(&*runner.system, &outcome);
         let repeated = runner.run.journal().duplicates();

@@ -10,9 +10,9 @@ use sgs_formal::conjecture_prompt;
 use sgs_selfplay::{Command, Problem, Role};
 use std::sync::Arc;
 
-/// Maximum number of tokens to sample for a task with several completions. The completions of a task are reported together, so it
-/// must be short: short completions of one problem form one task, long ones a task each. This limits what is lost with
-/// a worker.
+/// Maximum number of tokens to sample for a task with several completions. The completions of a task are reported
+/// together. Short completions of one problem therefore share a task, and each long completion is a separate task,
+/// which limits the work that is lost with a worker.
 const MAX_TOKENS_PER_TASK: usize = 1024;
 
 /// Minimum number of prompts, results or statements that a thread processes when a list of them is processed in parallel.
@@ -30,8 +30,8 @@ pub(crate) struct TaskCommands {
 }
 
 impl TaskBuilder<'_> {
-    /// Groups commands into tasks: completions of the same prompt, and proofs for a checker that is faster than a
-    /// round trip.
+    /// Groups commands into tasks: completions of the same prompt, and proofs for a checker whose verdict takes less
+    /// time than a round trip to the worker.
     pub(crate) fn groups(&self, commands: Vec<Command>) -> Vec<Vec<Command>> {
         let proofs = self.context.system.proofs_per_call().max(1);
         let mut groups: Vec<Vec<Command>> = Vec::new();

@@ -1,8 +1,8 @@
-//! Answers a round's requests for conjectures that no model samples: theorems that the formal system composes, and parts
-//! of failed proofs.
+//! Handles a round's requests for conjectures that no model samples: theorems that the formal system composes, and
+//! parts of failed proofs.
 //!
-//! The conjectures depend only on the configuration, the state that the round began with, and the keys of the tasks. They
-//! are therefore not in the journal: a resumed round makes them again.
+//! The conjectures depend only on the configuration, the state at the beginning of the round, and the keys of the
+//! tasks. They are therefore not stored in the journal: a resumed round computes them again.
 
 use crate::error::{Result, bail};
 use rayon::prelude::*;
@@ -14,8 +14,8 @@ use sgs_selfplay::{
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Makes all conjectures of a round, if its configuration asks for conjectures that no model samples. Statements of
-/// held-out problems are left out.
+/// Creates all conjectures of a round that no model samples, if its configuration asks for them. Excludes statements of
+/// held-out problems.
 ///
 /// # Errors
 /// Returns an error if the formal system cannot compose problems.
@@ -46,16 +46,16 @@ pub(crate) fn add_conjectures(
         );
     }
     for (_, event) in events {
-        // The commands that follow are pending, and are submitted with the others.
+        // The commands that follow become pending and are submitted with the others.
         round.apply(event);
     }
     Ok(())
 }
 
-/// The defect of a request for which the formal system composes nothing.
+/// The defect of a request for which the formal system finds no conjecture.
 const NONE_FOUND: &str = "none-found";
 
-/// Answers a request for a conjecture; `None` for other commands.
+/// Executes a request for a conjecture. Returns `None` for other commands.
 fn event(
     command: &Command,
     config: &ConjecturerConfig,

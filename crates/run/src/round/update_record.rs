@@ -1,10 +1,11 @@
-//! What is stored with the marker of a round's update.
+//! The data that is stored with the marker of a round's update.
 
 use crate::train::update::UpdateReport;
 use serde::{Deserialize, Serialize};
 use sgs_selfplay::stp::Matching;
 
-/// Stored with the marker of the update, so that a crash before the tables are written loses no measurement.
+/// The data that is stored with the marker of the update, so that a crash before the tables are written loses no
+/// measurement.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct UpdateRecord {
     pub(crate) update: UpdateReport,
@@ -19,7 +20,7 @@ pub(crate) struct UpdateRecord {
 #[serde(default)]
 pub(crate) struct RoundTimes {
     pub(crate) sampling: f64,
-    /// Time in the samplers of the Solver, the Conjecturer and the Guide.
+    /// Time spent in the samplers of the Solver, the Conjecturer and the Guide.
     pub(crate) sampler: [f64; 3],
     pub(crate) dispatcher: f64,
     /// Publication of the previous round, which runs in parallel with this one.

@@ -226,7 +226,7 @@ impl ServedRoles {
         let end: Mutex<Option<EndpointError>> = Mutex::new(None);
         let handler = |lease: &Lease, cancel: &StopFlag| {
             let task: GenerateTask = tasks::unpack(lease.payload.as_bytes()).map_err(|e| format!("{e:#}"))?;
-            // The task has not failed. Wait for the cancellation, which returns its lease.
+            // This is not a failure of the task. Wait for the cancellation, which returns its lease.
             let give_back = |why: &str| {
                 drain.set();
                 while !cancel.is_set() {
@@ -367,7 +367,8 @@ pub fn ask_all<A: Sync, R: Send, E: Into<Box<dyn std::error::Error + Send + Sync
             }
         });
         let answer = answer.ok();
-        // Keep answers that arrived while the other requests were being stopped: they have been paid for.
+        // Keep answers that arrived while the other requests were being stopped, because they have already been
+        // computed.
         if !(answer.is_none() && is_over())
             && let Err(error) = take(ask, answer.as_ref())
         {

@@ -182,7 +182,7 @@ impl SyncControl {
     }
 
     fn lock(&self) -> MutexGuard<'_, SyncState> {
-        // No code that holds the lock can panic halfway through a change.
+        // No code can panic in the middle of a change while it holds the lock, so a poisoned lock is safe to use.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,7 +1,7 @@
 //! The folder that servers load weights from. Each version has a unique name, and a symbolic link points to the newest.
 //!
-//! A name contains the round and a hash of the weights, so its content never changes, and a folder only appears under
-//! its name when it is complete. Servers are started with the path of the link, so a restarted server has the newest
+//! A name contains the round and a hash of the weights, so the content under a name never changes. A folder gets its
+//! name only when it is complete. Servers are started with the path of the link, so a restarted server loads the newest
 //! weights.
 
 use crate::error::{Context, Result, ensure};
@@ -187,7 +187,7 @@ mod tests {
         }
         folder.lay_out("solver", 2, &dir.path().join("checkpoint-2"), &base).unwrap();
         assert!(place.join("solver-7b").is_dir() && place.join("solver-0001-backup").is_dir());
-        // A run that resumes one round earlier, with a file left by an interrupted process.
+        // Simulate a run that resumes one round earlier, and a file that an interrupted process has left.
         std::fs::create_dir(place.join(".tmp-1-1-x")).unwrap();
         let folder = ServersFolder::open(place.to_str().unwrap(), "").unwrap();
         let again = folder.lay_out("solver", 1, &dir.path().join("checkpoint-1"), &base).unwrap();

@@ -30,7 +30,7 @@ pub struct LoadedModels {
 }
 
 impl LoadedModels {
-    /// The models of rank 0, and of the other ranks if they sample.
+    /// Returns the models of rank 0. If the other ranks sample, they load the same models.
     pub fn new(config: &RunConfig) -> Self {
         let (algorithm, has_own_guide) = (&config.algorithm, config.model.guide != "base");
         let is_local = config.weights_of(Role::Guide) == Weights::Guide;
@@ -41,18 +41,18 @@ impl LoadedModels {
         }
     }
 
-    /// The models of a rank that only trains.
+    /// Returns the models of a rank that only trains.
     pub fn trained_only(config: &RunConfig) -> Self {
         let of = [Role::Solver, Role::Conjecturer].map(|role| config.weights_of(role));
         Self { of, base: false, guide: false }
     }
 
-    /// The trained sets of weights with their folders in a checkpoint.
+    /// Returns the trained sets of weights with their folders in a checkpoint.
     pub fn trained(&self) -> BTreeMap<Weights, &'static str> {
         self.of.iter().filter_map(|w| Some((*w, w.folder()?))).collect()
     }
 
-    /// The weights that a role samples with; `None` if they are not loaded.
+    /// Returns the weights that a role samples with, or `None` if they are not loaded.
     pub fn sampled(&self, role: Role) -> Option<Weights> {
         let own = match role {
             Role::Solver => Some(self.of[0]).filter(|w| w.is_trained()),
@@ -103,12 +103,12 @@ impl<D: Device> TrainablePolicies<D> {
         Ok(Self { policies, of })
     }
 
-    /// The policy that an update of a role trains; `None` if its weights are not trained.
+    /// Returns the policy that an update of a role trains, or `None` if its weights are not trained.
     pub fn policy(&mut self, role: Role) -> Option<&mut Policy<D>> {
         self.policies.get_mut(&self.weights_of(role))
     }
 
-    /// The trained model of a role; `None` if its weights are not trained.
+    /// Returns the trained model of a role, or `None` if its weights are not trained.
     pub fn model(&self, role: Role) -> Option<&Model<D>> {
         self.policies.get(&self.weights_of(role)).map(|policy| &*policy.model)
     }
@@ -121,7 +121,7 @@ impl<D: Device> TrainablePolicies<D> {
         }
     }
 
-    /// The policies with their folder names in a checkpoint.
+    /// Returns the policies with their folder names in a checkpoint.
     fn named(&self) -> impl Iterator<Item = (&'static str, &Policy<D>)> {
         self.policies.iter().filter_map(|(weights, policy)| Some((weights.folder()?, policy)))
     }
@@ -246,20 +246,20 @@ impl<D: Device> PolicySet<D> {
         Ok(Self { policy_version, trained, base: None, guide: None, shape })
     }
 
-    /// The model of a role; `None` if this process does not have it.
+    /// Returns the model of a role, or `None` if this process does not have it.
     pub fn model(&self, role: Role) -> Option<&Model<D>> {
         let kept = if role == Role::Guide { self.guide.as_ref() } else { self.trained.model(role) };
         kept.or(self.base.as_deref())
     }
 
-    /// The configuration of the models.
+    /// Returns the configuration of the models.
     pub fn config(&self) -> &ModelConfig {
         &self.shape
     }
 }
 
-/// The element type of a policy's model file: that of the device, which workers sample in. The f32 master weights of a
-/// device with bfloat16 parameters are part of the optimiser's state.
+/// Returns the element type of a policy's model file. This is the type of the device, in which workers sample. The f32
+/// master weights of a device with bfloat16 parameters belong to the optimiser's state.
 fn file_type<D: Device>(policy: &Policy<D>) -> FileType {
     match policy.model.device.footprint().bytes_per_parameter() {
         (2, ..) => FileType::Bf16,
@@ -307,7 +307,8 @@ impl HostSnapshots {
     }
 
     /// Writes the policies into a checkpoint's folder, all files in parallel, while the other ranks write their parts.
-    /// The files of `weights`, if given, become part of the checkpoint. The caller flushes and publishes the folder. Returns the checksums of the large files.
+    /// The files of `weights`, if given, become part of the checkpoint. The caller flushes and publishes the folder.
+    /// Returns the checksums of the large files.
     ///
     /// # Errors
     /// Returns an error if the file system fails, a weight is not finite, or another rank fails or is lost.
@@ -404,7 +405,7 @@ pub(crate) fn beside<A: Send, B>(
     })
 }
 
-/// The model folders of Solver, Conjecturer and Guide, as [`PolicySet::load`] reads them.
+/// Returns the model folders of Solver, Conjecturer and Guide, as [`PolicySet::load`] reads them.
 pub fn folders(config: &RunConfig, base: &Path, at: Option<&Path>) -> [PathBuf; 3] {
     [Role::Solver, Role::Conjecturer, Role::Guide].map(|role| match (config.weights_of(role), at) {
         (Weights::Guide, _) if config.model.guide != "base" => PathBuf::from(&config.model.guide),

@@ -25,7 +25,7 @@ pub struct AttemptSummary {
 }
 
 impl AttemptSummary {
-    /// Counts an attempt. One that was lost is not judged.
+    /// Counts an attempt. A lost attempt does not count as judged.
     pub fn add(&mut self, verdict: Verdict, proof: Option<&Arc<str>>) {
         self.judged += u32::from(verdict.is_judged());
         if verdict == Verdict::Proved {
@@ -59,7 +59,7 @@ pub struct JudgedAttempt {
 }
 
 impl JudgedAttempt {
-    /// The name of its verdict or defect, for counting.
+    /// Returns the name of the verdict or defect, for counting.
     pub fn name(&self) -> String {
         match &self.defect {
             Some(defect) => format!("{}: {defect}", self.judgement.verdict.as_str()),
@@ -68,7 +68,7 @@ impl JudgedAttempt {
     }
 }
 
-/// Prompts for `k` proofs of every problem, one problem after the other.
+/// Returns the prompts for `k` proofs of every problem, one problem after the other.
 ///
 /// # Errors
 /// Returns an error if the tokenizer rejects a prompt.
@@ -87,8 +87,8 @@ pub fn proof_asks(
     Ok(all)
 }
 
-/// Prompts for turn number `turn` of those of [`proof_asks`]' attempts that continue after the turn before it. Each prompt
-/// comes with the position of its attempt.
+/// Returns the prompts of turn number `turn`, for those attempts of [`proof_asks`] that continue after the previous
+/// turn. Each prompt comes with the index of its attempt.
 ///
 /// # Errors
 /// Returns an error if the tokenizer rejects a prompt.
@@ -143,7 +143,7 @@ pub fn judge(system: &dyn FormalSystem, problem: &Problem, answer: &Answer) -> J
     }
 }
 
-/// Judges the answers to [`proof_asks`] of the same problems, as many at a time as the system can verify. Returns the
+/// Judges the answers to [`proof_asks`] of the same problems, as many in parallel as the system can verify. Returns the
 /// attempts in the same order.
 pub fn judge_all(
     system: &dyn FormalSystem,

@@ -1,8 +1,8 @@
-//! Configuration of a run's workers: threads of the coordinator, local processes, Slurm jobs, or workers that connect
-//! by themselves.
+//! Configuration of a run's workers: threads of the coordinator, local processes, Slurm jobs, or workers that are
+//! started elsewhere.
 //!
-//! Given as `--workers SPEC` or a TOML file. It does not affect what a run computes, so it is not frozen, and a run
-//! may be resumed with other workers. The last one is stored in `fleet.toml` in the run's folder.
+//! The configuration is given as `--workers SPEC` or as a TOML file. It does not affect the results of a run, so it is
+//! not frozen, and a run may be resumed with other workers. The last one is stored in `fleet.toml` in the run's folder.
 
 use crate::Usage;
 use crate::error::{Context, Result};
@@ -50,7 +50,7 @@ pub enum By {
     /// Threads of the coordinator.
     #[default]
     Embedded,
-    /// Workers connect by themselves.
+    /// Workers that are started elsewhere and connect to the coordinator.
     None,
     /// Local processes.
     Local,
@@ -128,7 +128,7 @@ impl WorkerPoolConfig {
 }
 
 impl FleetConfig {
-    /// A fleet whose workers connect by themselves.
+    /// Returns a fleet whose workers are all started elsewhere.
     pub fn by_hand() -> Self {
         Self {
             generate: WorkerPoolConfig::by(By::None),
@@ -226,7 +226,7 @@ impl FleetConfig {
 /// Longest interval between queries of the queue, in seconds.
 const A_DAY: f64 = 86_400.0;
 
-/// Keys of the short form besides `generate` and `verify`.
+/// Keys of the short form, in addition to `generate` and `verify`.
 const KEYS: [&str; 6] = ["slots", "threads", "program", "bin", "poll-s", "recheck"];
 
 /// Parses `N` or `KEY=VALUE,…`. `generate` and `verify` are numbers of workers. Other keys apply to both kinds, or to

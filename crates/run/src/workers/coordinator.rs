@@ -33,7 +33,7 @@ const MAX_OPEN_VERIFICATIONS: usize = 200_000;
 const GRACE: Duration = Duration::from_secs(30);
 /// Time that the service keeps answering after the end, so that all workers learn about it.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// A worker counts as active if it was heard from within this many seconds.
+/// A worker counts as active if its last contact was within this many seconds.
 const ACTIVE_WITHIN_S: f64 = 60.0;
 /// Interval between warnings that there are no workers.
 const REMINDER: Duration = Duration::from_secs(60);
@@ -180,19 +180,19 @@ impl RemoteWorkers {
         &self.fleet
     }
 
-    /// Where workers of a kind come from.
+    /// Returns where workers of a kind come from.
     pub fn by(&self, kind: &WorkKind) -> By {
         if *kind == GENERATE {
             self.config.generate.by
         } else if *kind == VERIFY {
             self.config.verify.by
         } else {
-            // A thread of the coordinator asks the endpoints.
+            // The endpoints are called by a thread of the coordinator.
             By::Embedded
         }
     }
 
-    /// The fraction of proofs that another worker rechecks, if any.
+    /// Returns the fraction of proofs that another worker rechecks, if any.
     pub fn recheck(&self) -> Option<f64> {
         self.config.recheck
     }
@@ -275,13 +275,13 @@ impl RemoteWorkers {
         let folder = self.run.join(WORKERS);
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let command = self.command(kind, pool)?;
-        // Different for every coordinator, so that worker names are unique.
+        // The prefix differs between coordinators, so that worker names are unique.
         let prefix = format!("{kind}-{}", nonce());
         let launcher: Box<dyn sgs_fleet::Launcher> = match pool.by {
             By::Slurm => Box::new(SlurmLauncher::new(slurm(pool, command, &prefix, &folder)?)?),
             _ => {
                 let launcher = LocalLauncher::new(command, &prefix, &folder)?;
-                // Checkers need no GPU.
+                // Verification workers need no GPU.
                 let gpus = if *kind == GENERATE { self.gpus.clone() } else { Vec::new() };
                 Box::new(launcher.with_devices(gpus))
             }
@@ -308,7 +308,7 @@ impl RemoteWorkers {
         )?)
     }
 
-    /// The command line of a worker.
+    /// Returns the command line of a worker.
     fn command(&self, kind: &WorkKind, pool: &WorkerPoolConfig) -> Result<Vec<String>> {
         let program = match &pool.program {
             Some(program) => program.clone(),
@@ -316,7 +316,7 @@ impl RemoteWorkers {
         };
         let mut command = vec![program.display().to_string(), "worker".into(), kind.to_string()];
         command.extend(["--connect".into(), self.url.clone(), "--name".into(), "{worker}".into()]);
-        // The file, because other users can read command lines.
+        // Pass the file instead of the token, because other users can read command lines.
         command.extend(["--token-file".into(), self.run.join(TOKEN).display().to_string()]);
         if let Some(authority) = &self.config.authority {
             command.extend(["--authority".into(), authority.display().to_string()]);
@@ -350,7 +350,7 @@ impl RemoteWorkers {
         let status = self.fleet.status()?;
         let missing = self.missing(&status);
         if missing.is_empty() {
-            // Not `silent`: the workers may have just arrived after hours in a queue.
+            // Do not use `silent` here, because the workers may have just started after hours in a queue.
             if status.stalled_s > SILENCE.as_secs_f64() {
                 bail!(
                     "nothing has come in for {:.0} s although workers hold tasks; {}; board: {}",
@@ -391,7 +391,7 @@ impl RemoteWorkers {
         unattended.chain(second).collect()
     }
 
-    /// Number of active workers of a kind.
+    /// Returns the number of active workers of a kind.
     fn active_workers(&self, status: &BoardStatus, kind: &WorkKind) -> usize {
         let workers = status.workers.iter().filter(|w| w.silent_s < ACTIVE_WITHIN_S);
         workers.filter(|w| w.worker.as_str().starts_with(kind.as_str())).count()
@@ -473,8 +473,8 @@ fn slurm(pool: &WorkerPoolConfig, command: Vec<String>, prefix: &str, logs: &Pat
     Ok(config)
 }
 
-/// Jobs of a previous coordinator. If the list cannot be read, new workers are started and the old ones help until
-/// they end.
+/// Reads the jobs of a previous coordinator. If the list cannot be read, new workers are started, and the old ones
+/// continue until they end.
 fn read_jobs(list: &Path) -> Vec<WorkerJob> {
     let pairs: Vec<(String, String)> =
         std::fs::read(list).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
@@ -484,7 +484,7 @@ fn read_jobs(list: &Path) -> Vec<WorkerJob> {
     pairs.into_iter().filter_map(job).collect()
 }
 
-/// A few characters that differ between processes.
+/// Returns a few characters that differ between processes.
 pub fn nonce() -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let mixed = (now.as_nanos() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(std::process::id());

@@ -56,13 +56,14 @@ const H100: Speed = Speed {
 };
 
 impl Speed {
-    /// A GPU of this name; unknown ones are assumed to be as fast as an H200.
+    /// Returns the speed of a GPU with this name. An unknown GPU is assumed to be as fast as an H200.
     pub fn of_gpu(name: &str) -> Self {
         if name.contains("H100") { H100 } else { H200 }
     }
 
-    /// A CPU whose best matrix product reaches `peak` FLOP/s. `sgs bench train` and `sgs bench sample` print the shares
-    /// that training and sampling reach, 0.43 and 0.64 on a busy machine of two cores.
+    /// Returns the speed of a CPU whose best matrix product reaches `peak` FLOP/s. `sgs bench train` and `sgs bench
+    /// sample` print the fractions of the peak that training and sampling reach: 0.43 and 0.64 on a busy machine with
+    /// two cores.
     pub fn of_cpu(peak: f64) -> Self {
         Self {
             training: 0.45 * peak,
@@ -76,7 +77,7 @@ impl Speed {
     }
 }
 
-/// The hardware that a forecast assumes or has found.
+/// The hardware that a forecast assumes or has detected.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Hardware {
     /// Name of one device.
@@ -170,7 +171,7 @@ pub const METAMATH: Assumptions = Assumptions {
 };
 
 impl Assumptions {
-    /// The assumptions for a formal system.
+    /// Returns the assumptions for a formal system.
     pub fn of(system: SystemName) -> Self {
         if system == SystemName::Metamath { METAMATH } else { LEAN }
     }
@@ -205,7 +206,7 @@ pub struct Forecast {
     pub generations: f64,
     /// Conjectures per round.
     pub conjectures: f64,
-    /// Sampling of Solver, Conjecturer and Guide; without samples if a server plays the role.
+    /// Sampling of Solver, Conjecturer and Guide. A role that a server plays has no samples here.
     pub roles: [RoleForecast; 3],
     /// Number of devices that sample.
     pub samplers: usize,
@@ -257,7 +258,7 @@ impl DiskUse {
     }
 }
 
-/// Number of workers of a kind on other machines, and on this one.
+/// Returns the number of workers of a kind on other machines, and on this one.
 fn workers_of(
     fleet: Option<&FleetConfig>,
     kind: impl Fn(&FleetConfig) -> &WorkerPoolConfig,
@@ -304,13 +305,13 @@ impl Arithmetic {
         }
     }
 
-    /// FLOP of the forward pass of a sequence.
+    /// Returns the FLOP of the forward pass of a sequence.
     fn forward(&self, length: f64) -> f64 {
         length * (2.0 * self.multiplied + self.attention * length / 2.0)
     }
 
-    /// Seconds of a role's prefill and decoding on one of `devices` devices, which share its samples. A prompt has `prompt`
-    /// tokens, and the longest completion `limit`.
+    /// Returns the seconds that one of `devices` devices, which share a role's samples, needs for the role's prefill
+    /// and decoding. A prompt has `prompt` tokens, and the longest completion has `limit` tokens.
     fn seconds(&self, role: &RoleForecast, [prompt, limit]: [f64; 2], devices: f64, speed: Speed) -> f64 {
         let tokens = role.tokens / devices;
         let context = prompt + role.tokens / role.samples / 2.0;
@@ -329,7 +330,8 @@ impl Arithmetic {
 /// Derives the forecast.
 ///
 /// # Errors
-/// Returns an error if the configuration does not suit the model: a sampler's memory is too small, for example.
+/// Returns an error if the configuration does not suit the model, for example because the memory of a sampler is too
+/// small.
 pub fn forecast(
     inputs: MemoryInputs<'_>,
     work: RoundWork,
@@ -495,7 +497,7 @@ impl Forecast {
         host + processes.iter().map(|p| sum(&p.device) + hardware.reserved_bytes).sum::<u64>()
     }
 
-    /// The device that needs the most memory.
+    /// Returns the device that needs the most memory.
     fn fullest(&self, hardware: &Hardware) -> usize {
         (0..self.memory.len()).rev().max_by_key(|i| self.device_bytes(*i, hardware)).unwrap_or(0)
     }
@@ -580,7 +582,7 @@ impl Forecast {
         for process in &self.memory[fullest] {
             let own = sum(&process.device) + h.reserved_bytes;
             lines.push(format!("  {:>9}  {}", size(own), process.process));
-            // Workers are alike.
+            // Show the first of several equal workers only.
             if shown.is_some_and(|before| before.device == process.device) {
                 continue;
             }

@@ -113,12 +113,12 @@ impl GenerateSettings {
     }
 }
 
-/// Pause after a lease request that found too few tasks, in which a busy worker does not ask again: over the network, a
-/// request takes as long as a step of a small model.
+/// Pause of a busy worker after a lease request that found too few tasks. Over the network, a request takes as long as
+/// a step of a small model.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Samples until the drain begins. Calls `follow` for weights that a task needs and the worker lacks. If the worker
-/// still has a different policy version then, it fails the task.
+/// Samples until the drain begins. If a task needs weights that the worker does not have, calls `follow`. If the
+/// worker's policy version still differs afterwards, it fails the task.
 ///
 /// # Errors
 /// Returns an error if the sampler, the coordinator or `follow` fails.
@@ -246,8 +246,8 @@ impl<D: Device + Decode> RoleSamplers<D> {
         self.requests.len()
     }
 
-    /// Number of tasks to lease for about `most` completions in flight: one as long as the size of tasks is unknown, none
-    /// as long as a request is not worth its time.
+    /// Returns how many tasks to lease for about `most` completions in flight. Returns one as long as the size of tasks
+    /// is unknown, and none if too few are missing to justify a request.
     fn room(&self, most: usize) -> usize {
         let free = most.saturating_sub(self.in_flight());
         match self.completions_per_task {
@@ -337,7 +337,7 @@ impl<D: Device + Decode> RoleSamplers<D> {
             }
         }
         if done.is_empty() {
-            // In the order of the roles: rollouts of a conjecture depend on the others.
+            // Prefer the earlier roles: rollouts of a conjecture depend on the other roles.
             done.extend(self.samplers.iter().position(|(_, sampler)| !sampler.is_idle()));
         }
         let is_last = done.len() == in_flight;

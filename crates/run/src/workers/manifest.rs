@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// Name of the manifest in the artifact store.
 pub const NAME: &str = "run.json";
 
-/// What a worker must know about a run.
+/// The information about a run that a worker needs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunManifest {
     /// The coordinator's program version. Workers must have the same version.
@@ -25,7 +25,7 @@ pub struct RunManifest {
     /// Lean settings, if Lean is the formal system.
     #[serde(default)]
     pub lean: Option<LeanSettings>,
-    /// Context of the run's first target. A worker checks its own checker with it.
+    /// Context of the run's first target. A worker tests its own checker with it.
     #[serde(default)]
     pub header: String,
     /// SHA-256 of the database shipped with the coordinator; empty if the run uses another database.
@@ -220,7 +220,7 @@ mod tests {
             let at = folder.path().join(name);
             std::fs::create_dir(&at).expect("makes");
             std::fs::write(at.join("config.json"), "{}").expect("writes");
-            // It can name other end tokens, and a worker needs the same configuration as the coordinator.
+            // This file can name other end tokens, and a worker needs the same configuration as the coordinator.
             std::fs::write(at.join("generation_config.json"), "{}").expect("writes");
             std::fs::write(at.join("model.safetensors"), weights).expect("writes");
             // Neither of these is needed for sampling.

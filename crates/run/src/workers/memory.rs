@@ -23,7 +23,7 @@ use std::path::Path;
 /// A part of a process's memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MemoryPart {
-    /// What the memory is for.
+    /// The purpose of the memory.
     pub what: String,
     pub bytes: u64,
 }
@@ -44,7 +44,7 @@ pub fn sum(parts: &[MemoryPart]) -> u64 {
     parts.iter().map(|part| part.bytes).sum()
 }
 
-/// What the memory of a run's processes depends on.
+/// The inputs from which the memory of a run's processes is planned.
 #[derive(Clone, Copy)]
 pub struct MemoryInputs<'a> {
     pub config: &'a RunConfig,
@@ -174,8 +174,8 @@ impl MemoryInputs<'_> {
         Ok(parts)
     }
 
-    /// Plans the processes of the coordinator's machine, by GPU. Each rank has a GPU; workers take the GPUs in turn.
-    /// On the CPU, `gpus` is 1 and stands for the machine.
+    /// Plans the processes of the coordinator's machine, by GPU. Each rank has its own GPU; workers use the GPUs in
+    /// turn. On the CPU, `gpus` is 1 and represents the machine.
     ///
     /// # Errors
     /// Returns an error in the same cases as [`MemoryInputs::rank`].

@@ -5,8 +5,8 @@
 //!   order, however much each of them samples.
 //! - It locks the policies from the first `Train` of an update to `Sample`. The sampler, which locks them for each step,
 //!   stops there and never sees the weights between two passes.
-//! - `Sample` raises the policy version before it unlocks them. A completion that was begun before the update, of a task
-//!   that another rank has finished meanwhile, has the old version then and is discarded.
+//! - `Sample` increases the policy version before it unlocks them. If a completion was begun before the update, and
+//!   another rank has finished its task in the meantime, the completion has the old version and is discarded.
 //!
 //! Rank 0 trains only after the last result of the round, so no rank waits for another one's samples in an update. The
 //! sampler waits for rank 0 in HTTPS requests, never in the process group.
@@ -88,7 +88,7 @@ fn is_checkpoint_of(run: &Path, folder: &Path) -> Result<()> {
     )
 }
 
-/// What to train, and from where.
+/// The model to train, and the weights to start from.
 struct TrainingSetup {
     config: RunConfig,
     base: PathBuf,
@@ -156,7 +156,7 @@ impl TrainingSetup {
         let policies = Arc::new(RwLock::new(RankPolicies { set, mark: String::new() }));
         let mut sampler = RankSampler { drain: StopFlag::default(), thread: None };
         let done = self.run_commands(&policies, &mut team, &mut sampler, folder);
-        // Before the group ends, so that rank 0 learns of a failure of the sampler.
+        // Stop it before the group ends, so that rank 0 is notified of a failure of the sampler.
         let done = done.and(sampler.stop());
         team.end(done).map(|()| Outcome::Done)
     }
@@ -200,7 +200,7 @@ impl TrainingSetup {
                 }
                 RankCommand::Save { folder } => {
                     ensure!(update.is_none(), "rank 0 wants weights written in the middle of an update");
-                    // Rank 0 reports the failure and ends the run. The sampler reads the weights meanwhile.
+                    // Rank 0 reports the failure and ends the run. Meanwhile, the sampler may still read the weights.
                     let policies = policies.read().unwrap_or_else(PoisonError::into_inner);
                     let trained = &policies.set.trained;
                     let saved = is_checkpoint_of(own, &folder).and_then(|()| trained.save_part(&folder));
@@ -219,8 +219,8 @@ struct RankSampler {
 }
 
 impl RankSampler {
-    /// Starts to sample tasks of rank 0's board and returns the sampler's busy time. If sampling fails, rank 0 learns
-    /// about it.
+    /// Starts sampling tasks of rank 0's board and returns the sampler's busy time. If sampling fails, rank 0 is
+    /// notified.
     fn start<D: Parallel + Decode + 'static>(
         &mut self,
         config: &RunConfig,
@@ -263,7 +263,7 @@ fn sample<D: Parallel + Decode>(
     channel: &CommandChannel,
     counters: &Mutex<GenerateCounters>,
 ) {
-    // Rank 0 may submit tasks of new weights while this rank still receives the command that ends the update.
+    // Rank 0 may submit tasks for new weights before this rank has received the command that ends the update.
     let follow = |policy_version| {
         let version = || policies.read().unwrap_or_else(PoisonError::into_inner).set.policy_version;
         while version() < policy_version && !drain.is_set() {

@@ -104,8 +104,8 @@ pub struct TextSampler<'a, D: Device> {
 }
 
 impl<D: Device + Decode> TextSampler<'_, D> {
-    /// Samples every prompt once. Passes each answer, with the index of its prompt, to `take` as soon as it ends;
-    /// if that breaks, the remaining prompts are not sampled.
+    /// Samples every prompt once. Passes each answer to `take` as soon as it ends, with the index of its prompt. If
+    /// `take` breaks, the remaining prompts are not sampled.
     ///
     /// # Errors
     /// Returns an error if the device fails or a completion cannot be decoded.
@@ -122,7 +122,7 @@ impl<D: Device + Decode> TextSampler<'_, D> {
         };
         let mut end: Option<Result<()>> = None;
         sampler.run(self.model, asks.iter().enumerate().map(request), |sampler, completion| {
-            // Others can end in the same step as the one that ended the search.
+            // Other completions can end in the same step as the one that ended the search.
             if end.is_some() {
                 return;
             }

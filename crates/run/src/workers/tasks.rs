@@ -28,8 +28,8 @@ pub struct GenerateTask {
     pub role: Role,
     /// The required policy version: number of rounds whose updates the weights have seen.
     pub policy_version: u32,
-    /// Digest of these weights for remote workers: a run that repeats an update after a crash may have other weights of the
-    /// same version.
+    /// Digest of these weights, for remote workers. A run that repeats an update after a crash may have different
+    /// weights of the same version.
     pub policy_id: String,
     /// Prompt tokens.
     pub prompt: Vec<u32>,
@@ -50,8 +50,8 @@ pub struct GenerateResult {
     pub policy_id: String,
 }
 
-/// Marks samples of this process and of its ranks, which have the same weights. It is random, and only the ranks learn it,
-/// over an encrypted connection: no remote worker can know it.
+/// Returns the mark of samples of this process and of its ranks, which have the same weights. The mark is random, and
+/// only the ranks receive it, over an encrypted connection, so no remote worker can know it.
 pub fn own_mark() -> &'static str {
     static MARK: LazyLock<String> = LazyLock::new(|| {
         // The keys of the standard library's hash maps come from the system's random generator.
@@ -131,9 +131,9 @@ pub fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     }
 }
 
-/// Returns the number of a task on the board. It only depends on the task's content, so that a restarted run and
-/// workers that outlived it agree on it. It includes the payload, because a round that is sampled again has the same
-/// keys and may have different proofs.
+/// Returns the number of a task on the board. It depends only on the task's content, so that a restarted run and
+/// workers that outlived it compute the same number. The payload is included, because a round that is sampled again has
+/// the same keys and may have different proofs.
 pub fn task_number<'a>(keys: impl Iterator<Item = &'a TaskKey>, payload: &[u8]) -> u64 {
     let mut hash = Sha256::new();
     for key in keys {

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Tasks leased per call by a system that verifies one proof at a time in microseconds.
+/// Number of tasks leased per call if the system verifies one proof at a time, in microseconds.
 const LEASES: usize = 16;
 
 /// Verifies until the drain begins.
@@ -64,7 +64,7 @@ fn side_by_side(
                 }
             });
         }
-        // Dropped at the end of this block, even after an error, which ends the threads.
+        // `send` is dropped at the end of this block, even after an error. This ends the threads.
         let send = send;
         while is_ready(system, drain)? {
             let room = (2 * threads).saturating_sub(in_flight.load(Ordering::Relaxed));

@@ -184,7 +184,7 @@ impl<D: Device> SyncedWeights<D> {
             let sheet = self.source.sheet(policy_version)?;
             match self.exchange(&sheet) {
                 Ok(()) => return Ok(()),
-                // The run may have moved on while this worker fetched the weights.
+                // The run may have advanced while this worker fetched the weights.
                 Err(error) if tries > 1 => tracing::warn!("trying again: {error:#}"),
                 Err(error) => return Err(error),
             }
@@ -196,7 +196,7 @@ impl<D: Device> SyncedWeights<D> {
     fn exchange(&mut self, sheet: &RunManifest) -> Result<()> {
         let start = Instant::now();
         let wanted = sheet.policy.models();
-        // Drop the old weights first, so that memory never holds both.
+        // Drop the old weights first, so that both are never in memory at the same time.
         self.models.retain(|id, _| wanted.contains_key(id.as_str()));
         for (id, model) in wanted {
             if !self.models.contains_key(id) {
@@ -213,18 +213,18 @@ impl<D: Device> SyncedWeights<D> {
         Ok(())
     }
 
-    /// Reads a model from the coordinator's folder if this machine sees it, otherwise over the network.
+    /// Reads a model from the coordinator's folder if this machine can access it, otherwise over the network.
     fn read(&self, model: &ModelManifest, positions: usize) -> Result<Model<D>> {
         let load = |folder: &Path| Ok(Model::load(Arc::clone(&self.device), folder, positions)?);
         if model.folder.is_dir() {
-            // The files are checked while they are loaded, so that a disk is read once.
+            // Verify the files while they are loaded, so that they are read from the disk only once.
             let (loaded, checked) = beside(|| check_files(model, &model.folder), || load(&model.folder))?;
             match checked.and(loaded) {
                 Ok(loaded) => return Ok(loaded),
                 Err(error) => tracing::warn!("{} is not used: {error:#}", model.folder.display()),
             }
         }
-        // Removed at the end: the weights are in memory then, or unusable.
+        // The folder is removed at the end of the block: by then, the weights are in memory or unusable.
         let folder = private_folder(self.scratch.as_deref(), "sgs-weights-")
             .context("cannot create a folder for the weights")?;
         self.source.fetch(model, folder.path())?;
@@ -269,7 +269,7 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/metamath/base")
     }
 
-    /// Publishes a policy whose folder no worker can see.
+    /// Publishes a policy whose folder no worker can access.
     fn lay_out(
         shelf: &ArtifactStore,
         policy_version: u32,

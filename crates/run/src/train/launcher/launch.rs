@@ -17,17 +17,17 @@ use std::time::{Duration, Instant};
 
 /// Polling interval for the ranks' processes.
 const LOOK: Duration = Duration::from_millis(20);
-/// Time that the other ranks have to exit after one has failed.
+/// Time for the other ranks to exit after one has failed.
 const GRACE: Duration = Duration::from_secs(20);
 /// Number of log lines that an error shows.
 const LAST_LINES: usize = 12;
 
-/// The rendezvous file of the ranks with this folder.
+/// Returns the rendezvous file of the ranks with this folder.
 pub(crate) fn meeting_file(folder: &Path) -> PathBuf {
     folder.join("meeting")
 }
 
-/// A rank's log.
+/// Returns the path of a rank's log.
 pub(crate) fn log_file(folder: &Path, rank: usize) -> PathBuf {
     folder.join(format!("rank-{rank}.log"))
 }
@@ -74,7 +74,7 @@ pub fn launch(ranks: usize, folder: &Path) -> Result<Outcome> {
     }
 }
 
-/// All ranks except rank 0, which is this process.
+/// The processes of all ranks except rank 0, which is this process.
 pub struct RankProcesses {
     started: Vec<RankProcess>,
     ranks: usize,
@@ -218,7 +218,8 @@ fn end(one: &mut RankProcess) {
     one.status = one.child.wait().ok();
 }
 
-/// The rank that caused the failure: one killed by a signal, or one that failed by itself, or any that failed.
+/// Returns the rank that caused the failure. Prefers a rank that was killed by a signal, then a rank that failed
+/// independently of the others.
 fn culprit(started: &[RankProcess]) -> Option<&RankProcess> {
     let failed = || started.iter().filter(|s| !s.killed && s.status.is_some_and(|status| !status.success()));
     let signal = |s: &&RankProcess| s.status.is_some_and(|status| status.signal().is_some());
@@ -256,7 +257,7 @@ fn describe(lost: &RankProcess, ranks: usize) -> String {
     text
 }
 
-/// The last lines of a file, from its last 64 KiB.
+/// Returns the last lines of a file, from its last 64 KiB.
 fn last_lines(path: &Path) -> Vec<String> {
     let read = || -> std::io::Result<Vec<u8>> {
         let mut file = File::open(path)?;

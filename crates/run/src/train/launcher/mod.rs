@@ -30,7 +30,7 @@ pub enum LaunchMode {
     Single,
     /// As one of several ranks.
     Rank(RankEnv),
-    /// Not itself: it launched the ranks, which ended with this outcome.
+    /// This process launched the ranks and does not train. They ended with this outcome.
     Launched(Outcome),
 }
 
@@ -57,7 +57,7 @@ pub fn is_launched() -> bool {
     std::env::var_os(env_name::RANK).is_some()
 }
 
-/// What this process should do about ranks, before any is started.
+/// The decision on how this process takes part in training, before any rank is started.
 pub enum RankPlan {
     /// Train alone.
     Single,
@@ -87,7 +87,7 @@ pub struct RankOptions {
     pub rank: Option<usize>,
     /// The address of rank 0, `HOST:PORT`.
     pub rendezvous: Option<String>,
-    /// Longest time to wait for another rank.
+    /// Maximum time to wait for another rank.
     pub patience: Duration,
 }
 
@@ -138,7 +138,7 @@ pub fn plan(options: &RankOptions, token_file: Option<&Path>) -> Result<RankPlan
         local_rank: step.as_ref().map_or(0, |s| s.local_rank),
         local_ranks: step.as_ref().map_or(1, |s| s.local_ranks),
         rendezvous: Rendezvous::Address(rendezvous),
-        // Joining reports a missing token.
+        // If the token is missing, joining reports it.
         token: AuthToken::from_file_or_environment(token_file)?
             .map_or_else(String::new, |token| token.secret().to_owned()),
         folder: None,
@@ -153,7 +153,7 @@ fn launched_rank(options: &RankOptions) -> Result<RankEnv> {
     let number = |name: &str| -> Result<usize> { get(name)?.parse().with_context(|| format!("in {name}")) };
     let (rank, ranks) = (number(env_name::RANK)?, number(env_name::RANKS)?);
     let folder = PathBuf::from(get(env_name::FOLDER)?);
-    // The log is the standard error of a launched rank. Ignore errors: a closed log is no reason to stop.
+    // A launched rank logs to standard error. Ignore errors, because the rank should continue when the log is closed.
     let say = |text: &str| drop(writeln!(std::io::stderr(), "{text}"));
     say(&format!("rank {rank} of {ranks}, process {}", std::process::id()));
     std::thread::Builder::new()
@@ -178,7 +178,7 @@ fn launched_rank(options: &RankOptions) -> Result<RankEnv> {
     })
 }
 
-/// The GPU of a rank: the one with its local rank, or the only one that it sees.
+/// Returns the GPU of a rank: the one with its local rank, or the only one that is visible.
 pub fn gpu_of(device: DeviceKind, env: Option<&RankEnv>) -> Result<usize> {
     let Some(env) = env.filter(|_| device != DeviceKind::Cpu) else { return Ok(0) };
     match sgs_lm_cuda::gpu_count()? {

@@ -20,8 +20,8 @@ pub(crate) struct Step {
 /// Range of rendezvous ports.
 const PORTS: std::ops::Range<u64> = 20_000..40_000;
 
-/// The step of this process, if it has several tasks. `get` reads the environment. Only `srun` sets these variables; a
-/// batch script alone is not such a step.
+/// Returns the Slurm step of this process, if the step has several tasks. `get` reads the environment. Only `srun` sets
+/// these variables: a batch script alone is not a step.
 ///
 /// # Errors
 /// Returns an error if a variable is not a number, or if the step has several tasks and the task's place on its node is
@@ -57,7 +57,7 @@ pub(crate) fn step(get: impl Fn(&str) -> Option<String>) -> Result<Option<Step>>
     }))
 }
 
-/// The first name of a list such as `gpu[03-05,7],login`.
+/// Returns the first name of a list such as `gpu[03-05,7],login`.
 fn first_node(list: &str) -> Option<String> {
     let end = list.find([',', '[']).unwrap_or(list.len());
     let (head, rest) = list.split_at(end);
@@ -68,7 +68,7 @@ fn first_node(list: &str) -> Option<String> {
     Some(format!("{head}{number}{tail}"))
 }
 
-/// Tasks per node in a list such as `2(x3),1`.
+/// Returns the number of tasks of a node from a list such as `2(x3),1`.
 fn tasks_of(list: &str, node: usize) -> Option<usize> {
     let mut left = node;
     for part in list.split(',') {
@@ -106,7 +106,7 @@ mod tests {
         let place = step(|name| environment.get(name).map(|v| (*v).to_owned())).unwrap();
         let rendezvous = Some("gpu003:23102".to_owned());
         assert_eq!(place, Some(Step { rank: 5, ranks: 8, local_rank: 1, local_ranks: 4, rendezvous }));
-        // Two tasks that both take themselves for the first of their node would share a GPU.
+        // If two tasks were both first on their node, they would share a GPU.
         for (wrong, value) in [
             ("SLURM_PROCID", Some("x")),
             ("SLURM_STEP_NUM_TASKS", Some("8 tasks")),

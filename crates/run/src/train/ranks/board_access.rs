@@ -1,4 +1,4 @@
-//! How the other ranks reach rank 0's board.
+//! Gives the other ranks access to rank 0's board.
 
 use crate::error::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -7,8 +7,8 @@ use sgs_fleet::{AuthToken, Client, Fleet, Service, ServiceConfig, WorkKind};
 use sgs_tls::Identity;
 use std::net::{IpAddr, SocketAddr};
 
-/// How the other ranks reach rank 0's board. Rank 0 sends it over the encrypted connections of the process group, and it
-/// is valid only while this rank 0 runs.
+/// The data with which the other ranks access rank 0's board. Rank 0 sends it over the encrypted connections of the
+/// process group. It is valid only as long as this rank 0 runs.
 #[derive(PartialEq, Serialize, Deserialize)]
 pub struct BoardAccess {
     /// Port of the board's service on rank 0's machine.

@@ -34,7 +34,8 @@ pub enum RankCommand<'a> {
         /// All examples; each rank takes its part.
         examples: Cow<'a, [TrainExample]>,
     },
-    /// The update is complete: the weights now have this version. Sampling, which the first `Train` has stopped, goes on.
+    /// The update is complete, and the weights now have this version. Resume sampling, which the first `Train` has
+    /// stopped.
     Sample { policy_version: u32 },
     /// Write your part of the optimizer state into a checkpoint folder, and acknowledge.
     Save {

@@ -20,29 +20,29 @@ pub struct DistributedTrainer<D: Device> {
     trainer: Trainer<D>,
     orders: Option<CommandChannel>,
     usage: UsageClock,
-    /// Serves the board to the other ranks. Dropped after the trainer, with which this rank leaves the group: the others
-    /// stop sampling before the board is gone.
+    /// Serves the board to the other ranks. It is dropped after the trainer. Dropping the trainer makes this rank leave
+    /// the group, so the others stop sampling before the board is gone.
     board: Option<Service>,
 }
 
 impl<D: Device> DistributedTrainer<D> {
-    /// A trainer whose other ranks need no commands.
+    /// Creates a trainer whose other ranks need no commands.
     pub fn new(trainer: Trainer<D>) -> Self {
         Self { trainer, orders: None, usage: UsageClock::new(None), board: None }
     }
 
-    /// The trainer of rank 0, or of the only process.
+    /// Creates the trainer of rank 0, or of the only process.
     pub fn lead(mut trainer: Trainer<D>) -> Self {
         let orders = trainer.group().map(|group| group.command_channel());
         Self { orders, ..Self::new(trainer) }
     }
 
-    /// The trainer.
+    /// Returns the trainer.
     pub fn trainer(&mut self) -> &mut Trainer<D> {
         &mut self.trainer
     }
 
-    /// The channel for commands to other ranks.
+    /// Returns the channel for commands to other ranks.
     pub fn orders(&self) -> Option<&CommandChannel> {
         self.orders.as_ref()
     }
@@ -52,7 +52,7 @@ impl<D: Device> DistributedTrainer<D> {
         self.usage = UsageClock::new(Some(sampler));
     }
 
-    /// Lets the other ranks, if there are any, execute the board's tasks of a kind. Rank 0 accepts results with `mark`.
+    /// Lets the other ranks, if any, execute the board's tasks of a kind. Rank 0 accepts results with `mark`.
     ///
     /// # Errors
     /// Returns an error if the board cannot be served or a rank is lost.
@@ -65,9 +65,9 @@ impl<D: Device> DistributedTrainer<D> {
         Ok(())
     }
 
-    /// Tells the other ranks that an update is complete: they sample with its weights. Must be called after the last
-    /// command of the update and before the next one that is acknowledged, whose answers a command in between would
-    /// discard. Returns the usage of all ranks.
+    /// Notifies the other ranks that an update is complete, so that they sample with its weights. Must be called after
+    /// the last command of the update and before the next command that is acknowledged, because a command in between
+    /// would discard the answers to this one. Returns the usage of all ranks.
     ///
     /// # Errors
     /// Returns an error if a rank is lost.
@@ -111,8 +111,8 @@ impl<D: Device> DistributedTrainer<D> {
         usage.train(|| pass::train_once(config, role, pass, policy, examples, trainer))
     }
 
-    /// Reports the end of this rank's work to the others and returns it. If a rank was lost, that loss replaces the
-    /// errors it has caused.
+    /// Reports the end of this rank's work to the others and returns the result of the work. If a rank was lost,
+    /// returns that error instead of those that the loss has caused.
     ///
     /// # Errors
     /// Returns the error of the work, or an error if a rank was lost.

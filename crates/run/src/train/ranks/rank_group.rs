@@ -31,8 +31,8 @@ pub struct RankGroup {
 }
 
 impl RankGroup {
-    /// Joins ranks that were started elsewhere, before anything else happens, so that they learn about failures of
-    /// this process. Ranks that this process launches join in [`RankGroup::start`].
+    /// Joins ranks that were started elsewhere. This comes first, so that the ranks are notified if this process fails.
+    /// Ranks that this process launches join in [`RankGroup::start`].
     ///
     /// # Errors
     /// Returns an error if a rank does not join.
@@ -45,7 +45,7 @@ impl RankGroup {
         Ok(crew)
     }
 
-    /// Decides the number of ranks: the configuration's, unless the arguments `asked` for another.
+    /// Determines the number of ranks: the one in the configuration, unless the arguments `asked` for another.
     ///
     /// # Errors
     /// Returns an error if the machine has too few GPUs or processors for the ranks, or the method trains nothing.
@@ -64,7 +64,8 @@ impl RankGroup {
         Ok(self.ranks)
     }
 
-    /// Launches the other ranks, if this process has to, and joins them. Their logs go into the run's folder.
+    /// Launches the other ranks, if this process must do so, and joins them. Their logs are written to the run's
+    /// folder.
     ///
     /// # Errors
     /// Returns an error if a process cannot be started or exits at once.
@@ -81,13 +82,13 @@ impl RankGroup {
         Ok(())
     }
 
-    /// Number of threads for this rank.
+    /// Returns the number of threads for this rank.
     pub fn threads(&self) -> usize {
         let all = device::threads();
         self.env.as_ref().map_or(all, |env| env.threads(all))
     }
 
-    /// The GPU of this rank.
+    /// Returns the GPU of this rank.
     ///
     /// # Errors
     /// Returns an error if the machine has too few GPUs.
@@ -100,13 +101,13 @@ impl RankGroup {
         self.group.take()
     }
 
-    /// Ends the group and returns the run's result. If a rank was lost, the error contains its last words and how to
-    /// resume.
+    /// Ends the group and returns the run's result. If a rank was lost, the error contains the last lines of its log
+    /// and explains how to resume.
     ///
     /// # Errors
     /// Returns the error of `done`.
     pub fn end<T>(self, done: Result<T>, run: &Path) -> Result<T> {
-        // A group that was never taken ends here, which tells the other ranks to exit.
+        // If the group was never taken, it ends here, which tells the other ranks to exit.
         drop(self.group);
         let reason = self.processes.and_then(RankProcesses::reason);
         let error = match done {
@@ -127,7 +128,7 @@ impl RankGroup {
 /// Maximum number of processes per thread.
 const MOST_A_THREAD: usize = 16;
 
-/// Rejects more ranks than this machine can run.
+/// Checks that this machine has room for the ranks.
 fn enough_room(config: &RunConfig, ranks: usize) -> Result<()> {
     let (most, of) = match device::kind(&config.model.device)? {
         DeviceKind::Cpu => (MOST_A_THREAD * device::threads(), "has processors for"),

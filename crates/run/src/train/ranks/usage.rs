@@ -16,14 +16,14 @@ pub(super) struct UsageClock {
     sampler: Option<BusyTime>,
     /// The end of the last update, and the sampler's busy time until then, in seconds.
     since: (Instant, f64),
-    /// The same for the begin of this update.
+    /// The same at the beginning of this update.
     update: Option<(Instant, f64)>,
     /// Time in training passes of this update.
     trained: Duration,
 }
 
 impl UsageClock {
-    /// Starts to measure.
+    /// Starts the measurement.
     pub(super) fn new(sampler: Option<BusyTime>) -> Self {
         Self { sampler, since: (Instant::now(), 0.0), update: None, trained: Duration::ZERO }
     }
