@@ -11,12 +11,13 @@
 //! - **Suspects.** The death of a worker says little about the tasks that it held. A task becomes a suspect after four
 //!   such deaths, or when it is one failed attempt short of quarantine. A suspect is leased only to a worker that holds
 //!   nothing else, and is never copied. It is quarantined only if its workers keep dying while they hold it alone.
-//! - **Others first.** A worker does not get a task again that it has failed, as long as another worker could try it. A
-//!   worker that only fails backs off, each time for longer.
+//! - **Others first.** A worker does not get a task that it has failed as long as another worker could try it. A worker
+//!   that fails repeatedly backs off for increasingly long times.
 //! - **Excluded workers.** A task may be submitted with an excluded worker, which never gets it, even if no other worker
 //!   is available. The consumer uses this to verify a worker's result with a second worker.
-//! - **Lost grants.** If a lease expires although its worker was in contact since (it asked for work, or its heartbeats
-//!   named other tasks), the reply that granted the lease was lost. This does not count against the task.
+//! - **Lost grants.** A lease can expire although its worker was in contact in the meantime: it asked for work, or its
+//!   heartbeats named other tasks. The reply that granted the lease was then lost. This does not count against the
+//!   task.
 //! - **Reclaimed leases.** Workers outlive their coordinator. A [recovering](Board::recovering) board does not know the
 //!   leases of the coordinator before it. A worker reclaims such a lease by naming it in a heartbeat or a report. Until
 //!   the consumer has submitted the open tasks, the board cannot tell which tasks have ended, so it remembers such leases
@@ -328,7 +329,7 @@ impl Board {
         open >= rule.limit
     }
 
-    /// Handles a heartbeat that names the leases in the worker's hands: extends them, and returns those to abandon. An
+    /// Handles a heartbeat that names the leases that the worker holds: extends them, and returns those to abandon. An
     /// expired lease becomes live again unless the task has ended or two other workers hold it.
     pub fn heartbeat(&mut self, now: Time, worker: &WorkerName, held: &[LeaseId]) -> HeartbeatAck {
         let id = self.store.see_worker(worker, now);
@@ -470,7 +471,7 @@ impl Board {
         }
     }
 
-    /// Returns for how long workers have held tasks since the last outcome.
+    /// Returns how long workers have held tasks since the last outcome.
     fn stalled(&self, now: Time) -> Duration {
         let (since, stalled) = self.stall;
         let at_work = self.store.kinds.iter().any(|k| k.leased_count > 0);

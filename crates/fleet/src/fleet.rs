@@ -91,8 +91,8 @@ impl Fleet {
     /// The consumer [removes](Fleet::remove) a task only after it has written the result to the journal.
     #[must_use]
     pub fn journalled(config: BoardConfig) -> Self {
-        // Random, so that it almost never equals an earlier epoch. If it does, leases with equal numbers are still
-        // distinguished by worker.
+        // The epoch is random, so that it almost never equals an earlier one. If it does, leases with equal
+        // numbers still differ in their worker.
         let epoch = Epoch::new(fastrand::u32(..));
         Self(Arc::new(FleetInner::new(Board::recovering(config, epoch), Durability::Journal)))
     }
@@ -103,8 +103,8 @@ impl Fleet {
 
     // For the consumer
 
-    /// Puts tasks on the board and returns the number of new ones. A task that is already there, open or ended, is left
-    /// unchanged.
+    /// Puts tasks on the board and returns the number of new ones. Does not change a task that is already on the board,
+    /// open or ended.
     ///
     /// # Errors
     /// Returns an error at the first task that the board rejects. The tasks before it are submitted.
@@ -191,8 +191,8 @@ impl Fleet {
         .await
     }
 
-    /// Removes ended tasks, whose results the consumer has stored. Their workers may then delete their copies. Returns the
-    /// number of removed tasks.
+    /// Removes ended tasks whose results the consumer has stored. Their workers may then delete their copies. Returns
+    /// the number of removed tasks.
     ///
     /// # Errors
     /// Returns an error if the board is broken.
@@ -273,8 +273,8 @@ impl Fleet {
         Ok(state.board.status(now))
     }
 
-    /// Expires overdue leases, and wakes the workers that can then have work. Must be called a few times per second unless
-    /// a thread of this process waits in a blocking call, which does the same.
+    /// Expires overdue leases, and wakes the workers that can then have work. Must be called a few times per second,
+    /// unless a thread of this process waits in a blocking call, which does the same.
     ///
     /// # Errors
     /// Returns an error if the board is broken.
@@ -377,7 +377,7 @@ impl PendingReceipts {
             state.unsettled.remove(&waiter);
         }
         for (lease, receipt) in &self.receipts[*from..] {
-            // A duplicate may be a report that was sent again because its first receipt was lost.
+            // A duplicate may be a report that was sent again because the receipt of the first was lost.
             let may_wait = matches!(receipt, Receipt::Accepted | Receipt::Duplicate);
             if may_wait && state.board.is_unsettled(&self.worker, *lease) {
                 state.next_waiter += 1;
@@ -422,7 +422,7 @@ impl Drop for PendingReceipts {
     }
 }
 
-/// How long a consumer gathers ended tasks, unless it wants only one. Waking the consumer for each task would cost the
+/// How long a consumer collects ended tasks, unless it wants only one. Waking the consumer for each task would cost the
 /// coordinator more than handling the tasks.
 const GATHER: Duration = Duration::from_millis(1);
 
@@ -615,7 +615,7 @@ impl Drop for WorkerWaiter<'_> {
         let Ok(mut state) = self.inner.state.lock() else { return };
         self.leave(&mut state);
         let now = state.clock.now();
-        // This waiter may have been woken for a task that it no longer takes: wake the next one.
+        // This waiter may have been woken for a task that it no longer takes, so wake the next one.
         let wakers = state.wakeable(now);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);

@@ -8,8 +8,9 @@
 //!   [`run_worker`] is a ready-made loop on top of it.
 //! - A [`Supervisor`] starts worker processes, locally or through Slurm, and replaces those that end.
 //!
-//! Invariants: payloads are opaque bytes, and the fleet knows nothing of proofs or models; it stores nothing on disk,
-//! because its consumer keeps a journal; every wait has a deadline; no lock is held while something is launched or sent.
+//! Invariants: payloads are opaque bytes, and the fleet does not depend on proofs or models. It stores nothing on disk,
+//! because its consumer keeps a journal. Every wait has a deadline. No lock is held while something is launched or
+//! sent.
 //!
 //! ```
 //! use std::sync::Arc;

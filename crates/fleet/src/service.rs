@@ -1,9 +1,9 @@
 //! HTTPS service of the coordinator: the calls of [`crate::wire`], the board's statistics, and Prometheus metrics.
 //!
 //! Every call that changes state is a POST with a token and with a content type that a web page cannot send across
-//! origins. The token is checked before the body is read. The size of a body is checked while it is read and decompressed,
-//! and the memory for bodies is bounded over all connections. Processes of the same machine may also use plain HTTP:
-//! scripts, and proxies with a certificate of their own.
+//! origins. The token is checked before the body is read. The size of a body is checked while it is read and
+//! decompressed, and the memory for the bodies of all connections together is bounded. Processes of the same machine,
+//! such as scripts or proxies with their own certificates, may also use plain HTTP.
 
 use std::io::{self, Read};
 use std::net::SocketAddr;
@@ -225,7 +225,8 @@ async fn accept(
     }
 }
 
-/// Serves a connection: over TLS or, if there is none or the client is on this machine, in plain text.
+/// Serves a connection over TLS. Serves it in plain text if TLS is not configured, or if the client is on this machine
+/// and uses plain text.
 async fn serve(stream: TcpStream, tls: Option<tokio_rustls::TlsAcceptor>, state: Arc<HandlerState>) {
     let Some(tls) = tls else { return serve_connection(stream, state).await };
     let is_local = stream.peer_addr().is_ok_and(|peer| peer.ip().to_canonical().is_loopback());
@@ -456,15 +457,15 @@ impl HandlerState {
         Ok((form, read?))
     }
 
-    /// Reads a body. One that outgrows [`SMALL_BODY`] then takes room for all of it, once: bodies that each held a part of
-    /// the room, and waited for the rest, would block each other.
+    /// Reads a body. If it outgrows [`SMALL_BODY`], it acquires the room for its whole size in one step. If bodies
+    /// acquired room in parts, each could hold a part and wait for the rest, and they would block each other.
     async fn receive(
         &self,
         mut body: Incoming,
     ) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), Rejection> {
         let limit = self.config.max_body;
         let declared = body.size_hint().exact().map_or(limit, |n| usize::try_from(n).unwrap_or(usize::MAX));
-        // The parts are copied, because each would keep a whole read buffer of the connection.
+        // Copy the parts, because each would keep a whole read buffer of the connection alive.
         let (mut bytes, mut room) = (Vec::new(), None);
         let mut deadline = Instant::now() + BODY_TIMEOUT;
         loop {

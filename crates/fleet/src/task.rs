@@ -265,8 +265,8 @@ impl Lease {
 pub enum LeaseOutcome {
     /// The work is done, with this result.
     Done(Payload),
-    /// The worker (not the proof or the problem) failed, for this reason, of which at most 4 KiB are kept. Counts as a
-    /// failed attempt.
+    /// The worker failed (not the proof or the problem), for this reason. At most 4 KiB of the reason are kept. Counts
+    /// as a failed attempt.
     Failed(#[serde(deserialize_with = "short_message")] String),
     /// The worker returned the task without working on it, for example because it drains. Does not count.
     Returned,

@@ -115,7 +115,7 @@ pub struct WorkerSummary {
 /// # Errors
 /// Returns an error if the signal handlers cannot be installed.
 pub fn stop_on_signals(flag: &StopFlag) -> std::io::Result<()> {
-    // A separate flag, because the coordinator may ask for a drain before the first signal.
+    // Use a separate flag, because the coordinator may ask for a drain before the first signal.
     let signalled = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&signalled))?;
@@ -136,7 +136,8 @@ struct SessionState {
     last_reply: Instant,
     /// When to log next that the coordinator is unreachable, and the interval after that.
     next_warning: Option<(Instant, Duration)>,
-    /// Heartbeats soon, because the coordinator was unreachable or does not know yet which tasks are open.
+    /// Whether the next heartbeat must be sent soon, because the coordinator was unreachable or does not know yet which
+    /// tasks are open.
     heartbeat_soon: bool,
     failed: Option<WorkerError>,
     /// When the drain was first noticed.
@@ -327,12 +328,13 @@ impl WorkerSession {
         self.return_all();
         let deadline = self.shared.begin_closing();
         for thread in std::mem::take(&mut self.threads) {
-            // A thread that still waits for a reply ends with the process.
+            // If a thread still waits for a reply, it ends with the process.
             while !thread.is_finished() && Instant::now() < deadline + CLOSING_DELAY {
                 thread::sleep(Duration::from_millis(2));
             }
             if thread.is_finished() {
-                // The threads hold no lock while they call the coordinator, so a panic there needs no handling.
+                // The threads hold no lock while they call the coordinator, so no state is inconsistent after a panic
+                // there.
                 let _ = thread.join();
             }
         }
@@ -537,7 +539,8 @@ impl SessionShared {
         }
     }
 
-    /// Waits for a full batch or the end of the linger time. Returns the batch, or `None` at the end of the session.
+    /// Waits until a batch is full or the linger time has passed. Returns the batch, or `None` at the end of the
+    /// session.
     fn next_batch(&self) -> Option<Vec<Report>> {
         let mut state = self.lock();
         loop {
@@ -588,7 +591,7 @@ impl SessionShared {
             state.summary.unsettled += waiting.len() as u64;
             state.sending.clear();
         } else {
-            // Behind the unsent reports: the consumer may need those to make these safe.
+            // Put them behind the unsent reports, because the consumer may need those before it can store these.
             let now = Instant::now();
             state.outbox.extend(waiting.into_iter().map(|report| (now, report)));
             state.sending.clear();

@@ -210,7 +210,7 @@ impl Simulation {
     }
 
     fn report(&mut self, end: Time) -> Simulated {
-        // Attempts that still run are wasted: their tasks have ended elsewhere.
+        // Attempts that are still running are wasted, because their tasks have ended elsewhere.
         for worker in &self.workers {
             self.wasted_ms += worker.running.values().map(|since| end.0 - since.0).sum::<u64>();
         }

@@ -259,10 +259,11 @@ pub(super) struct TaskStore {
 const REMEMBERED_WORKER: Duration = Duration::from_secs(3600);
 /// Leases that are remembered per task, to accept outcomes that arrive late.
 const REMEMBERED_LEASES: usize = 16;
-/// Failed attempts that are remembered per task: the latest. Workers under many names could report any number.
+/// Maximum number of failed attempts remembered per task: the latest. Without a limit, workers under many names could
+/// report any number.
 const REMEMBERED_FAILURES: usize = 16;
-/// A task is a suspect after this many deaths of workers that held it. Fewer are likely an accident: a worker holds many
-/// tasks, and each of them would then need a worker to itself.
+/// A task becomes a suspect after this many deaths of workers that held it. Fewer deaths are probably accidents: a
+/// worker holds many tasks, and each of them would then need its own worker.
 const SUSPICIOUS_DEATHS: u32 = 4;
 /// A worker backs off after this many failures in a row.
 const BACK_OFF_AFTER: u32 = 5;
@@ -585,7 +586,8 @@ impl TaskStore {
         let Some(lease) = entry.leases.iter_mut().find(|l| l.attempt == attempt) else { return };
         lease.state = LeaseState::Live;
         lease.deadline = deadline;
-        // A revived or reclaimed suspect may not be its worker's only task; then the worker's death proves nothing.
+        // A revived or reclaimed suspect may not be its worker's only task. In that case, the worker's death proves
+        // nothing.
         lease.alone = suspect && self.workers.get(&lease.worker).is_some_and(|w| w.leases.is_empty());
         if others == 0 && !suspect {
             kind.single.insert((lease.started, slot));
@@ -727,7 +729,8 @@ impl TaskStore {
                 entry.deaths += 1;
                 entry.deaths_alone += u32::from(alone);
             }
-            // Any of the worker's tasks may have caused the crash: enough for suspicion, not for quarantine.
+            // Any task of the worker may have caused the crash. The crash can make each of them a suspect, but it never
+            // quarantines one.
             Cause::Crashed if !alone => entry.faults = (entry.faults + 1).min(max_attempts - 1),
             _ => entry.faults += 1,
         }
@@ -877,7 +880,8 @@ impl TaskStore {
     pub fn remove(&mut self, id: TaskId) -> Result<(), &'static str> {
         let (slot, entry) = self.find(id).ok_or("no such task")?;
         let open = entry.state.is_open();
-        // A worker's back-off ends only with an outcome that the consumer kept: one that is merely done may be rejected.
+        // A worker's back-off ends only with an outcome that the consumer kept: an outcome that was only reported may
+        // still be rejected.
         if let Some(TaskResult::Done { worker, .. }) = entry.result.as_deref() {
             let worker = worker.clone();
             if let Some(worker) = self.worker_named(&worker) {

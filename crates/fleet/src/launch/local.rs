@@ -155,7 +155,7 @@ impl Launcher for LocalLauncher {
     fn stop(&mut self, jobs: &[WorkerJob], how: StopMode) -> Result<(), LaunchError> {
         for job in jobs {
             let Some((child, _)) = self.children.get_mut(&job.id) else { continue };
-            // The process id of a reaped child may already belong to another process.
+            // After a child is reaped, its process id may belong to another process.
             if let Ok(None) = child.try_wait()
                 && let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
             {

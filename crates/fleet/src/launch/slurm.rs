@@ -1,6 +1,6 @@
 //! Starts workers as Slurm jobs: one `sbatch` of a job array for many workers, one `squeue` for all their states.
 //!
-//! How a job ended is asked of `scontrol` first, because accounting (`sacct`) may be disabled.
+//! To find out how a job ended, `scontrol` is asked first, because accounting (`sacct`) may be disabled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -158,7 +158,7 @@ impl SlurmLauncher {
             }
         }
         if gone.iter().any(|id| !endings.contains_key(*id)) {
-            // The controller forgets jobs sooner than the accounting, if there is one.
+            // The controller forgets jobs sooner than accounting does, if accounting is enabled.
             let list = gone.iter().copied().collect::<Vec<_>>().join(",");
             let jobs = format!("--jobs={list}");
             let arguments =
@@ -292,7 +292,7 @@ fn ending(state: &str, exit: &str) -> Option<(WorkerExit, String)> {
         other => {
             // CODE:SIGNAL of the batch script. The shell reports a signal of the worker as a code above 128.
             let (code, signal) = exit.split_once(':').unwrap_or((exit, "0"));
-            // A code that cannot be read is no evidence of a crash.
+            // An unreadable code is not evidence of a crash.
             let is_crash = |text: &str, above: i32| {
                 text.parse::<i32>().is_ok_and(|number| is_crash_signal(number.saturating_sub(above)))
             };
