@@ -41,10 +41,10 @@ pub struct CpuAdam {
 }
 
 impl Cpu {
-    /// A CPU device with `threads` threads, or one per core for 0.
+    /// Creates a CPU device with `threads` threads, or with one per core if `threads` is 0.
     ///
     /// # Errors
-    /// The operating system refuses the threads.
+    /// Returns an error if the operating system cannot create the threads.
     pub fn new(threads: usize) -> Result<Self> {
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
@@ -55,7 +55,7 @@ impl Cpu {
         Ok(Self { pool, footprint })
     }
 
-    /// Number of threads.
+    /// Returns the number of threads.
     pub fn threads(&self) -> usize {
         self.footprint.threads
     }

@@ -26,14 +26,14 @@ pub use device::{Cpu, CpuAdam, CpuFootprint};
 
 /// Runs `f` compiled for the widest vectors that this machine has.
 ///
-/// What `f` calls is vectorised only if it is `#[inline(always)]`.
+/// Functions that `f` calls are vectorised only if they are `#[inline(always)]`.
 #[inline(always)]
 pub fn simd<R>(f: impl FnOnce() -> R) -> R {
     pulp::Arch::new().dispatch(f)
 }
 
-/// Rows that one parallel task takes of a matrix `width` wide: about 16,384 numbers, so that a task
-/// outweighs its dispatch. It depends on the shape alone.
+/// Returns the number of rows of a matrix of this `width` that one parallel task processes: about 16,384 numbers, so
+/// that a task takes longer than its dispatch. The number depends only on the shape.
 pub(crate) fn rows_per_task(width: usize) -> usize {
     (16_384 / width.max(1)).max(1)
 }

@@ -49,8 +49,8 @@ pub struct SamplerMemory {
 }
 
 impl SamplerOptions {
-    /// Divides the memory for models of this shape. The cache gets what the budget leaves after the working buffers,
-    /// but no more than `max_batch` sequences of `context` tokens can use.
+    /// Divides the memory for models of this shape. The cache gets the part of the budget that the working buffers do
+    /// not need, but no more than `max_batch` sequences of `context` tokens can use.
     ///
     /// # Errors
     /// Returns an error if an option is out of range, or if the budget is too small for a single page.
@@ -315,7 +315,7 @@ impl<D: Decode> Sampler<D> {
         Ok(())
     }
 
-    /// Returns what a running request has sampled so far, or `None` if the request is waiting or has ended. The
+    /// Returns the completion of a running request so far, or `None` if the request is waiting or has ended. The
     /// `finish` field is meaningless until the request ends.
     pub fn so_far(&self, id: RequestId) -> Option<&SampledCompletion> {
         self.scheduler.so_far(id)

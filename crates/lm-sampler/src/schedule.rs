@@ -1,6 +1,6 @@
 //! The scheduler: the queue, the running requests, the prompts that they share, and the cache pages of both.
 //!
-//! The scheduler is plain data and knows nothing of the model's arithmetic.
+//! The scheduler is plain data and does not depend on the model's arithmetic.
 //!
 //! A prompt of `n` tokens is prefilled once, without its last token. Every request of the prompt feeds that last token
 //! itself in its first step, so the first token that it samples depends on the prompt only through the cache. Requests

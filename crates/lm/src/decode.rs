@@ -124,8 +124,8 @@ impl StepPlan {
     }
 }
 
-/// A device that runs the sampler's steps. A whole step is one call, so a device is free to fuse, batch or record its
-/// kernels. The scheduler does not depend on the arithmetic, and the device does not depend on requests.
+/// A device that runs the sampler's steps. A whole step is one call, so a device can fuse, batch or record its kernels.
+/// The scheduler does not depend on the arithmetic, and the device does not depend on requests.
 pub trait Decode: Device {
     /// The key/value cache and the buffers of a step.
     type Decoder: Send + Sync + std::fmt::Debug;

@@ -89,8 +89,8 @@ impl KvCache {
 
 /// Shared access to the cache during a step, in which several threads write to different pages.
 ///
-/// The scheduler's plan makes this sound: in one step, only the tokens of a single sequence, all in one panel, write to
-/// a page; and a panel reads only pages of its own sequences, to which no other panel writes in that step.
+/// This is sound because of the scheduler's plan. In one step, all tokens that write to a page belong to one sequence
+/// and to one panel. A panel reads only pages of its own sequences, and no other panel writes to these in that step.
 #[derive(Clone, Copy)]
 pub(crate) struct SharedKv<'a> {
     shape: PageShape,

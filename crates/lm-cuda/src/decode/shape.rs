@@ -124,7 +124,7 @@ fn most_parts(rows: usize, longest: usize, sum: usize, processors: usize) -> (us
     let shortest = if to_fill > 1 { 128 } else { 512 };
     let to_balance = longest / (sum / (PARTS_OF_A_SHARE * processors)).max(512);
     let most = longest.div_ceil(shortest).min(MOST_BLOCKS_EACH * processors / rows.max(1)).max(1);
-    // Each number of parts needs a graph of its own, so only powers of two occur.
+    // Each number of parts needs a separate graph, so only powers of two occur.
     (to_fill.max(to_balance).max(1).next_power_of_two().min(1 << most.ilog2()), shortest)
 }
 

@@ -230,7 +230,7 @@ impl Snapshot {
         files
     }
 
-    /// Completes a checkpoint to which every rank has written its part.
+    /// Completes a checkpoint after every rank has written its part.
     ///
     /// # Errors
     /// Returns an error if the part of a rank is missing or if writing fails.

@@ -94,8 +94,8 @@ const SPARED: usize = 3 << 30;
 const MIN_LOGIT_ROWS: usize = 128;
 /// Maximum number of rows per partial sum of weight gradients.
 const ROWS_OF_PARTIAL: usize = 64;
-/// Minimum number of partial sums for which there is room, even if each then has fewer rows: a GPU computes
-/// this many concurrently.
+/// Minimum number of partial sums that the buffer must hold, even if each then covers fewer rows: a GPU computes this
+/// many concurrently.
 pub const PARTIAL_ROWS: usize = 256;
 
 /// Number of partial sums of weight gradients for a number of tokens.

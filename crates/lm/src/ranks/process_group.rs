@@ -66,7 +66,7 @@ pub struct RankConfig {
     pub rendezvous: Rendezvous,
     /// Secret that all ranks share; never printed.
     pub token: String,
-    /// Describes what is trained and how, identically for all ranks. A rank with a different job is rejected.
+    /// Describes the training and its settings, identically for all ranks. A rank with a different job is rejected.
     pub job: String,
     /// Name of this machine, for error messages.
     pub host: String,
