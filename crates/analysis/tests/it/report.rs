@@ -212,7 +212,7 @@ fn figures_are_written_as_standalone_svg_and_csv() {
             && !svg.contains("var(--")
             && svg.contains("prefers-color-scheme: dark")
     );
-    // The page links to every file beside it, and to no other file.
+    // The page links to every file next to it, and to no other file.
     let page = std::fs::read_to_string(&written.index).unwrap();
     let mut links: Vec<&str> =
         page.split("<a href=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();

@@ -75,7 +75,7 @@ fn a_run_is_compared_with_the_measured_curve_of_its_base_model() {
         page.parts.iter().any(|part| part.html(false).contains("Base model without training, 2 seeds"))
     };
     assert!(drawn(std::slice::from_ref(&one)));
-    // Other methods yield to it, but not runs of sampling-only.
+    // The measured curve takes precedence over other methods, but not over runs of sampling-only.
     let half = [one.clone(), run(Method::ReinforceHalf, &[0.1, 0.2])];
     assert_contains(&verdict(&half), &parts);
     let sampled = [one, run(Method::SamplingOnly, &[0.1, 0.25])];

@@ -68,8 +68,8 @@ fn the_shipped_sets_share_no_theorem() {
     assert!(targets.iter().chain(&held_out).all(|t| t.proof.is_some()));
 }
 
-/// Every production of the generator, at every level. One draw in a hundred may be refused: `simp` has closed its goal
-/// already.
+/// Draws every production of the generator at every level. Lean may refuse one draw in a hundred, if `simp` has already
+/// closed the goal.
 #[test]
 #[ignore = "runs Lean: a minute of CPU time; `just lean-all` runs it"]
 fn real_lean_proves_theorems_of_every_production() {
@@ -102,7 +102,7 @@ fn real_lean_proves_theorems_of_every_production() {
         let problem = Problem { id, statement: statement.into(), context: "".into() };
         lean.outcome(&problem, &theorem.proof())
     };
-    // All proofs at once, so that one start of Lean verifies them.
+    // Verify all proofs at once, so that one start of Lean suffices.
     let outcomes: Vec<_> = std::thread::scope(|scope| {
         let calls: Vec<_> = theorems.iter().map(|theorem| scope.spawn(|| verify(theorem))).collect();
         calls.into_iter().map(|call| call.join().unwrap()).collect()

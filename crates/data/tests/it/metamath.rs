@@ -1,4 +1,4 @@
-//! The Metamath corpora of the shipped slice, as a whole.
+//! Tests of the complete Metamath corpora of the shipped slice.
 
 use sgs_data::corpus::CorpusRow;
 use sgs_data::metamath::{BuildOptions, build, conjecturer, guide, solver};

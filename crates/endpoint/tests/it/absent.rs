@@ -33,7 +33,7 @@ fn ask() -> CompletionRequest {
     }
 }
 
-/// Answers one request, on a connection of its own.
+/// Answers one request on a connection, then closes it.
 fn answer(mut stream: TcpStream) {
     let mut lines = BufReader::new(stream.try_clone().unwrap());
     let (mut head, mut line) = (String::new(), String::new());

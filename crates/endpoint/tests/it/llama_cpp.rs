@@ -120,7 +120,7 @@ fn the_whole_distribution_is_sampled() {
     for (token, (probability, count)) in told {
         let expected = probability * draws.len() as f64;
         let deviation = (expected * (1.0 - probability)).sqrt().max(1.0);
-        // Six standard deviations; and the seeds are fixed.
+        // The tolerance is six standard deviations, and the seeds are fixed.
         assert!(
             (count as f64 - expected).abs() < 6.0 * deviation,
             "token {token}: {count} drawn, {expected:.1} expected"

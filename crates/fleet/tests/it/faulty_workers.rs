@@ -77,7 +77,7 @@ fn a_hundred_lost_workers_cost_no_task() {
 fn only_the_task_that_kills_its_workers_is_quarantined() {
     let mut board = board(12);
     let mut now = 0;
-    // Task 5 kills its worker, for example by running out of memory.
+    // Task 5 kills every worker that holds it, for example by running out of memory.
     for turn in 0..60 {
         let worker = format!("w{turn}");
         let leases = lease(&mut board, now, &worker, 4);
@@ -92,7 +92,7 @@ fn only_the_task_that_kills_its_workers_is_quarantined() {
     }
     for finished in std::iter::from_fn(|| board.next_finished(None)) {
         match finished.result {
-            // Four times with other tasks, then three times alone.
+            // Its workers died four times while they held other tasks too, then three times while they held it alone.
             TaskResult::Quarantined { failures } => assert_eq!((finished.task.0, failures.len()), (5, 7)),
             TaskResult::Done { .. } => assert_ne!(finished.task.0, 5),
         }
@@ -434,7 +434,7 @@ fn a_worker_reclaims_no_more_leases_than_it_may_hold() {
     assert_eq!(board.heartbeat(Time(1), &name("b"), &named(3)[HELD..]).abandon, named(3)[2 * HELD..]);
     assert_eq!(leases(&board), [HELD, HELD]);
     assert_eq!(lease(&mut board, 2, "c", 20).len(), HELD);
-    // What a worker finished under the earlier coordinator counts, nevertheless.
+    // An outcome that a worker finished under the earlier coordinator still counts.
     let LeaseId { task, attempt } = named(1)[19];
     let finished = Report { task, attempt, outcome: LeaseOutcome::Done("y".into()) };
     assert_eq!(board.report(Time(3), &name("a"), finished), Receipt::Accepted);

@@ -83,7 +83,7 @@ fn request(path: &str, kind: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// Sends bytes on a connection of their own. Returns what arrives within 200 ms, or `None` if there is no connection.
+/// Sends bytes on a new connection. Returns the bytes that arrive within 200 ms, or `None` if there is no connection.
 fn answer_to(at: SocketAddr, bytes: &[u8]) -> Option<Vec<u8>> {
     let Ok(mut stream) = TcpStream::connect(at) else {
         // The system may run out of ports, because those of closed connections stay reserved for a while.

@@ -80,7 +80,7 @@ fn a_service_of_one_kind_takes_no_other() {
     let client = client(&service);
     let refused = client.lease(&worker("rank"), &VERIFY, 1, SECOND);
     assert!(matches!(refused, Err(CallError::Refused(_))), "{refused:?}");
-    // Under the name and the number of a lease that a worker of the run's own process holds.
+    // Use the name and the lease number of a worker in the run's own process.
     let own = Coordinator::lease(&fleet, &worker("own"), &VERIFY, 1, SECOND).unwrap().leases.remove(0).id();
     let leased = client.lease(&worker("own"), &GENERATE, 1, SECOND).unwrap().leases.remove(0).id();
     let both = vec![done(leased.task, leased.attempt, "sample"), done(own.task, own.attempt, "proved")];
@@ -176,18 +176,18 @@ fn without_the_token_nothing_can_be_read_or_changed() {
     assert!(matches!(&error, CallError::Refused(why) if why.contains("fleet.token")), "{error}");
 }
 
-/// How a stranger at the coordinator's address answers.
+/// How a foreign server at the coordinator's address answers.
 #[derive(Clone, Copy)]
 enum Stranger {
     /// In plain text, as soon as anything arrives.
     Plain,
-    /// Over TLS, with a key of its own.
+    /// Over TLS, with its own key.
     OwnKey,
-    /// Passes the bytes of both sides on, and changes some of the service or of the client.
+    /// Forwards the bytes in both directions, and changes some bytes of the service or of the client.
     Relay { to: SocketAddr, changes_requests: bool },
 }
 
-/// Starts a stranger that answers each request with `answer`, and records what it can read.
+/// Starts a foreign server that answers each request with `answer`, and records the bytes that it can read.
 fn stranger(how: Stranger, answer: Vec<u8>) -> (String, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
@@ -222,7 +222,7 @@ fn stranger(how: Stranger, answer: Vec<u8>) -> (String, Arc<Mutex<Vec<u8>>>) {
     (url, heard)
 }
 
-/// Passes bytes on. If it `changes` them, then only after those of the handshake.
+/// Forwards bytes. If `changes` is true, changes some of them, but none of the handshake.
 fn pass(mut from: TcpStream, mut to: TcpStream, changes: bool) {
     let (mut part, mut passed) = (vec![0; 65_536], 0);
     while let Ok(n @ 1..) = from.read(&mut part) {
@@ -258,7 +258,8 @@ fn a_client_neither_reveals_the_token_to_a_stranger_nor_obeys_it() {
         let heard = String::from_utf8_lossy(&heard.lock().unwrap()).into_owned();
         assert!(!heard.contains(SECRET) && !heard.contains("HTTP"), "{heard}");
     }
-    // A token in the old form, without a fingerprint, is not sent to a server that nobody vouches for.
+    // A token in the old format, which has no fingerprint, is not sent to a server whose certificate no authority has
+    // signed.
     let (url, heard) = stranger(Stranger::OwnKey, http("200 OK", JSON, lease));
     let old = Client::new(&url, Some(AuthToken::new(SECRET, "test").unwrap()), None).unwrap();
     let error = old.status().unwrap_err();
@@ -267,12 +268,12 @@ fn a_client_neither_reveals_the_token_to_a_stranger_nor_obeys_it() {
         "{error}"
     );
     assert!(heard.lock().unwrap().is_empty());
-    // Nor in plain text.
+    // The token is not sent in plain text, either.
     let error = Client::new("http://127.0.0.1:1", Some(token()), None).unwrap_err();
     assert!(matches!(&error, CallError::Refused(why) if why.contains("begins with https://")), "{error}");
 }
 
-/// The coordinator dies, and a stranger takes its address.
+/// The coordinator dies, and a foreign server takes its address.
 #[test]
 fn a_stranger_cannot_end_a_worker_that_knows_its_coordinator() {
     let fleet = Fleet::in_memory(BoardConfig::default());
@@ -310,7 +311,7 @@ fn a_modified_reply_or_request_is_rejected() {
     let error = through(true).report(&worker("w"), vec![done(lease.task, lease.attempt, noise)]).unwrap_err();
     assert!(matches!(error, CallError::Unavailable(_)), "{error}");
     assert_eq!(fleet.status().unwrap().counters.done, 0);
-    // What is passed on unchanged arrives.
+    // Messages that are forwarded unchanged are accepted.
     assert_eq!(through(true).heartbeat(&worker("w"), &[lease.id()]).unwrap().abandon, []);
 }
 
@@ -454,7 +455,7 @@ fn unfinished_bodies_hold_a_bounded_memory() {
         begun.into_iter().map(|stream| stream.join().unwrap()).collect()
     });
     let most = resident() - before;
-    // One body, and the first part of each other.
+    // One body, and the first part of each of the others.
     assert!(most < 2.5 * SIZE as f64, "{:.0} MiB for ten bodies of 32 MiB", most / f64::from(1 << 20));
     // Small requests do not wait for them.
     let begun = Instant::now();
@@ -463,7 +464,7 @@ fn unfinished_bodies_hold_a_bounded_memory() {
     assert_eq!(client.heartbeat(&worker("w"), &[lease.id()]).unwrap().abandon, []);
     assert!(begun.elapsed() < 5 * SECOND, "{:?}", begun.elapsed());
     drop(unfinished);
-    // Nothing of them is left.
+    // The room of these bodies is free again.
     let noise: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(2_000_000).collect();
     let report = vec![done(lease.task, lease.attempt, noise)];
     assert_eq!(client.report(&worker("w"), report).unwrap(), [Receipt::Accepted]);

@@ -487,7 +487,7 @@ fn ranks_that_do_not_connect_or_do_not_match_are_named() {
     assert!(errors[1].contains("has another token than this rank"), "{errors:?}");
 }
 
-/// A stranger listens where rank 0 should: in plain text, or over TLS with a key of its own.
+/// A foreign server listens at rank 0's address: in plain text, or over TLS with its own key.
 #[test]
 fn a_rank_says_nothing_to_a_stranger_in_place_of_rank_0() {
     for over_tls in [false, true] {
@@ -544,7 +544,8 @@ fn a_wrong_table_of_ranks_is_an_error() {
     }
 }
 
-/// Strangers connect to rank 0 before the other rank does: silent, in plain text, and over TLS with a wrong token.
+/// Foreign clients connect to rank 0 before the other rank does: a silent one, one in plain text, and one over TLS with
+/// a wrong token.
 #[test]
 fn rank_0_ignores_strangers() {
     let hello = |token: &str| {

@@ -203,7 +203,7 @@ fn prepared_directories_appear_when_they_are_published() {
         let names = fs::read_dir(path.join(part)).unwrap().map(|e| e.unwrap().file_name());
         names.filter(|name| !name.to_string_lossy().starts_with('.')).count()
     };
-    // Before the round has started, in any order, and twice.
+    // Prepare them before the round has started, in any order, and one of them twice.
     let tables = run.prepare_round(&metrics(0), |_| Ok(())).unwrap();
     let checkpoint = run.prepare_checkpoint(0, "loss", weights("a")).unwrap();
     drop(run.prepare_checkpoint(0, "", weights("never published")).unwrap());
@@ -351,7 +351,7 @@ fn sinks_are_brought_up_to_date_and_a_failing_one_is_disabled() {
     let lines = || fs::read_to_string(path.join("metrics.jsonl")).unwrap().lines().count();
     assert_eq!(lines(), 3);
     drop(sinks);
-    // A file in place of the directory of event files.
+    // Replace the directory of event files by a file.
     fs::remove_dir_all(path.join("tensorboard")).unwrap();
     fs::write(path.join("tensorboard"), b"").unwrap();
     whole_round(&run, 3);
@@ -384,7 +384,7 @@ fn evaluations_are_recorded_once_and_removed_with_lost_weights() {
     whole_round(&run, 0);
     evaluate(&run, 1);
     run.sinks().unwrap();
-    // An evaluation during the publication of the previous round, whose update is then lost.
+    // Publish an evaluation during the publication of the previous round, whose update is then lost.
     run.start_round(1).unwrap();
     run.finish_sampling(1).unwrap();
     evaluate(&run, 2);
@@ -401,7 +401,8 @@ fn evaluations_are_recorded_once_and_removed_with_lost_weights() {
     let error = evaluation.metrics().unwrap_err().to_string();
     assert!(error.contains("metrics.json has SHA-256"), "{error}");
     fs::write(&file, published).unwrap();
-    // Each is recorded once, even if the sinks are opened repeatedly, and so are rounds with the same number.
+    // Each evaluation is recorded once, even if the sinks are opened repeatedly. A round with the same number is
+    // recorded as well.
     run.skip_update(1, "").unwrap();
     run.publish_round(&metrics(1), |_| Ok(())).unwrap();
     for _ in 0..2 {

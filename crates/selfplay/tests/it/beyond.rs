@@ -441,7 +441,7 @@ fn refused_proofs_of_unsolved_targets_become_the_conditions_of_the_next_conjectu
     let mut alone = Method::SgsAttempts.config();
     alone.conjecturer.conjectures_per_target = 2;
     check_attempts(alone);
-    // Beside the conjectures of a model, whose weights they must not change.
+    // Combine them with the conjectures of a model, whose weights they must not change.
     let mut beside = Method::SgsNoGuide.config();
     beside.conjecturer.attempts_per_target = 2;
     check_attempts(beside);

@@ -1,4 +1,4 @@
-//! Clients that leave, flood or do not read, beside a client that behaves.
+//! Clients that leave, flood or do not read, together with a client that behaves.
 
 use crate::small_server::{BATCH, KEY, WINDOW, complete, own, post, receive, send, start};
 use serde_json::{Value, json};
@@ -92,7 +92,8 @@ fn a_client_with_many_completions_does_not_delay_another() {
     });
 }
 
-/// Completions of a closed connection take no more time, whether they are streamed or not, and with stop texts.
+/// After a client has closed its connection, its completions take no more compute time, whether they are streamed or
+/// not, and with stop texts.
 #[test]
 fn clients_that_leave_cancel_their_completions() {
     let server = start(None);
@@ -130,7 +131,7 @@ fn clients_that_do_not_read_are_dropped() {
     println!("dropped after {:?}; slowest health check {slowest:?}", start.elapsed());
 }
 
-/// Clients that announce large bodies and send nothing, or only a part.
+/// Clients announce large bodies and send none or only a part of them.
 #[test]
 fn clients_that_do_not_send_their_bodies_do_not_block_others() {
     let server = start(None);

@@ -40,7 +40,7 @@ fn trained_models_work_in_every_command() {
     let wrong = file(folder.path(), "wrong.jsonl", "{\"id\":\"a\",\"statement\":\"ph -> ph\"}\n");
     let done = sgs(&["eval", "--problems", &wrong]).expect(1);
     assert!(done.err.contains("line 1") && done.err.contains("did you mean"), "{}", done.err);
-    // A prompt that does not fit is named as such, not as a completion without an end.
+    // A prompt that does not fit is reported as such, and not as a completion without an end.
     let long = format!("{}ph{}", "( ph -> ".repeat(200), " )".repeat(200));
     let lines = ["( ph -> ph )", &long]
         .map(|statement| format!("{{\"id\":\"{}\",\"statement\":\"$p |- {statement}\"}}\n", statement.len()));

@@ -206,7 +206,7 @@ fn a_killed_run_is_resumed() {
     let lean = path(dir.path(), "lean");
     let run = path(dir.path(), "run");
     let mut args = run_arguments(dir.path(), &lean, &["rounds=4"]);
-    // Killed as soon as Lean has its scratch folder, and in the first round.
+    // Kill the run as soon as Lean has its scratch folder, and again after the first round.
     let folders = || std::fs::read_dir(dir.path().join("run/lean-scratch")).map_or(0, Iterator::count);
     let has_round = || dir.path().join("run/rounds/0000").exists();
     let moments: [&dyn Fn() -> bool; 2] = [&|| folders() > 0, &has_round];
@@ -390,7 +390,7 @@ fn a_set_pinned_to_another_toolchain_is_refused() {
     assert_eq!(line["lean"], "Lean (version 4.28.0-pre, scripted, commit 0, Release)");
 }
 
-/// A proof that takes long keeps back no other verdict, so that little is lost with the process.
+/// A slow proof does not delay other verdicts, so that little is lost if the process ends.
 #[test]
 fn verdicts_are_written_as_they_arrive() {
     let dir = fixture_folder();

@@ -32,7 +32,7 @@ fn every_method_runs_and_sampler_and_trainer_agree() {
         let run = folder.path().join(method);
         let out = run.to_str().unwrap();
         let mut arguments = vec!["run", method, "--out", out];
-        // One method has the check of the Guide before the first round.
+        // Only one method checks the Guide before the first round.
         let least = format!("algorithm.guide.min_readable={}", if method == "sgs" { 0.8 } else { 0.0 });
         for setting in [
             "rounds=2",
@@ -52,7 +52,7 @@ fn every_method_runs_and_sampler_and_trainer_agree() {
         let view = RunView::open(&run).unwrap();
         let rounds = view.rounds().unwrap();
         assert_eq!(rounds.len(), 2, "{method}");
-        // For methods that train only on rollouts of the same round, trainer and sampler must agree on log-probs.
+        // If a method trains only on rollouts of the same round, trainer and sampler must agree on the log-probs.
         let own = !matches!(method, "expert-iteration" | "stp" | "sampling-only");
         for round in &rounds {
             round.check().unwrap();
@@ -71,7 +71,7 @@ fn every_method_runs_and_sampler_and_trainer_agree() {
             "{method}: evaluates before the first round and, if it trains, at the end"
         );
     }
-    // Whether a method trains in a round depends on its samples, and they on the processor's arithmetic.
+    // Whether a method trains in a round depends on its samples, and these depend on the processor's arithmetic.
     assert!(compared >= 5, "only {compared} rounds trained on their own rollouts");
 }
 

@@ -256,7 +256,8 @@ fn an_interrupted_run_resumes_with_another_number_of_ranks() {
         let done = run_and_disturb(run(3, &out, &["--ranks", "2"]), &out, interrupt)?;
         assert_eq!(done.code, 130, "{}", done.err);
         let log = std::fs::read_to_string(Path::new(&out).join("ranks/rank-1.log")).unwrap();
-        // A warning that the coordinator cannot be reached may say "os error": its server ends before the rank does.
+        // A warning that the coordinator cannot be reached may contain "os error", because the server ends before the
+        // rank does.
         assert!(
             !log.lines().any(|line| line.starts_with("error")),
             "the rank did not shut down cleanly: {log}"

@@ -121,7 +121,7 @@ fn a_live_run_is_served_by_itself_and_by_another_process() {
         }
     }
 
-    // The run ends as without a page, and the other process shows that.
+    // The run ends in the same way as without a page, and the other process shows its end.
     let interrupt =
         |child: &Running| Command::new("kill").args(["-INT", &child.0.id().to_string()]).status().unwrap();
     assert!(interrupt(&run).success());

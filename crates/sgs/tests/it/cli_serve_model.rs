@@ -73,7 +73,7 @@ fn completions_equal_the_samples_of_the_library() {
         as_tokens["prompt"] = json!(tokenizer.encode(PROMPT).unwrap());
         as_tokens["n"] = json!(3);
         assert_eq!(server.complete(as_tokens)["choices"][0]["token_ids"], json!(expected.tokens));
-        // The parts of a stream add up to the whole.
+        // The parts of a stream, joined, are equal to the whole completion.
         let mut ask = ask;
         ask["stream_options"] = json!({ "include_usage": true });
         let events = server.stream(ask);
@@ -274,7 +274,7 @@ fn assert_healthy(mut checks: Vec<Duration>) {
     assert!(median < HEALTHY[0] && slowest < HEALTHY[1], "median {median:?}, slowest {slowest:?}");
 }
 
-/// As many silent connections as there are places, and more than are accepted at all.
+/// Opens as many silent connections as there are places, and then more than the server accepts.
 #[test]
 fn silent_clients_do_not_stop_others() {
     let server = Server::start(&[]);

@@ -35,7 +35,7 @@ fn weights_folder(folder: &Path) -> PathBuf {
     weights
 }
 
-/// Returns the file with the key of the servers, beside their weights folder.
+/// Returns the file with the key of the servers, next to their weights folder.
 fn key_file(weights: &Path) -> String {
     path(weights.parent().unwrap(), "key")
 }

@@ -131,7 +131,7 @@ fn a_public_address_needs_a_token() {
     assert!(done.err.contains("give --token"), "{}", done.err);
 }
 
-/// A run or a database may come from anyone: what it says must not control the terminal.
+/// A run or a database may come from an untrusted source, so its texts must not control the terminal.
 #[test]
 fn quoted_files_print_no_escape_codes() {
     let dir = tempfile::tempdir().unwrap();

@@ -74,7 +74,7 @@ fn a_failed_export_leaves_no_file() {
     let done = sgs(&["verify", &proofs, "--export", &out]).expect(1);
     assert!(done.err.contains(&out), "{}", done.err);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
-    // It replaces only files.
+    // The command replaces regular files only.
     let device = path(dir.path(), "device");
     std::os::unix::fs::symlink("/dev/null", &device).unwrap();
     let done = sgs(&["verify", &proofs, "--export", &device]).expect(1);

@@ -269,7 +269,7 @@ fn the_table_lists_exactly_the_commands_of_the_pages() {
     assert!(documented.len() > 40);
 }
 
-/// Modules that the guides import and CI lacks: each checks the calls it gets.
+/// Substitutes for modules that the guides import and that CI does not have. Each checks the calls that it receives.
 const STAND_INS: [(&str, &str); 2] = [
     (
         "mlflow.py",
@@ -288,7 +288,7 @@ const STAND_INS: [(&str, &str); 2] = [
     ),
 ];
 
-/// Executes the Python programs of the guides where the README's commands have left their runs.
+/// Executes the Python programs of the guides in the folder that contains the runs of the README's commands.
 fn check_programs(folder: &Path) {
     let python = std::env::var("SGS_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     for (name, text) in STAND_INS {
@@ -380,7 +380,7 @@ fn the_path_of_a_newcomer_works_by_copy_and_paste() {
             check_command(folder.path(), &command, check);
         }
     }
-    // The run and its worker end by themselves, the server does not.
+    // The run and its worker end on their own. The server must be stopped.
     for (command, mut child) in started.into_iter().filter(|(command, _)| !command.contains("serve-model")) {
         assert!(child.0.wait().unwrap().success(), "{command}");
     }

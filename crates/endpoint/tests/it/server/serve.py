@@ -66,13 +66,13 @@ def write_gguf(folder: Path, out: Path) -> None:
         writer.add_tokenizer_model("gpt2")
         writer.add_tokenizer_pre("gpt-2")
         writer.add_token_list([word for word, _ in words])
-        # There are none, but llama.cpp wants some: of bytes that no text holds.
+        # The model has no merges, but llama.cpp requires at least one. This one joins bytes that no text contains.
         writer.add_token_merges(["\u0100 \u0101"])
         about = json.loads((folder / "tokenizer_config.json").read_text())
         writer.add_chat_template(about["chat_template"])
     else:
-        # The vocabulary is one of whole words; of llama.cpp's tokenizers only this one, which takes the longest match,
-        # reads such a vocabulary from text.
+        # The vocabulary consists of whole words. This is the only tokenizer of llama.cpp that can encode text with such
+        # a vocabulary: it takes the longest match.
         writer.add_tokenizer_model("rwkv")
         writer.add_token_list([(word if at in special else " " + word).encode() for word, at in words])
     writer.add_token_types([TokenType.CONTROL if at in special else TokenType.NORMAL for _, at in words])

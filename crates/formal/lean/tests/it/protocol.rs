@@ -1,4 +1,5 @@
-//! The protocols under faults: a scripted REPL that crashes, hangs, floods and lies, and the pool's reaction.
+//! Tests the protocols under faults: a scripted REPL that crashes, hangs, floods and lies, and the reaction of the
+//! pool.
 
 use crate::scripted;
 use sgs_lean::check::{
@@ -321,7 +322,7 @@ fn a_theorem_that_breaks_a_file_is_isolated() {
     }
 }
 
-/// Ten candidates that end or block their process, beside five correct ones.
+/// Judges ten candidates that end or block their process, together with five correct ones.
 #[test]
 fn ten_bombs_do_not_affect_five_correct_proofs() {
     let folder = tempfile::tempdir().unwrap();
