@@ -13,7 +13,7 @@ use sgs_metamath::unify::Unifier;
 use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
 
-/// Most tokens of a proof and of a statement, so that a model can read and write them.
+/// Maximum number of tokens of a proof and of a statement, so that a model can read and write them.
 const PROOF_TOKENS: usize = 39;
 const STATEMENT_TOKENS: usize = 195;
 

@@ -20,7 +20,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Most refused proofs of one problem.
+/// Maximum number of refused proofs per problem.
 const PER_PROBLEM: usize = 3;
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -97,7 +97,7 @@ struct Rehearsal {
     file: File,
     gpus: GpuSampler,
     network: u64,
-    /// What `--dry-run` says.
+    /// The output of `--dry-run`.
     plan: Value,
 }
 
@@ -189,7 +189,7 @@ impl Rehearsal {
         self.report("done", json!({}))
     }
 
-    /// A killed checker costs time, and nothing else.
+    /// Kills a checker, which must cost only time.
     fn kill_checker(&mut self, run: &mut Coordinator) -> Result<()> {
         let checkers = run.wait_for("a checker has started", |run| {
             let checkers = run.checkers();
@@ -203,7 +203,7 @@ impl Rehearsal {
         self.report("checker killed", figures)
     }
 
-    /// A killed rank ends the run, which is then resumed.
+    /// Kills a rank, which ends the run, and resumes the run.
     fn kill_rank(&mut self, mut run: Coordinator) -> Result<Coordinator> {
         let ranks = run.ranks();
         ensure!(ranks.len() + 1 == self.ranks, "{} other ranks are running", ranks.len());
@@ -213,7 +213,7 @@ impl Rehearsal {
         self.resume("rank killed", 0, &ranks, ended_s)
     }
 
-    /// If the coordinator is killed, the ranks exit.
+    /// Kills the coordinator, after which the ranks must exit, and resumes the run.
     fn kill_coordinator(&mut self, mut run: Coordinator) -> Result<Coordinator> {
         let ranks = run.ranks();
         kill(run.pid())?;
@@ -255,7 +255,7 @@ impl Rehearsal {
         self.folder.join("run.log")
     }
 
-    /// Waits until this many results of a round are durable.
+    /// Waits until the given number of results of a round are durable.
     fn results(&self, run: &mut Coordinator, round: u32, wanted: u64) -> Result<()> {
         let is_there = |_: &Coordinator| {
             Ok((self.count(round)? >= wanted || self.published(round)?.is_some()).then_some(()))
@@ -263,7 +263,7 @@ impl Rehearsal {
         run.wait_for(&format!("{wanted} results of round {round}"), is_there)
     }
 
-    /// Number of durable results of an unpublished round.
+    /// Returns the number of durable results of an unpublished round.
     fn count(&self, round: u32) -> Result<u64> {
         if !self.run.join("config.toml").exists() {
             return Ok(0);
@@ -339,7 +339,7 @@ fn keys(args: &Args, [base, guide, lean]: [&PathBuf; 3]) -> Vec<String> {
         format!("model.base={}", base.display()),
         format!("model.guide={}", guide.display()),
         format!("lean.root={}", lean.display()),
-        // As many as a node of eight GPUs with 128 cores has for each.
+        // The number of cores per GPU on a node with eight GPUs and 128 cores.
         format!("lean.slots={}", 16 * args.ranks),
         "lean.limits.proof_ms=60000".to_owned(),
         "checkpoints.last=1".to_owned(),

@@ -3,9 +3,9 @@
 //! Four components of the residual stream, which the layers do not write to, hold the state of a completion, and the head
 //! derives the next token from it. The layers compute as those of a trained model, but change the logits little.
 //!
-//! A completion consists of random words. Most completions end after a geometrically distributed number of them with an
-//! *answer*: one token whose text contains a theorem with a proof and the scores of a review, so that every role can use
-//! it. The others never end by themselves: they reach the token limit.
+//! A completion consists of random words. The number of words is geometrically distributed. Most completions end with
+//! an *answer*: one token whose text contains a theorem with a proof and the scores of a review, so that every role can
+//! use it. The others have no end and reach the token limit.
 
 use anyhow::Result;
 use serde_json::{Map, Value, json};

@@ -10,7 +10,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Interval between two looks at files and processes.
+/// Interval at which files and processes are polled.
 pub const LOOK: Duration = Duration::from_millis(50);
 
 /// A coordinator. It is killed if the rehearsal fails.
