@@ -1,7 +1,7 @@
 //! The interface between the training loop and a formal system: prompts, parsers, features and the checker.
 //!
 //! [`FormalSystem`] is implemented by Metamath (embedded), by Lean 4, and by any process that speaks JSON lines. The
-//! training loop knows only this trait.
+//! training loop uses a formal system only through this trait.
 //!
 //! A formal system in which the only statement is `true` and the only proof is `trivial`:
 //!

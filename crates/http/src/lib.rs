@@ -278,8 +278,8 @@ mod tests {
 
     const BIG_REPLY: usize = 32 << 20;
 
-    /// Starts a server that tells whether a connection is extra. It never answers requests with the path `/wait`, and counts
-    /// those that have arrived. It answers `/big` with [`BIG_REPLY`] bytes.
+    /// Starts a server that reports whether a connection is extra. It never answers requests with the path `/wait`, and
+    /// counts those that have arrived. It answers `/big` with [`BIG_REPLY`] bytes.
     fn server() -> (ServiceThread, SocketAddr, Arc<AtomicUsize>) {
         let thread = ServiceThread::start("test").unwrap();
         let (listener, address) = thread.listen(([127, 0, 0, 1], 0).into()).unwrap();

@@ -102,7 +102,7 @@ pub fn setting() -> Completed {
             Allowed::Names(names) => names.iter().map(|value| format!("{}={value}", key.key)).collect(),
             _ => vec![format!("{}=", key.key)],
         };
-        // These two select presets, and are arguments of their own.
+        // These two keys select presets and have their own arguments.
         let keys = RunConfig::keys("").into_iter().filter(|key| !matches!(&*key.key, "method" | "size"));
         keys.flat_map(complete).collect()
     });

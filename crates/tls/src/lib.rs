@@ -1,8 +1,8 @@
 //! TLS between the processes of a run.
 //!
-//! A server derives its key pair from a secret and shows a self-signed certificate. A client knows the fingerprint of the
-//! server's public key and accepts no other server, whatever its name or address. A coordinator derives its key from a
-//! secret of its own and passes the fingerprint on with the workers' token. Training ranks, which start in any order,
+//! A server derives its key pair from a secret and shows a self-signed certificate. A client knows the fingerprint of
+//! the server's public key and accepts no other server, whatever its name or address. A coordinator derives its key
+//! from its own secret and passes the fingerprint on with the workers' token. Training ranks, which start in any order,
 //! derive the same key from the token that they share.
 //!
 //! ```

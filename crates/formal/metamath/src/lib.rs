@@ -11,8 +11,8 @@
 //! | [`features`], [`rubric`], [`normal_text`], [`assertion_index`], [`sub_proof`] | analyse statements and proofs |
 //! | [`mod@slice`], [`splits`] | the part of set.mm that ships with the program, and its targets |
 //!
-//! A proof is valid only if the unifier and the kernel both accept it. The two share no checking code: they use the same
-//! parsed database and the same proof operations, but the kernel knows neither trees nor unification.
+//! A proof is valid only if the unifier and the kernel both accept it. The two share no checking code: they use the
+//! same parsed database and the same proof operations, but the kernel uses neither trees nor unification.
 //!
 //! ```
 //! use sgs_formal::FormalSystem;

@@ -11,7 +11,8 @@ use sgs_analysis::run::read_metrics;
 use sgs_rundir::RunView;
 use std::path::Path;
 
-/// Fits every curve. A folder that is no run is a usage error; any other failure does not affect the other curves.
+/// Fits every curve. A folder that does not contain a run is a usage error. Any other failure does not affect the other
+/// curves.
 pub fn run(args: &FitArgs) -> Result<Outcome> {
     args.inputs.iter().filter(|path| path.is_dir()).try_for_each(|path| RunView::open(path).map(drop))?;
     let cut = args.cut.map_or(Cut::Scaled, Cut::At);

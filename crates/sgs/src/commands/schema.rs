@@ -21,7 +21,7 @@ pub fn run(file: &str) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The schema of a file; `None` if there is none of that name.
+/// Returns the schema of a file, or `None` if no file has this name.
 fn schema(file: &str) -> Option<Value> {
     Some(match file {
         "run" => run_schema(),
@@ -37,7 +37,7 @@ fn schema(file: &str) -> Option<Value> {
     })
 }
 
-/// The schema of the TOML file of a command.
+/// Returns the schema of the TOML file of a command.
 fn file_schema(command: &str, about: &str, keys: &[KeySpec]) -> Map<String, Value> {
     let mut root = table(&format!("{about}, for `sgs {command} FILE`."));
     keys.iter().for_each(|key| insert(&mut root, key));
@@ -46,7 +46,7 @@ fn file_schema(command: &str, about: &str, keys: &[KeySpec]) -> Map<String, Valu
     root
 }
 
-/// The schema of a run's TOML file.
+/// Returns the schema of a run's TOML file.
 fn run_schema() -> Value {
     let mut root = file_schema("run", "The configuration of a run", &RunConfig::keys(""));
     let properties = properties_of(&mut root);
@@ -56,7 +56,7 @@ fn run_schema() -> Value {
     Value::Object(root)
 }
 
-/// The schema of a sweep's TOML file, whose tables `set` and `vary` refer to the keys of a run.
+/// Returns the schema of a sweep's TOML file, whose tables `set` and `vary` refer to the keys of a run.
 fn sweep_schema() -> Value {
     let mut set = run_schema();
     let keys: Map<String, Value> = RunConfig::keys("")
@@ -99,8 +99,8 @@ fn sweep_schema() -> Value {
     })
 }
 
-/// Inserts a dotted key, making the tables on its path. A list of tables is an array; if its tables have kinds, its items are
-/// one of several tables.
+/// Inserts a dotted key and creates the tables on its path. A list of tables is an array. If its tables have kinds,
+/// each item is one of several tables.
 fn insert(root: &mut Map<String, Value>, key: &KeySpec) {
     let (tables, name) = key.key.rsplit_once('.').unwrap_or(("", &key.key));
     let mut at = root;
@@ -124,7 +124,7 @@ fn insert(root: &mut Map<String, Value>, key: &KeySpec) {
     properties_of(at).insert(name.to_owned(), value_schema(key, default.as_ref()));
 }
 
-/// The table of the last kind; a new one if its first key, `kind`, is inserted.
+/// Returns the table of the last kind, or a new one if its first key, `kind`, is inserted.
 fn variant(kinds: &mut Value, is_new: bool) -> &mut Value {
     if let (Value::Array(kinds), true) = (&mut *kinds, is_new) {
         let mut table = table("");
@@ -135,7 +135,7 @@ fn variant(kinds: &mut Value, is_new: bool) -> &mut Value {
     &mut kinds[last]
 }
 
-/// An object schema without unknown keys.
+/// Returns an object schema that rejects unknown keys.
 fn table(description: &str) -> Map<String, Value> {
     let mut table = Map::new();
     if !description.is_empty() {
@@ -147,14 +147,14 @@ fn table(description: &str) -> Map<String, Value> {
     table
 }
 
-/// The `properties` of an object schema; [`table`] has made them.
+/// Returns the `properties` of an object schema that [`table`] has created.
 #[allow(clippy::expect_used, reason = "an invariant of this file")]
 fn properties_of(table: &mut Map<String, Value>) -> &mut Map<String, Value> {
     let properties = table.get_mut("properties").and_then(Value::as_object_mut);
     properties.expect("invariant: every table has properties")
 }
 
-/// The schema of one key.
+/// Returns the schema of one key.
 fn value_schema(key: &KeySpec, default: Option<&Value>) -> Value {
     let mut schema = match key.allowed {
         Allowed::Switch => json!({"type": "boolean"}),
@@ -168,7 +168,7 @@ fn value_schema(key: &KeySpec, default: Option<&Value>) -> Value {
         Allowed::NameOrWhole { name, low, high } => {
             json!({"anyOf": [{"const": name}, {"type": "integer", "minimum": low, "maximum": high}]})
         }
-        // The default shows whether it is a text, a list or something else; without one, any value will do.
+        // The default shows whether it is a text, a list or something else. Without a default, any value is allowed.
         Allowed::Text(_) => match default {
             Some(Value::String(_)) => json!({"type": "string"}),
             Some(Value::Array(_)) => json!({"type": "array"}),

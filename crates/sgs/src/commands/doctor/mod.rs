@@ -46,9 +46,9 @@ impl CheckState {
 struct Check {
     name: String,
     state: CheckState,
-    /// What was found, or the places that were searched.
+    /// The findings, or the places that were searched.
     found: String,
-    /// What to do; empty if nothing.
+    /// The remedy; empty if none is needed.
     advice: String,
 }
 

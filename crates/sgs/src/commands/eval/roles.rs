@@ -25,16 +25,16 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-/// How well a model invents problems.
+/// How well a model proposes problems.
 #[derive(Default)]
 pub struct ConjecturerResult {
     pub sampled: u64,
-    /// Those that are statements.
+    /// Number of problems that are well-formed statements.
     pub well_formed: u64,
-    /// Those that are neither a target nor one of the others.
+    /// Number of statements that are neither a target nor equal to another one.
     pub distinct: u64,
     pub defects: BTreeMap<String, u64>,
-    /// The first few, with their targets.
+    /// The first few statements, with their targets.
     pub examples: Vec<(String, String)>,
 }
 

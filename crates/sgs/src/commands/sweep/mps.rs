@@ -199,8 +199,8 @@ mod tests {
     use std::fs;
     use std::path::PathBuf;
 
-    /// A control program with the daemon's protocol. It appends what it does to `log`; the files `refuses`, `mute` and
-    /// `default` beside it change its behaviour.
+    /// Creates a control program with the daemon's protocol. It appends its actions to `log`. The files `refuses`,
+    /// `mute` and `default` next to it change its behaviour.
     const CONTROL: &str = r#"#!/bin/sh
 here=$(dirname "$0")
 pid=$CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control.pid
