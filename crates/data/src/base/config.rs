@@ -111,12 +111,12 @@ impl PretrainConfig {
         Ok(config)
     }
 
-    /// Most positions that a model is loaded with.
+    /// Returns the maximum number of positions that a model is loaded with.
     pub(super) fn positions(&self) -> usize {
         if self.train.context == 0 { usize::MAX } else { self.train.context }
     }
 
-    /// The folder of the tokenizer: the one of the corpora, or if it has none, the one of the model to start from.
+    /// Returns the folder of the tokenizer: that of the corpora or, if they have none, that of the model to start from.
     pub(super) fn tokenizer_folder<'a>(&'a self, base: Option<&'a Path>) -> &'a Path {
         base.filter(|_| !self.data.join("tokenizer.json").is_file()).unwrap_or(&self.data)
     }

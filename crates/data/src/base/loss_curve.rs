@@ -51,7 +51,7 @@ impl LossCurve {
         Ok(())
     }
 
-    /// Mean loss of the last hundred steps.
+    /// Returns the mean loss of the last hundred steps.
     pub(super) fn mean(&self) -> f64 {
         self.recent.iter().sum::<f64>() / self.recent.len().max(1) as f64
     }

@@ -73,7 +73,7 @@ pub fn ensure(config: &RunConfig, observer: &mut dyn MakeObserver) -> Result<Mad
     let Some(recipe) = Recipe::of(base) else { return Ok(MadeBase::NotMade) };
     let (home, model) = (recipe.home()?, recipe.model()?);
     let ready = || check(&model).map(|()| MadeBase::Ready(model.clone()));
-    // A complete model may be in a place that is read-only, so no lock is taken before looking.
+    // The folder of a complete model may be read-only, so look for the model before taking the lock.
     if model.exists() {
         return ready();
     }
@@ -126,7 +126,8 @@ fn make(recipe: &Recipe, device: DeviceKind, observer: &mut dyn MakeObserver) ->
     for (number, stage) in (1..).zip(recipe.stages) {
         let out = home.join(format!("stage-{number}"));
         let done = out.join("done");
-        // An interrupted call may have moved this training's model to its final place, from which it was removed since.
+        // An interrupted call may have moved the model of this training to its final place, from which it has since
+        // been removed.
         if done.exists() && !is_model(&out.join("model")) {
             fs::remove_dir_all(&out).with_context(|| format!("cannot remove {}", out.display()))?;
         }
@@ -165,8 +166,9 @@ fn make(recipe: &Recipe, device: DeviceKind, observer: &mut dyn MakeObserver) ->
     Ok(MadeBase::Ready(model))
 }
 
-/// The folder of a run's base model. A model that was made is copied from the cache to `own`, the run's folder for it,
-/// unless it is there: the cache may be cleared, and ranks on other machines see the run's folder only.
+/// Returns the folder of a run's base model. A model that was made is copied from the cache to `own`, the run's folder
+/// for it, unless `own` already contains it: the cache may be cleared, and ranks on other machines see the run's folder
+/// only.
 ///
 /// # Errors
 /// Returns an error if the model is neither in `own` nor in the cache, or if the copy fails or is damaged.
@@ -177,7 +179,7 @@ pub fn base_folder(config: &RunConfig, own: &Path) -> Result<PathBuf> {
     policies::base_folder(config, own)
 }
 
-/// Copies a made model out of the cache.
+/// Copies the model of a recipe from the cache.
 fn copy(recipe: &Recipe, to: &Path) -> Result<()> {
     let from = recipe.model()?;
     let missing = || {
@@ -192,7 +194,7 @@ fn copy(recipe: &Recipe, to: &Path) -> Result<()> {
     for entry in fs::read_dir(&from).with_context(missing)? {
         files.push(entry?.path());
     }
-    // `config.json` is copied last: its presence marks the copy as complete.
+    // Copy `config.json` last, because its presence marks the copy as complete.
     files.retain(|path| !path.ends_with(CHECKSUMS));
     files.sort_by_key(|path| path.ends_with(CONFIG));
     let mut list = String::new();
@@ -246,7 +248,7 @@ fn check(model: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The shape of a recipe's model, whether it exists or not.
+/// Returns the shape of a recipe's model, whether the model exists or not.
 pub fn shape(recipe: &Recipe) -> Result<ModelConfig> {
     let tokenizer = tokens::tokenizer_json(Metamath::shipped()?.theory());
     let words = tokenizer.pointer("/model/vocab").and_then(Value::as_object);
@@ -287,7 +289,7 @@ mod tests {
         let run = tempfile::tempdir().unwrap();
         let own = run.path().join("base");
         let missing = copy(&RECIPES[0], &own);
-        // Nothing can be copied if the model was never made, as on a CI machine.
+        // If the model was never made, as on a CI machine, nothing can be copied.
         assert!(missing.is_err() || is_model(&own));
         fs::write(own.join(CONFIG), b"{}").unwrap();
         let set = vec!["model.base=made:13m".to_owned()];

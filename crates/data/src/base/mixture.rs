@@ -51,7 +51,7 @@ impl Text {
     }
 }
 
-/// Rows that are tokenized together.
+/// Number of rows that are tokenized together.
 const ROWS_AT_ONCE: usize = 65_536;
 
 impl Mixture {
@@ -127,7 +127,8 @@ impl Mixture {
         }
     }
 
-    /// A hash of the examples and their order. A training that continues must have the same.
+    /// Returns a hash of the examples and their order. A training can only be continued with the same examples and
+    /// order.
     pub fn digest(&self) -> String {
         let mut hash = Sha256::new();
         for example in &self.examples {
@@ -143,19 +144,19 @@ impl Mixture {
         hex(&hash.finalize())
     }
 
-    /// Number of examples over all passes.
+    /// Returns the number of examples over all passes.
     pub fn len(&self) -> usize {
         self.order.len()
     }
 
-    /// The examples of a batch.
+    /// Returns the examples of a batch.
     pub fn batch(&self, number: usize, size: usize) -> Vec<TrainExample> {
         let from = (number * size).min(self.order.len());
         let to = (from + size).min(self.order.len());
         self.order[from..to].iter().map(|&i| self.examples[i as usize].example()).collect()
     }
 
-    /// Number of batches of a size.
+    /// Returns the number of batches of a size.
     pub fn batches(&self, size: usize) -> usize {
         self.len().div_ceil(size.max(1))
     }
@@ -170,7 +171,7 @@ fn tokenise(
 ) -> Result<Option<Text>> {
     let (mut tokens, completion) = if corpus.chat {
         let message = ChatMessage::new("user", row.prompt.clone());
-        // Its text is data: it must not contain special tokens.
+        // The text of an example is data: it must not be read as special tokens.
         let mut completion = tokenizer.encode_untrusted(&row.completion)?;
         let end = tokenizer.eos().first().context("the tokenizer has no token that ends a text")?;
         completion.push(*end);

@@ -242,7 +242,8 @@ fn take_steps<D: Device>(
             curve.add(&report)?;
             observer.on_event(TrainingEvent::Step { step, loss: curve.mean() })?;
         }
-        // Several ranks would have to stop at the same step. They are ended instead, and continue from the last checkpoint.
+        // Several ranks would have to stop at the same step. A signal ends them instead, and they continue from
+        // the last checkpoint.
         let stop = ranks == 1 && observer.should_stop() && step < steps;
         if stop || step.is_multiple_of(config.train.checkpoint_every) && step < steps {
             if let Some(curve) = &mut curve {
@@ -272,14 +273,14 @@ fn take_steps<D: Device>(
         observer.on_event(TrainingEvent::Finished { peak_memory })?;
         end = TrainingEnd::Done { steps: policy.step, loss: curve.mean(), model };
     }
-    // No rank leaves before rank 0 has written the model: its end would end the others.
+    // No rank may leave before rank 0 has written the model, because its end would end the others.
     if let Some(group) = trainer.group() {
         group.barrier()?;
     }
     Ok(end)
 }
 
-/// The mean loss of the held-out examples; `None` if there are none.
+/// Returns the mean loss of the held-out examples, or `None` if there are none.
 fn held_out_loss<D: Device>(
     trainer: &mut Trainer<D>,
     model: &Model<D>,
@@ -314,7 +315,7 @@ fn save<D: Device>(
     Ok(())
 }
 
-/// The shape of a new model with a vocabulary of this size; `eos` ends a text.
+/// Returns the shape of a new model with a vocabulary of this size; `eos` ends a text.
 ///
 /// # Errors
 /// Returns an error if the configuration has no shape or an invalid one.

@@ -10,11 +10,11 @@ use std::path::PathBuf;
 pub struct Recipe {
     /// The name after `made:`.
     pub name: &'static str,
-    /// Theorems to compose at random.
+    /// Number of theorems to compose at random.
     pub composed: usize,
-    /// Most reviews for each theorem.
+    /// Maximum number of reviews for each theorem.
     pub reviews: usize,
-    /// Most inferences of a proof in the corpora.
+    /// Maximum number of inferences of a proof in the corpora.
     pub max_steps: Option<usize>,
     /// The configurations of its trainings: `sgs pretrain` on all corpora, then perhaps `sgs sft` on theorems written by
     /// people. Most texts of the first are composed theorems, whose style the second training removes.
@@ -62,13 +62,14 @@ pub fn check(base: &str) -> Result<(), Usage> {
 }
 
 impl Recipe {
-    /// The recipe that a value of `model.base` names.
+    /// Returns the recipe that a value of `model.base` names.
     pub fn of(base: &str) -> Option<&'static Recipe> {
         let name = base.strip_prefix("made:")?;
         RECIPES.iter().find(|recipe| recipe.name == name)
     }
 
-    /// The folder in the user's cache in which the model is made. It is specific to the recipe and the slice of set.mm.
+    /// Returns the folder in the user's cache in which the model is made. It is specific to the recipe and the slice of
+    /// set.mm.
     pub fn home(&self) -> Result<PathBuf, RunError> {
         let limit = self.max_steps.map_or(String::new(), |steps| format!("{steps}\n"));
         let trainings = self.stages.join("\n");
@@ -76,7 +77,7 @@ impl Recipe {
         Ok(cache()?.join(format!("made-{}-{}", self.name, &checksum_of(text.as_bytes())[..16])))
     }
 
-    /// The folder of the model. It exists only when the model is complete.
+    /// Returns the folder of the model. It exists only when the model is complete.
     pub fn model(&self) -> Result<PathBuf, RunError> {
         Ok(self.home()?.join("model"))
     }

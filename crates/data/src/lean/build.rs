@@ -23,27 +23,27 @@ use std::path::{Path, PathBuf};
 /// The file of verdicts, so that no theorem is checked twice.
 const VERDICTS: &str = "verdicts.jsonl";
 
-/// What to compose, and where to write it.
+/// Options of the composition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComposeOptions {
     /// The folder to write to. An interrupted call leaves the verdicts there, and the next call continues.
     pub out: PathBuf,
     /// Seed of all theorems.
     pub seed: u64,
-    /// Draws for the corpus. A draw gives one theorem and the simpler theorems of its proof.
+    /// Number of draws for the corpus. A draw gives one theorem and the simpler theorems of its proof.
     pub composed: u64,
-    /// Targets: harder theorems that the corpus does not state.
+    /// Number of targets: harder theorems that the corpus does not state.
     pub targets: usize,
-    /// Held-out problems, as hard as the targets.
+    /// Number of held-out problems, which are as hard as the targets.
     pub held_out: usize,
 }
 
-/// The theorems of a corpus, with the verdicts of Lean that are known.
+/// The theorems of a corpus, with Lean's verdicts so far.
 pub struct Composition<'a> {
     options: &'a ComposeOptions,
     proposed: Proposed,
     verdicts: HashMap<String, Verdict>,
-    /// The last line of the file of verdicts is incomplete.
+    /// Whether the last line of the file of verdicts is incomplete.
     is_torn: bool,
 }
 
@@ -54,7 +54,7 @@ impl<'a> Composition<'a> {
         let proposed = Proposed::compose(options);
         let path = options.out.join(VERDICTS);
         let text = sgs_rundir::files::read_if_exists(&path)?;
-        // The last line may be incomplete: its theorem is checked again.
+        // The last line may be incomplete. Its theorem is then checked again.
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         let is_torn = whole < text.len();
         let known = text[..whole].lines().enumerate().map(|(number, line)| {
@@ -66,17 +66,17 @@ impl<'a> Composition<'a> {
         Ok(Self { options, proposed, verdicts, is_torn })
     }
 
-    /// Number of all theorems.
+    /// Returns the number of all theorems.
     pub fn theorems(&self) -> usize {
         self.proposed.all().count()
     }
 
-    /// Number of theorems without a verdict.
+    /// Returns the number of theorems without a verdict.
     pub fn unchecked(&self) -> usize {
         self.proposed.all().filter(|t| !self.verdicts.contains_key(&key(t))).count()
     }
 
-    /// Has Lean check the theorems without a verdict, and appends each verdict to the folder's file as it arrives.
+    /// Lets Lean check the theorems without a verdict, and appends each verdict to the folder's file as it arrives.
     ///
     /// # Errors
     /// Returns an error if Lean leaves a theorem undecided, or if a verdict cannot be written.
@@ -156,7 +156,7 @@ struct Proposed {
     targets: Vec<Theorem>,
 }
 
-/// The levels of the corpus, in turn. [`HARD`] has those of targets and held-out problems.
+/// The levels of the corpus, used in turn. [`HARD`] contains those of targets and held-out problems.
 const LEVELS: [u64; 10] = [0, 1, 1, 2, 2, 2, 3, 3, 3, 4];
 const HARD: [u64; 3] = [3, 4, 5];
 
@@ -165,7 +165,7 @@ impl Proposed {
     fn compose(options: &ComposeOptions) -> Self {
         let mut seen = HashSet::new();
         let mut targets = Vec::new();
-        // Lean refuses some theorems, and some draws give none.
+        // Compose more than needed: Lean refuses some theorems, and some draws give none.
         let wanted = (options.targets + options.held_out) * 11 / 10;
         let seed = shuffle_seed(options.seed, "lean targets", 0);
         for number in 0..20 * wanted as u64 {
@@ -197,13 +197,13 @@ struct CheckedTheorem {
     verdict: Verdict,
 }
 
-/// A key that identifies a theorem together with its proof.
+/// Returns a key that identifies a theorem together with its proof.
 fn key(theorem: &Theorem) -> String {
     let text = format!("{}{}", theorem.statement("t"), theorem.proof());
     checksum_of(text.as_bytes())[..24].to_owned()
 }
 
-/// A theorem as a record of a data set.
+/// Returns a theorem as a record of a data set.
 fn record(name: &str, theorem: &Theorem) -> serde_json::Value {
     serde_json::json!({
         "id": name, "header": "", "statement": theorem.statement(name), "proof": theorem.proof(), "expect": "proved",
@@ -223,7 +223,7 @@ fn write_targets(path: &Path, prefix: &str, theorems: &[Theorem]) -> Result<()> 
     Ok(write_file(path, lines.collect::<String>().as_bytes())?)
 }
 
-/// A table of the theorems of each kind that were composed and accepted.
+/// Returns a table of the theorems of each kind that were composed and accepted.
 fn report(proposed: &Proposed, holds: &dyn Fn(&Theorem) -> bool) -> String {
     let mut kinds: BTreeMap<&str, [usize; 2]> = BTreeMap::new();
     for theorem in proposed.all() {
@@ -240,12 +240,12 @@ fn report(proposed: &Proposed, holds: &dyn Fn(&Theorem) -> bool) -> String {
     text_table(&["kind", "proposed", "accepted by Lean"], &rows)
 }
 
-/// Candidates among which the theorem most similar to another is chosen.
+/// Number of candidates from which the theorem most similar to another is chosen.
 const SIBLINGS: usize = 60;
 
-/// Copies of each theorem with other names of variables.
+/// Number of copies of each theorem with other names of variables.
 const COPIES: usize = 3;
-/// Theorems in a file that Lean checks: a start takes as long as hundreds of theorems.
+/// Number of theorems in a file that Lean checks: a start takes as long as hundreds of theorems.
 pub const THEOREMS_PER_FILE: usize = 256;
 
 /// The examples of the three roles.
@@ -297,7 +297,7 @@ impl Rows {
         rows
     }
 
-    /// Adds a useful conjecture for a target with its review, and one time in three a copy with an unused premise.
+    /// Adds a useful conjecture for a target with its review, and in one of three cases a copy with an unused premise.
     fn pair(&mut self, target: &Theorem, conjecture: &Theorem, relevance: u8, draw: &mut SeededRng) {
         let prompt = compact::conjecturer(Condition::Target(&problem(target)));
         self.conjecturer.push(row("conjecturer", target, prompt, &conjecture.signature()));
@@ -310,7 +310,8 @@ impl Rows {
     }
 }
 
-/// Similarity of two theorems: shared pairs of adjacent words, minus those that only the second theorem has.
+/// Returns the similarity of two theorems: shared pairs of adjacent words, minus those that only the second theorem
+/// has.
 fn likeness(a: &Theorem, b: &Theorem) -> i64 {
     let pairs = |theorem: &Theorem| {
         let text = theorem.signature();
@@ -336,7 +337,8 @@ fn row(role: &str, of: &Theorem, prompt: String, completion: &str) -> CorpusRow 
     }
 }
 
-/// The review of a pair with known relevance and redundancy. Complexity counts the connectives of the conclusion.
+/// Returns the review of a pair with known relevance and redundancy. Complexity counts the connectives of the
+/// conclusion.
 fn reviewed(target: &Theorem, conjecture: &Theorem, relevance: u8, redundancy: u8) -> CorpusRow {
     let connectives = conjecture.conclusion.chars().filter(|c| "∧∨→↔".contains(*c)).count();
     let complexity = [0, 1, 2, 2, 3, 3].get(connectives).copied().unwrap_or(4);

@@ -1,4 +1,4 @@
-//! Verification of the proofs of a data set by Lean, in parallel.
+//! Verifies the proofs of a data set with Lean, in parallel.
 
 use sgs_formal::FormalSystem;
 use sgs_lean::Lean;
@@ -28,7 +28,7 @@ pub fn verify_all<'t, E>(
     targets: &'t [Target],
     mut each: impl FnMut(&'t Target, Verified) -> Result<(), E>,
 ) -> Result<(), E> {
-    // Slots that check whole files need full batches, and the next batch ready.
+    // Slots that check whole files need full batches, and the next batch must be ready.
     let threads = checker.parallel_verifications();
     in_parallel(
         threads,

@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What to build, and where.
+/// Options of the build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BuildOptions {
     /// The database to take the slice from; `None` for the slice that ships.
@@ -34,9 +34,9 @@ pub struct BuildOptions {
     pub out: PathBuf,
     /// Seed of the corpora. The targets have a separate, fixed seed.
     pub seed: u64,
-    /// Theorems to compose at random.
+    /// Number of theorems to compose at random.
     pub composed: usize,
-    /// Most reviews for each theorem of the Guide's corpus.
+    /// Maximum number of reviews for each theorem of the Guide's corpus.
     pub reviews: usize,
     /// Maximum number of inferences of a proof that a model learns to write. With a maximum, the problems of the set
     /// `deep` and of `deep-held-out` are in no corpus.
@@ -78,7 +78,7 @@ pub fn build(options: &BuildOptions) -> Result<String> {
     Ok(card)
 }
 
-/// The slice's text and where it comes from.
+/// The text of the slice and its source.
 fn slice_text(source: Option<&Path>) -> Result<(Vec<u8>, String)> {
     let Some(path) = source else {
         return Ok((slice::shipped_text()?, "the slice of set.mm (CC0) that ships with sgs".to_owned()));
@@ -101,7 +101,7 @@ fn slice_text(source: Option<&Path>) -> Result<(Vec<u8>, String)> {
     Ok((cut, format!("{name} with SHA-256 {hash}; the slice is {same} the one that ships with sgs")))
 }
 
-/// Reviews of each target in the held-out file, at most.
+/// Maximum number of reviews of each target in the held-out file.
 const HELD_OUT_REVIEWS: usize = 8;
 
 /// Number of examples by file and kind.
@@ -111,14 +111,14 @@ const SOLVER: &str = "solver.parquet";
 const CONJECTURER: &str = "conjecturer.parquet";
 const DERIVATIONS: &str = "conjecturer-proofs.parquet";
 const GUIDE: &str = "guide.parquet";
-/// Reviews of the targets, from their own proofs: they measure a Guide, and `sgs pretrain` refuses them.
+/// Reviews of the targets, from their own proofs. They are used to evaluate a Guide, and `sgs pretrain` refuses them.
 const GUIDE_HELD_OUT: &str = "guide-held-out.parquet";
 const CORPUS_FILES: [&str; 5] = [SOLVER, CONJECTURER, DERIVATIONS, GUIDE, GUIDE_HELD_OUT];
 
 /// One in this many composed theorems is a condition of proofs in the Conjecturer's corpus.
 const DERIVED_SHARE: usize = 4;
 
-/// Most batches that wait to be written.
+/// Maximum number of batches that wait to be written.
 const WAITING: usize = 2;
 
 struct Corpora<'a> {

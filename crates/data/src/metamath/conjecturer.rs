@@ -39,7 +39,7 @@ pub struct ConjectureExample {
 
 const MAX_SYMBOLS: usize = 100;
 const MAX_NODES: usize = 100;
-/// Most conjectures from one theorem.
+/// Maximum number of conjectures from one theorem.
 const PER_LESSON: usize = 6;
 
 /// A step of a theorem's proof as a separate statement, in the theorem's variables.
@@ -52,7 +52,7 @@ pub(crate) struct Intermediate {
     pub(crate) fault: Option<Triviality>,
 }
 
-/// The intermediate statements of a proof: all steps except hypotheses and the last step.
+/// Returns the intermediate statements of a proof: all steps except hypotheses and the last step.
 pub(crate) fn intermediates(system: &Metamath, unifier: &mut Unifier, lesson: &Lesson) -> Vec<Intermediate> {
     let theory = system.theory();
     let before = theory.rule(lesson.rule).statement;
@@ -83,7 +83,8 @@ pub(crate) fn intermediates(system: &Metamath, unifier: &mut Unifier, lesson: &L
     out
 }
 
-/// The `$d` conditions of a part of a theorem: the theorem's own, and dummies distinct from everything.
+/// Returns the `$d` conditions of a part of a theorem: the theorem's own, and those that make dummies distinct from
+/// everything.
 fn pairs_with_dummies(part: &Statement, whole: &Statement) -> Box<[Distinct]> {
     let own = whole.variables();
     let variables = part.variables();
@@ -102,7 +103,7 @@ fn pairs_with_dummies(part: &Statement, whole: &Statement) -> Box<[Distinct]> {
 
 /// Builds the corpus, without steps that precede their theorem in the database or follow in one step.
 pub fn examples(system: &Metamath, split: &Split, seed: u64) -> Vec<ConjectureExample> {
-    // Created before the threads need it, because its creation uses them too.
+    // Create it before the threads need it, because its creation also uses them.
     system.assertion_index();
     let found: Vec<Vec<ConjectureExample>> = split
         .lessons
@@ -158,7 +159,7 @@ fn examples_of(
     out
 }
 
-/// Examples conditioned on solved problems: a lemma with its proof, and a theorem that uses the lemma.
+/// Returns examples conditioned on solved problems: a lemma with its proof, and a theorem that uses the lemma.
 fn solved_to_new(theory: &Theory, split: &Split, seed: u64) -> Vec<ConjectureExample> {
     let lesson_of: rustc_hash::FxHashMap<RuleId, &Lesson> =
         split.lessons.iter().map(|l| (l.rule, l)).collect();

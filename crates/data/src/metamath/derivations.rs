@@ -25,7 +25,7 @@ pub struct DerivationExample {
     pub proof: String,
 }
 
-/// Most proofs from one theorem.
+/// Maximum number of proofs from one theorem.
 const PER_THEOREM: usize = 4;
 
 /// Builds the corpus: parts of the proofs of lessons and of `composed` random theorems. Each part has 2 to

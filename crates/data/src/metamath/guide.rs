@@ -80,7 +80,7 @@ impl Relation {
     }
 }
 
-/// The source that a conjecture is drawn from. Its relation to the target is determined afterwards.
+/// The source of a conjecture. Its relation to the target is determined after it is drawn.
 #[derive(Clone, Copy)]
 enum Source {
     MainStep,
@@ -93,7 +93,7 @@ enum Source {
     Target,
 }
 
-/// The sources, each as often as it is drawn.
+/// The sources. A source occurs once for each time that it is drawn.
 const SOURCES: [Source; 16] = {
     use Source::*;
     [
@@ -131,7 +131,7 @@ struct Subject<'a> {
 impl<'a> Maker<'a> {
     /// Reads the proofs of all lessons.
     pub fn new(system: &'a Metamath, split: &'a Split) -> Self {
-        // Created before the threads need it, because its creation uses them too.
+        // Create it before the threads need it, because its creation also uses them.
         system.assertion_index();
         let steps = split
             .lessons
@@ -141,7 +141,7 @@ impl<'a> Maker<'a> {
         Self { theory: system.theory(), system, split, steps }
     }
 
-    /// Builds the corpus: up to `per_target` examples for each lesson. No text of it states a target of the split.
+    /// Builds the corpus: up to `per_target` examples for each lesson. No text in it states a target of the split.
     pub fn examples(&self, seed: u64, per_target: usize) -> Vec<ReviewExample> {
         let found: Vec<Vec<ReviewExample>> = (0..self.split.lessons.len())
             .into_par_iter()
@@ -155,7 +155,8 @@ impl<'a> Maker<'a> {
         found.into_iter().flatten().collect()
     }
 
-    /// Builds examples for the targets of the split from their own proofs. They measure a Guide and never train it.
+    /// Builds examples for the targets of the split from their own proofs. They are used to evaluate a Guide, never to
+    /// train one.
     pub fn of_targets(&self, seed: u64, per_target: usize) -> Vec<ReviewExample> {
         let found: Vec<Vec<ReviewExample>> = self
             .split
@@ -344,7 +345,7 @@ impl<'a> Maker<'a> {
         (other < self.split.lessons.len()).then(|| self.statement_of_lesson(other, draw))?
     }
 
-    /// Another theorem, or an intermediate statement of its proof.
+    /// Returns another theorem, or an intermediate statement of its proof.
     fn statement_of_lesson(&self, other: usize, draw: &mut SeededRng) -> Option<Statement> {
         let steps: Vec<_> = self.steps[other].iter().filter(|s| s.fault.is_none()).collect();
         match draw.chance(0.25) {
@@ -353,7 +354,7 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// A rule before the target that its own proof or the proof of a nearby theorem uses.
+    /// Returns a rule before the target that its own proof or the proof of a nearby theorem uses.
     fn rule_at_hand(&self, subject: &Subject<'_>, draw: &mut SeededRng) -> Option<RuleId> {
         if draw.chance(0.5) {
             return draw.pick(&subject.uses).copied();
@@ -373,7 +374,7 @@ impl<'a> Maker<'a> {
         draw.pick(&rules).copied()
     }
 
-    /// An instance of a rule with formulas and terms of the target.
+    /// Returns an instance of a rule with formulas and terms of the target.
     fn instance(&self, subject: &Subject<'_>, rule: RuleId, draw: &mut SeededRng) -> Option<Statement> {
         let r = self.theory.rule(rule);
         let mut values: FxHashMap<sgs_metamath::database::Symbol, Vec<TreeNode>> = FxHashMap::default();
@@ -411,7 +412,7 @@ impl<'a> Maker<'a> {
         Some(statement)
     }
 
-    /// The target itself, with reordered hypotheses, as an instance, or with an unused antecedent.
+    /// Returns the target itself, with reordered hypotheses, as an instance, or with an unused antecedent.
     fn target_again(&self, subject: &Subject<'_>, draw: &mut SeededRng) -> Option<Statement> {
         let own = &subject.lesson.statement;
         Some(match draw.index(4) {
@@ -432,7 +433,7 @@ impl<'a> Maker<'a> {
         })
     }
 
-    /// How much of the target's vocabulary another statement shares: 0 for little, 1, 2 for most of it.
+    /// Returns how much of the target's vocabulary another statement shares: 0 for little, 1, or 2 for most of it.
     fn closeness(&self, target: &Statement, other: &Statement) -> f64 {
         let words = |s: &Statement| -> FxHashMap<u32, i64> {
             let mut out = FxHashMap::default();
@@ -448,7 +449,7 @@ impl<'a> Maker<'a> {
         f64::from(u8::from(share >= 0.3)) + f64::from(u8::from(share >= 0.55))
     }
 
-    /// The complexity of a statement without additions.
+    /// Returns the complexity of a statement without additions.
     fn natural_complexity(&self, statement: &Statement) -> f64 {
         let c = self.system.connectives();
         let consequent = c.consequent(self.theory, &statement.conclusion);
@@ -499,7 +500,7 @@ impl<'a> Maker<'a> {
         Some((Statement { conclusion: conclusion.into(), ..statement }, complexity))
     }
 
-    /// Short unrelated claims.
+    /// Returns short unrelated claims.
     fn unrelated(&self, subject: &Subject<'_>, n: usize, draw: &mut SeededRng) -> Option<Vec<Tree>> {
         let mut pool = Vec::new();
         for _ in 0..n * 16 {
@@ -534,7 +535,7 @@ impl<'a> Maker<'a> {
     }
 }
 
-/// Related claims: the target's own hypotheses, and other steps of its proof.
+/// Returns related claims: the target's own hypotheses, and other steps of its proof.
 fn related(
     subject: &Subject<'_>,
     statement: &Statement,

@@ -28,7 +28,7 @@ pub struct ProofExample {
 }
 
 impl ProofExample {
-    /// The number of inferences of the proof.
+    /// Returns the number of inferences of the proof.
     pub fn inferences(&self, system: &Metamath) -> usize {
         system.proof_steps(&self.proof) as usize
     }
@@ -46,7 +46,7 @@ pub enum ProofKind {
 }
 
 impl ProofKind {
-    /// Its name in files.
+    /// Returns its name in files.
     pub fn as_str(self) -> &'static str {
         match self {
             ProofKind::Theorem => "theorem",
@@ -56,7 +56,7 @@ impl ProofKind {
     }
 }
 
-/// The lessons as examples.
+/// Returns the lessons as examples.
 pub fn theorems(theory: &Theory, split: &Split) -> Vec<ProofExample> {
     split
         .lessons
@@ -72,7 +72,7 @@ pub fn theorems(theory: &Theory, split: &Split) -> Vec<ProofExample> {
         .collect()
 }
 
-/// Every sub-proof with at least two steps, as the most general theorem that it proves.
+/// Returns every sub-proof with at least two steps, as the most general theorem that it proves.
 pub fn sub_proofs(theory: &Theory, split: &Split) -> Vec<ProofExample> {
     let found: Vec<Vec<(ProofExample, NormalText)>> = split
         .lessons
@@ -147,7 +147,8 @@ impl<'a> Composed<'a> {
                     self.example(&mut draw, unifier)
                 })
                 .collect();
-            // In the order of the numbers, so that the first of several equal examples is kept on every machine.
+            // Process them in the order of their numbers, so that the first of several equal examples is kept on every
+            // machine.
             let new = found.into_iter().flatten().filter(|(_, print)| seen.insert(*print));
             let batch: Vec<ProofExample> = new.map(|(example, _)| example).take(left).collect();
             left -= batch.len();
@@ -172,7 +173,7 @@ impl<'a> Composed<'a> {
     }
 }
 
-/// The first 16 bytes of the SHA-256 of a normal text, which identify a statement.
+/// Returns the first 16 bytes of the SHA-256 of a normal text, which identify a statement.
 fn digest(print: &NormalText) -> u128 {
     let hash: [u8; 32] = Sha256::digest(print.as_bytes()).into();
     u128::from_le_bytes(std::array::from_fn(|i| hash[i]))

@@ -9,7 +9,7 @@ use sgs_lean::prompt;
 use sgs_run::error::{Context, Result};
 use std::path::Path;
 
-/// No question is repeated when a larger fraction of the problems is classified (paper, Appendix D).
+/// If a larger fraction of the problems is classified, no question is repeated (paper, Appendix D).
 pub const ENOUGH: f64 = 0.99;
 
 /// A problem's difficulty and area.
@@ -20,23 +20,23 @@ type Class = (String, String);
 pub struct Classification {
     /// The served model's name, if it is known.
     pub model: Option<String>,
-    /// Problems of the data set.
+    /// Number of problems of the data set.
     pub problems: usize,
-    /// Problems that are classified.
+    /// Number of classified problems.
     pub classified: usize,
-    /// Problems of each difficulty, by area.
+    /// Number of problems of each difficulty, by area.
     pub counts: Vec<Vec<usize>>,
 }
 
 impl Classification {
-    /// Fraction of the problems that are classified.
+    /// Returns the fraction of the problems that are classified.
     pub fn share(&self) -> f64 {
         self.classified as f64 / self.problems as f64
     }
 }
 
-/// Classifies a data set and keeps the classes in `out/classes.jsonl`; a later call with the same folder continues.
-/// `on_progress` gets the number of classified problems.
+/// Classifies a data set and stores the classes in `out/classes.jsonl`. A later call with the same folder continues.
+/// `on_progress` receives the number of classified problems.
 ///
 /// # Errors
 /// Returns an error if the endpoint cannot be used, or if the file cannot be read or written.
@@ -65,7 +65,7 @@ pub fn classify(
     })
 }
 
-/// Problems of each difficulty, by area.
+/// Returns the number of problems of each difficulty, by area.
 fn count(classes: &[&Class]) -> Vec<Vec<usize>> {
     let of =
         |difficulty: &str, area: &str| classes.iter().filter(|c| c.0 == difficulty && c.1 == area).count();

@@ -1,4 +1,4 @@
-//! Conversion of data sets of Lean problems to JSON Lines, record by record.
+//! Converts data sets of Lean problems to JSON Lines, record by record.
 
 use sgs_lean::data::{DataSetError, SkippedRecord, write_line};
 use sgs_run::config::lean_set;
@@ -7,16 +7,16 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-/// Most skipped records that [`ImportSummary::skipped`] lists.
+/// Maximum number of skipped records that [`ImportSummary::skipped`] lists.
 const LISTED: usize = 20;
 
 /// The result of an import.
 pub struct ImportSummary {
-    /// Records that are problems.
+    /// Number of records that are problems.
     pub taken: usize,
-    /// The first records that are not.
+    /// The first records that are not problems.
     pub skipped: Vec<SkippedRecord>,
-    /// The number of all records that are not problems.
+    /// Number of all records that are not problems.
     pub skipped_total: usize,
 }
 
@@ -59,7 +59,7 @@ pub fn import(
         }
     });
     if let Some(error) = failed {
-        // The original error, so that the caller recognises a broken pipe.
+        // Return the original error, so that the caller recognises a broken pipe.
         return Err(error).with_context(|| format!("cannot write {}", out_name.display()));
     }
     read?;

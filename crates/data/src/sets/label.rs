@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Whether a problem has a proof, in the opinion of a model.
+/// Whether a problem has a proof, according to a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Solvability {
@@ -24,7 +24,7 @@ pub fn read_solvability(answer: &str) -> Option<Solvability> {
         .map(|(_, label)| label)
 }
 
-/// How difficult a problem can be.
+/// The difficulties of problems.
 pub const DIFFICULTIES: [&str; 4] = ["pre_high_school", "high_school", "competition", "undergraduate"];
 
 /// The areas of mathematics.

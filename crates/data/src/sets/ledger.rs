@@ -1,4 +1,4 @@
-//! Results as lines of a file, written as they arrive. After a crash, only the missing results are computed.
+//! Stores results as lines of a file, as they arrive. After a crash, only the missing results are computed.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 /// The subject of a result: the name of a problem and a hash of the question. Data sets are edited, and a result for an
-/// older statement with the same name does not apply.
+/// older statement with the same name is not valid for the new one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Subject {
     /// The problem.
@@ -42,8 +42,8 @@ struct Row<T> {
     found: T,
 }
 
-/// A file of JSON Lines. The first line describes how the results were obtained, each other line is one result. Only one
-/// process at a time can open it.
+/// A file of JSON Lines. The first line describes how the results were obtained. Each other line is one result. Only
+/// one process at a time can open the file.
 pub struct Ledger<T> {
     path: PathBuf,
     file: File,
@@ -79,7 +79,7 @@ impl<T: Serialize + DeserializeOwned> Ledger<T> {
         if is_begun {
             ledger.read(std::str::from_utf8(&bytes).with_context(place)?, made)?;
         }
-        // Only after the first line is checked: a foreign file must not be changed.
+        // Do this only after the first line is checked, because a foreign file must not be changed.
         if is_torn {
             ledger.file.set_len(whole as u64).with_context(place)?;
         }
@@ -115,12 +115,12 @@ impl<T: Serialize + DeserializeOwned> Ledger<T> {
         Ok(())
     }
 
-    /// The result for a subject.
+    /// Returns the result for a subject.
     pub fn found(&self, subject: &Subject) -> Option<&T> {
         self.found.get(subject)
     }
 
-    /// Adds results, which are durable when this returns.
+    /// Adds results. They are durable when this function returns.
     pub fn add(&mut self, results: Vec<(Subject, T)>) -> Result<()> {
         let rows: Vec<Row<T>> = results.into_iter().map(|(subject, found)| Row { subject, found }).collect();
         let mut text = String::new();
@@ -158,13 +158,13 @@ mod tests {
         let path = dir.path().join("a.jsonl");
         let made = json!({ "k": 8 });
         let open = || Ledger::<Counted>::open(&path, &made);
-        // A crash while the first line was written.
+        // Simulate a crash while the first line was written.
         std::fs::write(&path, "{\"made\":{\"k").unwrap();
         open()
             .unwrap()
             .add(vec![(subject("p"), Counted { n: 1 }), (subject("q"), Counted { n: 2 })])
             .unwrap();
-        // A crash in the middle of a character.
+        // Simulate a crash in the middle of a character.
         OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"id\":\"\xe2\x88").unwrap();
         let mut again = open().unwrap();
         assert_eq!(again.found(&subject("q")), Some(&Counted { n: 2 }));

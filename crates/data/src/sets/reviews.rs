@@ -19,18 +19,18 @@ use sgs_selfplay::{Problem, ProblemId, Role};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-/// What to collect, and where to write it.
+/// Options of the collection.
 #[derive(Clone, Debug)]
 pub struct ReviewOptions {
     /// The run's folder.
     pub run: PathBuf,
     /// The folder to write to. A later call with the same folder continues.
     pub out: PathBuf,
-    /// Reviews to train on.
+    /// Number of reviews to train on.
     pub count: usize,
-    /// Reviews of other conjectures, to measure a Guide.
+    /// Number of reviews of other conjectures, to evaluate a Guide.
     pub held_out: usize,
-    /// The served model and how it is asked.
+    /// The served model and its settings.
     pub teacher: TeacherOptions,
 }
 
@@ -39,16 +39,16 @@ pub struct ReviewOptions {
 pub struct Reviews {
     /// The served model's name, if it is known.
     pub model: Option<String>,
-    /// Reviews to train on.
+    /// Number of reviews to train on.
     pub train: usize,
-    /// Reviews to measure a Guide.
+    /// Number of reviews to evaluate a Guide.
     pub held_out: usize,
     /// The configuration file for `sgs sft`.
     pub sft: PathBuf,
 }
 
-/// Collects reviews and writes `guide.parquet`, `guide-held-out.parquet` and `sft.toml`. `on_progress` gets the number of
-/// reviews that are there and the number that is asked for.
+/// Collects reviews and writes `guide.parquet`, `guide-held-out.parquet` and `sft.toml`. `on_progress` receives the
+/// number of reviews so far and the requested number.
 ///
 /// # Errors
 /// Returns an error if the run is not one of Lean or has too few conjectures, if the endpoint cannot be used, or if a file
@@ -81,7 +81,7 @@ pub fn collect_reviews(
     let mut teacher = Teacher::new(teacher_options.endpoint.clone(), teacher_options.max_tokens);
     let enough = Enough { tries: teacher_options.tries, share: 1.0 };
     let read = |text: &str| read_review(text).is_ok().then(|| text.to_owned());
-    // A pair whose reviews are all malformed is replaced with another pair.
+    // If the reviews of a pair are all malformed, the pair is replaced by another one.
     let mut asked = wanted;
     let reviewed = loop {
         let questions = &pairs[..asked];
@@ -97,8 +97,8 @@ pub fn collect_reviews(
     write(options, model, reviewed)
 }
 
-/// The question to a Guide for each distinct pair of a target and an accepted conjecture. The seed determines the order,
-/// so that every part of the list has pairs of all rounds.
+/// Returns the question to a Guide for each distinct pair of a target and an accepted conjecture. The order depends on
+/// the seed only, and every part of the list has pairs of all rounds.
 fn pairs(view: &RunView, seed: u64) -> Result<Vec<About>> {
     let mut pairs = Vec::new();
     let mut seen = HashSet::new();

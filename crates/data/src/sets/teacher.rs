@@ -11,14 +11,14 @@ use sgs_selfplay::seed::task_seed;
 use sgs_selfplay::{ProblemId, Role};
 use std::sync::{Mutex, PoisonError};
 
-/// How a served model is asked.
+/// Settings of a served model.
 #[derive(Clone, Debug)]
 pub struct TeacherOptions {
     /// The server.
     pub endpoint: EndpointConfig,
-    /// Longest answer in tokens, including any reasoning before it.
+    /// Maximum length of an answer in tokens, including any reasoning before it.
     pub max_tokens: usize,
-    /// Most times that a question is asked until its answer can be read.
+    /// Maximum number of times that a question is asked until its answer can be parsed.
     pub tries: u32,
     /// Sampling seed.
     pub seed: u64,
@@ -41,7 +41,7 @@ pub struct About {
 }
 
 impl About {
-    /// A question about a problem.
+    /// Creates a question about a problem.
     pub fn new(id: &ProblemId, text: String) -> Self {
         Self { subject: Subject::new(id, &text), text }
     }
@@ -52,31 +52,32 @@ impl About {
 pub struct Said<T> {
     /// The parsed answer.
     pub said: T,
-    /// How many times the question was asked.
+    /// Number of times that the question was asked.
     pub asked: u32,
 }
 
-/// When to stop asking.
+/// The condition under which no further questions are asked.
 #[derive(Clone, Copy, Debug)]
 pub struct Enough {
-    /// Most times that each question is asked.
+    /// Maximum number of times that each question is asked.
     pub tries: u32,
-    /// No question is repeated when a larger fraction of them is answered; 1 repeats until all are.
+    /// If a larger fraction of the questions is answered, none is repeated. With 1, questions are repeated until all
+    /// are answered.
     pub share: f64,
 }
 
-/// Most questions of a turn that may get no answer at all. More of them mean that the server is broken.
+/// Returns the maximum number of questions of a turn that may get no answer. If there are more, the server is broken.
 fn most_lost(questions: usize) -> usize {
     (questions / 20).max(4).min(questions.saturating_sub(1))
 }
 
 impl Teacher {
-    /// A model of a server.
+    /// Creates a teacher for the model of a server.
     pub fn new(config: EndpointConfig, max_tokens: usize) -> Self {
         Self { config, max_tokens, chat: None }
     }
 
-    /// The served model's name, if it is known.
+    /// Returns the served model's name, if it is known.
     pub fn model(&self) -> Option<&str> {
         let named = Some(self.config.model.as_str()).filter(|name| !name.is_empty());
         self.chat.as_ref().map(ChatClient::model).or(named)
@@ -95,8 +96,8 @@ impl Teacher {
         Ok(self.chat.insert(chat))
     }
 
-    /// Asks every question that has no answer in the ledger, and repeats those whose answer cannot be parsed. Each parsed
-    /// answer is added to the ledger as it arrives; `on_answer` is called with the number of answered questions.
+    /// Asks every question that has no answer in the ledger, and repeats those whose answer cannot be parsed. Each
+    /// parsed answer is added to the ledger as it arrives. `on_answer` is called with the number of answered questions.
     ///
     /// # Errors
     /// Returns an error if the endpoint cannot be used, if too many questions get no answer, or if the ledger cannot be
@@ -137,11 +138,11 @@ impl Teacher {
                         *answered += 1;
                         on_answer(*answered);
                     }
-                    // It reached the limit.
+                    // The answer reached the length limit.
                     Some(None) => {}
                     None => *lost += 1,
                 }
-                // Only one of the concurrent requests gives up, so that the message has this number.
+                // Only one of the concurrent requests reports the failure, so that the message has this number.
                 if answer.is_none() && *lost == most_lost(questions.len()) + 1 {
                     bail!(
                         "{url} gave no answer to {lost} of {} questions: check the server. Its earlier answers are \

@@ -5,7 +5,7 @@ use super::{Theorem, owned};
 
 const VARIABLES: [&str; 3] = ["x", "y", "z"];
 
-/// `2 * x`, `x`, `x + 3` and so on as one sum; `0` if nothing is in it.
+/// Returns a sum of multiples and a constant, such as `2 * x`, `x` or `x + 3`; `0` if it has no terms.
 fn sum(parts: &[(u64, &str)], constant: u64) -> String {
     let mut terms: Vec<String> = Vec::new();
     for (factor, of) in parts {
@@ -25,7 +25,7 @@ fn plus(of: &str, constant: u64) -> String {
     sum(&[(1, of)], constant)
 }
 
-/// A proof that gives a witness and leaves the rest to `omega`.
+/// Returns a proof that gives a witness and leaves the rest to `omega`.
 fn witness(draw: &mut Draw, given: &str) -> Vec<String> {
     match happens(draw, 50) {
         true => vec![format!("exact ⟨{given}, by omega⟩")],
@@ -33,7 +33,7 @@ fn witness(draw: &mut Draw, given: &str) -> Vec<String> {
     }
 }
 
-/// A sum of numbers of known form is of a form: `x = 4 * k + 1`, so `x + y = 2 * k + 1` for some `k`.
+/// Composes a theorem about the form of a sum: if `x = 4 * k + 1` and so on, then `x + y = 2 * k + 1` for some `k`.
 pub fn forms(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
     let kind = if happens(draw, 70) { "Nat" } else { "Int" };
     let count = between(draw, 1, (1 + level / 2).min(3)) as usize;
@@ -75,7 +75,7 @@ pub fn forms(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
     Some(vec![Theorem::new("forms", &binders, &conclusion, lines)])
 }
 
-/// Something that lies between, solves an equation, or exceeds some numbers.
+/// Composes the existence of a number that is between two others, solves an equation, or exceeds some numbers.
 pub fn witnesses(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
     let (a, b) = (between(draw, 0, 3 + level), between(draw, 1, 3 + level));
     let (binders, conclusion, given) = match draw.below(5) {
@@ -112,7 +112,7 @@ pub fn witnesses(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
     Some(vec![Theorem::new("witnesses", &binders, &conclusion, lines)])
 }
 
-/// A chain of inequalities with gaps; the whole follows by `omega`, or step by step.
+/// Composes a chain of inequalities, whose ends `omega` compares.
 pub fn inequalities(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
     let kind = *pick(draw, &["Nat", "Int"]);
     let points = ["x", "y", "z", "w"];
@@ -138,7 +138,7 @@ pub fn inequalities(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
     Some(vec![Theorem::new("inequalities", &binders, &goal, owned(["omega"]))])
 }
 
-/// An instance of a statement about all numbers.
+/// Composes an instance of statements about all numbers.
 pub fn instances(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
     let (a, b) = (between(draw, 1, 2 + level), draw.below(3 + level));
     let (c, d) = (between(draw, 1, 2 + level), draw.below(3 + level));
@@ -170,7 +170,7 @@ pub fn instances(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
     Some(vec![Theorem::new("instances", &binders, &goal, lines)])
 }
 
-/// A theorem by induction.
+/// Composes a theorem by induction.
 pub fn induction(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
     let (a, b, c) = (between(draw, 1, 2 + level), draw.below(3 + level), between(draw, 2, 3 + level));
     let (line, next) = (sum(&[(a, "n")], b), plus("f n", a));

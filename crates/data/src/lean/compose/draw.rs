@@ -5,17 +5,17 @@ use sgs_selfplay::seed::shuffle_seed;
 /// A stream of random numbers.
 pub type Draw = sgs_base::random::SeededRng;
 
-/// The stream of the theorem with a number.
+/// Returns the stream of the theorem with a number.
 pub fn numbered(seed: u64, number: u64) -> Draw {
     Draw::new(shuffle_seed(seed, "lean theorem", number))
 }
 
-/// A random item of a non-empty list.
+/// Returns a random item of a non-empty list.
 pub fn pick<'a, T>(draw: &mut Draw, some: &'a [T]) -> &'a T {
     &some[draw.below(some.len() as u64) as usize]
 }
 
-/// A number from `low` to `high`, both included.
+/// Returns a number from `low` to `high`, both included.
 pub fn between(draw: &mut Draw, low: u64, high: u64) -> u64 {
     low + draw.below(high - low + 1)
 }

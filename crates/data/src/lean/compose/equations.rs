@@ -21,7 +21,7 @@ impl Term {
         Self { head, arguments: (0..count).map(|_| Self::random(draw, depth - 1)).collect() }
     }
 
-    /// With every `from` made a `to`.
+    /// Returns the term with every `from` replaced by `to`.
     fn rewritten(&self, from: &Term, to: &Term) -> Self {
         if self == from {
             return to.clone();
@@ -45,7 +45,8 @@ impl std::fmt::Display for Term {
     }
 }
 
-/// Equations that join two terms: `rw` with the right ones, in the right order and direction.
+/// Composes an equation between two terms that follows by `rw` with some of the given equations, in the right order and
+/// direction.
 pub fn rewriting(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
     for _ in 0..100 {
         let mut rules: Vec<(Term, Term)> = Vec::new();
@@ -93,7 +94,8 @@ fn rewritten(
     Theorem::new("rewriting", &binders, &format!("{start} = {end}"), lines)
 }
 
-/// The fewest rewrites, each of a whole equation, that make its sides equal: rules by number, and whether backwards.
+/// Returns the shortest sequence of rewrites that makes both sides of an equation equal. Each rewrites the whole
+/// equation and is given as the number of a rule and whether the rule is used backwards.
 fn joined(rules: &[(Term, Term)], goal: (Term, Term), most: usize) -> Option<Vec<(usize, bool)>> {
     let mut seen = vec![goal.clone()];
     let mut open = vec![(goal, Vec::new())];
@@ -118,7 +120,7 @@ fn joined(rules: &[(Term, Term)], goal: (Term, Term), most: usize) -> Option<Vec
     None
 }
 
-/// An expression over Booleans: text, and its value for every row of a table with three variables.
+/// Returns an expression over Booleans: its text, and its value for every row of a truth table with three variables.
 fn boolean(draw: &mut Draw, size: u64, variables: usize) -> (String, u8) {
     if size == 0 {
         return [("a", 0b1010_1010), ("b", 0b1100_1100), ("c", 0b1111_0000)].map(|(t, v)| (t.to_owned(), v))
@@ -134,7 +136,7 @@ fn boolean(draw: &mut Draw, size: u64, variables: usize) -> (String, u8) {
     }
 }
 
-/// An identity of Booleans, or a consequence.
+/// Composes an identity of Booleans, or an implication between two expressions.
 pub fn booleans(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
     let variables = between(draw, 2, 3) as usize;
     let names = &["a", "b", "c"][..variables];
@@ -166,13 +168,13 @@ pub fn booleans(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
     None
 }
 
-/// Where an element of a list is found in a longer one.
+/// Composes the membership of an element in a list that contains its list.
 pub fn membership(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
     let lists = ["xs", "ys", "zs", "ws"];
     let count = between(draw, 2, (2 + level / 2).min(4)) as usize;
     let mut order: Vec<&str> = lists[..count].to_vec();
     draw.shuffle(&mut order);
-    // The list, the path into it: at every append whether to the right.
+    // Each list, with the path into it: for every append, whether the path leads to the right.
     let mut parts: Vec<(String, Vec<(String, bool)>)> = order
         .iter()
         .map(|name| {
@@ -208,7 +210,7 @@ pub fn membership(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
     Some(vec![Theorem::new("membership", &binders, &format!("a ∈ {whole}"), lines)])
 }
 
-/// The length of a list that is put together of others.
+/// Composes the length of a list that is built from other lists.
 pub fn lengths(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
     fn list(draw: &mut Draw, size: u64) -> (String, Vec<&'static str>, u64) {
         if size == 0 {

@@ -2,7 +2,7 @@
 
 use super::draw::{Draw, pick};
 
-/// A formula; an atom's text is an application at most, so that it needs no brackets.
+/// A formula. The text of an atom is at most an application, so it needs no brackets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Formula {
     /// `False`.

@@ -5,10 +5,10 @@ use super::draw::{Draw, between, happens, pick};
 use super::formula::Formula;
 use super::prover::{Hypothesis, Prover, Style, Subgoal};
 
-/// Sequents that are tried until one is worth a theorem.
+/// Maximum number of sequents that are tried until one is suitable for a theorem.
 const TRIES: usize = 400;
 
-/// A theorem of propositional logic, followed by the intermediate goals of its proof.
+/// Composes a theorem of propositional logic, followed by the intermediate goals of its proof.
 pub fn propositional(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
     let classical = happens(draw, 12);
     let (hypotheses, goal, lines, subgoals) = sequent(draw, level, &["p", "q", "r", "s"], classical)?;
@@ -22,7 +22,7 @@ pub fn propositional(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
     Some(std::iter::once(first).chain(easier).collect())
 }
 
-/// A theorem about predicates: a propositional one that holds of every `x`, of some, or of `a`.
+/// Composes a theorem about predicates from a propositional one, for every `x`, for some `x`, or for `a`.
 pub fn predicates(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
     let (hypotheses, goal, lines, _) = sequent(draw, level, &["P x", "Q x", "R x"], false)?;
     let shape = draw.below(4);
@@ -70,7 +70,8 @@ pub fn predicates(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
     Some(vec![whole])
 }
 
-/// A chain of rules from one fact to another; each rule leads from one predicate to another through a function.
+/// Composes a chain of rules from one fact to another. Each rule leads from one predicate to another through a
+/// function.
 pub fn rules(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
     let (predicates, functions) = (["P", "Q", "R"], ["f", "g"]);
     let mut rules: Vec<(usize, usize, usize)> = Vec::new();
@@ -133,7 +134,7 @@ pub fn rules(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
     (!path.is_empty()).then(|| vec![Theorem::new("rules", &binders, &goal, lines)])
 }
 
-/// A path through a transitive relation, among facts that lead elsewhere.
+/// Composes a path through a transitive relation, among facts that lead to other elements.
 pub fn relations(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
     let names = ["a", "b", "c", "d", "e", "k"];
     let mut points: Vec<&str> = names.to_vec();
@@ -183,7 +184,8 @@ pub fn relations(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
 
 type Proved = (Vec<Hypothesis>, Formula, Vec<String>, Vec<Subgoal>);
 
-/// A random sequent that holds, needs all of its hypotheses, and is not proved because they contradict each other.
+/// Returns a random sequent that holds, needs all of its hypotheses, and does not hold only because they contradict
+/// each other.
 fn sequent(draw: &mut Draw, level: u64, atoms: &[&str], classical: bool) -> Option<Proved> {
     let atoms: Vec<String> = atoms.iter().map(|a| (*a).to_owned()).collect();
     let style = Style { terms: happens(draw, 50), cases: happens(draw, 25), search: happens(draw, 15) };
@@ -235,7 +237,7 @@ fn used(subgoal: &Subgoal) -> Vec<Hypothesis> {
     subgoal.hypotheses.iter().filter(|(name, _)| searched || named(name)).cloned().collect()
 }
 
-/// The binders of a sequent: its atoms and its hypotheses.
+/// Returns the binders of a sequent: its atoms and its hypotheses.
 fn binders(hypotheses: &[Hypothesis], goal: &Formula) -> String {
     let all = hypotheses.iter().map(|(_, f)| f).chain([goal]);
     let mut atoms: Vec<String> = Vec::new();

@@ -37,8 +37,8 @@ const SORTS: [&[&str]; 6] = [
     &["xs", "ys", "zs", "ws"],
 ];
 
-/// Composes the theorem with a number, followed by simpler theorems of its proof. Returns nothing if the draw gives no
-/// theorem.
+/// Composes the theorem with a number, followed by simpler theorems from its proof. Returns an empty list if the draw
+/// gives no theorem.
 pub fn compose(seed: u64, number: u64, level: u64) -> Vec<Theorem> {
     let mut draw = numbered(seed, number);
     if happens(&mut draw, 12 + 4 * level) {
@@ -121,7 +121,8 @@ impl Theorem {
         Self { kind, binders, conclusion, lines }
     }
 
-    /// The same theorem with variables of each group permuted at random. The names are bound, so the proof stays valid.
+    /// Returns the same theorem with the variables of each group permuted at random. The names are bound, so the proof
+    /// stays valid.
     pub fn with_other_names(&self, draw: &mut SeededRng) -> Self {
         let mut names: Vec<(&str, &str)> = Vec::new();
         for sort in SORTS {
@@ -140,23 +141,23 @@ impl Theorem {
         }
     }
 
-    /// The statement without the name.
+    /// Returns the statement without the name.
     pub fn signature(&self) -> String {
         format!("{} : {}", self.binders, self.conclusion)
     }
 
-    /// The statement under a name, in canonical text.
+    /// Returns the statement under a name, in canonical text.
     pub fn statement(&self, name: &str) -> String {
         format!("theorem {name} {} := by", self.signature())
     }
 
-    /// The proof in canonical text, after `:= by`.
+    /// Returns the proof in canonical text, after `:= by`.
     pub fn proof(&self) -> String {
         self.lines.iter().map(|line| format!("\n  {line}")).collect()
     }
 }
 
-/// A text with some of its words replaced.
+/// Returns a text with some of its words replaced.
 fn renamed(text: &str, mut name: impl FnMut(&str) -> Option<String>) -> String {
     let (mut out, mut at) = (String::with_capacity(text.len()), 0);
     for token in lex(text).iter().filter(|t| t.kind == TokenKind::Word) {
@@ -175,7 +176,8 @@ fn renamed(text: &str, mut name: impl FnMut(&str) -> Option<String>) -> String {
     out
 }
 
-/// A normal form of a statement. Two statements that differ only in the names of variables and hypotheses share it.
+/// Returns a normal form of a statement, which is equal for statements that differ only in the names of variables and
+/// hypotheses.
 pub fn shape(signature: &str) -> String {
     let mut names: Vec<String> = Vec::new();
     // All other names in a statement are longer.

@@ -1,9 +1,9 @@
-//! Tactic proofs of propositional sequents by search: a terminating calculus for invertible steps, and choices up to a
-//! maximal depth.
+//! Finds tactic proofs of propositional sequents: a terminating calculus for invertible steps, and a search with a
+//! maximum depth for choices.
 
 use super::formula::Formula;
 
-/// The style of a proof, the same throughout.
+/// The style of a proof, which is the same for the whole proof.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
     /// Use `exact ⟨h1, h2⟩` and `exact Or.inl h1` if the parts are hypotheses.
@@ -28,19 +28,19 @@ pub struct Subgoal {
     pub lines: Vec<String>,
 }
 
-/// What is to be proved.
+/// The sequent to prove.
 #[derive(Clone, Copy)]
 struct Sequent<'a> {
     known: &'a [Hypothesis],
     goal: &'a Formula,
     /// Number of the next new hypothesis.
     next: usize,
-    /// Most choices that may be nested.
+    /// Maximum number of nested choices.
     depth: usize,
 }
 
 impl Sequent<'_> {
-    /// The name of a new hypothesis.
+    /// Returns the name of a new hypothesis.
     fn fresh(&self, n: usize) -> String {
         format!("h{}", self.next + n)
     }
@@ -49,7 +49,7 @@ impl Sequent<'_> {
         self.known.iter().find(|(_, known)| known == formula).map(|(name, _)| name.as_str())
     }
 
-    /// The hypotheses without one of them and with more.
+    /// Returns the hypotheses with one of them replaced by others.
     fn replaced(&self, at: usize, more: impl IntoIterator<Item = Hypothesis>) -> Vec<Hypothesis> {
         let mut rest = self.known.to_vec();
         rest.remove(at);
@@ -67,9 +67,9 @@ pub struct Prover {
     pub subgoals: Vec<Subgoal>,
 }
 
-/// Most nested choices.
+/// Maximum number of nested choices.
 const DEPTH: usize = 4;
-/// Most calls for one sequent at one depth.
+/// Maximum number of calls for one sequent at one depth.
 const CALLS: usize = 1500;
 
 /// Formats lines as a bullet.
@@ -112,7 +112,7 @@ impl Prover {
         apply.or_else(|| (0..s.known.len()).find_map(|at| self.try_choice(|prover| prover.take_apart(s, at))))
     }
 
-    /// Makes a choice. If it fails, the intermediate goals that were proved on the way are forgotten.
+    /// Makes a choice. If it fails, the intermediate goals that were proved for it are discarded.
     fn try_choice(&mut self, choice: impl FnOnce(&mut Self) -> Option<Vec<String>>) -> Option<Vec<String>> {
         let start = self.subgoals.len();
         let found = choice(self);
@@ -130,7 +130,7 @@ impl Prover {
         Some(lines)
     }
 
-    /// The last line of a proof, if this is where it ends.
+    /// Returns the last line of the proof if one step completes it.
     fn close(&self, s: Sequent<'_>) -> Option<String> {
         if let Some(name) = s.name_of(s.goal) {
             return Some(if self.style.search { "assumption".into() } else { format!("exact {name}") });

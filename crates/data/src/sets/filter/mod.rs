@@ -123,11 +123,11 @@ impl Filter<'_> {
         Ok(rows)
     }
 
-    /// Checks that all models exist before the first stage, because a stage may take days.
+    /// Checks that all models exist before the first stage starts, because a stage may take days.
     fn check_models(&self) -> Result<()> {
         for stage in &self.config.stage {
             let Stage::Rollouts(stage) = stage else { continue };
-            // A stage with results may be complete, and its model removed.
+            // A stage with results may be complete, and its model may have been removed.
             if self.file(&stage.name).exists() {
                 continue;
             }
@@ -261,7 +261,7 @@ pub fn open(
     config: &FilterConfig,
     lean: &sgs_lean::LeanSettings,
 ) -> Result<(Lean, Vec<Target>, Vec<String>)> {
-    // The option comes after the header of a problem, and overrides it.
+    // The option is placed after the header of a problem, and overrides it.
     let binds = lean.options.iter().any(|(name, value)| name == "autoImplicit" && value != "false");
     let negates = |stage: &Stage| matches!(stage, Stage::Rollouts(stage) if stage.negation);
     if binds && config.stage.iter().any(negates) {
@@ -296,19 +296,19 @@ mod tests {
             (finding.fate, finding.decided)
         };
         let of = |drop_above, tried: Tried| under(drop_above, tried.negation.is_some(), tried);
-        // More than half; and more than two of eight.
+        // The limits mean more than half, and more than two of eight.
         assert_eq!(of(0.5, tried(4, 8, None)), (Fate::Kept, true));
         assert_eq!(of(0.5, tried(5, 8, None)), (Fate::Easy, true));
         assert_eq!(of(0.25, tried(2, 8, Some((0, 8)))), (Fate::Kept, true));
         assert_eq!(of(0.25, tried(3, 8, Some((0, 8)))), (Fate::Easy, true));
         assert_eq!(of(0.25, tried(0, 8, Some((1, 8)))), (Fate::False, true));
         assert_eq!(of(0.25, tried(1, 8, Some((1, 8)))), (Fate::Contradictory, true));
-        // Lost attempts can decide.
+        // Lost attempts can change the decision.
         assert_eq!(of(0.5, tried(4, 7, None)), (Fate::Kept, false));
         assert_eq!(of(0.5, tried(2, 6, None)), (Fate::Kept, true));
         assert_eq!(of(0.5, tried(5, 6, None)), (Fate::Easy, true));
         assert_eq!(of(0.25, tried(0, 8, Some((0, 7)))), (Fate::Kept, false));
-        // So can a negation that cannot be formed.
+        // A negation that cannot be formed can change it, too.
         assert_eq!(under(0.25, true, tried(0, 8, None)), (Fate::Kept, false));
     }
 }

@@ -31,7 +31,7 @@ impl Row {
         Self { stage: stage.to_owned(), came: findings.len(), fell, undecided, kept }
     }
 
-    /// The reasons for rejection, with counts.
+    /// Returns the reasons for rejection, with counts.
     pub fn reasons(&self) -> String {
         let reasons: Vec<String> =
             self.fell.iter().map(|(fate, n)| format!("{n} {}", fate.as_str())).collect();
@@ -39,7 +39,7 @@ impl Row {
     }
 }
 
-/// Most examples of each fate.
+/// Maximum number of examples of each fate.
 const SHOWN: usize = 3;
 
 /// Formats the stages and a few problems of each fate as Markdown.

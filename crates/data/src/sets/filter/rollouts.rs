@@ -29,9 +29,10 @@ pub struct Tried {
     pub negation: Option<AttemptSummary>,
 }
 
-/// Attempts that are sampled together. They are verified while the next are sampled.
+/// Number of attempts that are sampled together. They are verified while the next ones are sampled.
 const STATEMENTS_AT_ONCE: usize = 1024;
-/// The stage fails if a larger fraction of its last attempts is lost: this means that the server or the checker is broken.
+/// Maximum fraction of the last attempts that may be lost. If more are lost, the server or the checker is broken, and
+/// the stage fails.
 const LOST: f64 = 0.05;
 
 /// Attempts the problems that have no result in the ledger. `on_problem` is called with the number of finished problems.
@@ -85,7 +86,7 @@ struct Attempter<'a> {
     on_problem: &'a (dyn Fn(usize) + Sync),
 }
 
-/// A problem, and its negation if that is wanted and there is one.
+/// Returns a problem, and its negation if it is wanted and exists.
 type Sides = (Arc<Problem>, Option<Arc<Problem>>);
 
 /// Problems with the answers to their prompts, and to those of their negations.
@@ -113,7 +114,7 @@ impl Attempter<'_> {
                     self.stage.k,
                     self.seed,
                 )?;
-                // The verifier ends early only with an error, which takes precedence.
+                // If the verifier ends early, it has failed, and its error takes precedence.
                 send.send((some, answers(&asks)?)).ok().context("the verifier has stopped")
             });
             drop(send);
@@ -166,7 +167,7 @@ impl Attempter<'_> {
     }
 }
 
-/// Each problem, followed by its negation.
+/// Returns each problem, followed by its negation.
 fn statements(some: &[Sides]) -> Vec<Arc<Problem>> {
     some.iter()
         .flat_map(|(problem, negation)| [Some(problem), negation.as_ref()])
