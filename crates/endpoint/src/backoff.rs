@@ -2,9 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-/// Shortest and longest delay, unless the server asks for more.
+/// Minimum and maximum delay, unless the server requests a longer one.
 const DELAY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
-/// Maximum delay that a server may ask for.
+/// Maximum delay that a server may request.
 const MAX_ASKED: Duration = Duration::from_secs(300);
 
 /// Exponential back-off with jitter, which keeps many threads from retrying at the same time.

@@ -7,7 +7,7 @@ use crate::error::EndpointError;
 use crate::wire::{StopReason, narrow_seed};
 use serde::{Deserialize, Serialize};
 
-/// A message of a user to a model.
+/// A user message to a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChatRequest {
     /// The message.

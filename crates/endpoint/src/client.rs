@@ -37,8 +37,8 @@ pub struct EndpointSettings {
     pub timeout: Duration,
     /// Maximum time without any reply before the endpoint counts as unavailable.
     pub patience: Duration,
-    /// Whether to have the same patience with a server that refuses connections before its first reply, because it may be about
-    /// to start. Otherwise the address is taken for wrong after two seconds.
+    /// Whether to have the same patience with a server that refuses connections before its first reply, because it may
+    /// be about to start. Otherwise the address is assumed to be wrong after two seconds.
     pub waits_for_start: bool,
     /// Maximum number of idle connections.
     pub connections: usize,
@@ -310,7 +310,7 @@ impl Endpoint {
         read_sample(&body).map_err(|problem| self.invalid_reply(problem))
     }
 
-    /// [`Endpoint::sample`] through SGLang's `/generate`.
+    /// Samples one completion, as [`Endpoint::sample`] does, through SGLang's `/generate`.
     fn generate(
         &self,
         request: &CompletionRequest,

@@ -36,7 +36,7 @@ impl Endpoint {
                 let update = json!({ "model_path": folder, "weight_version": version, "abort_all_requests": true,
                     "flush_cache": true });
                 let updated = control("/update_weights_from_disk", &update);
-                // Resume in any case.
+                // Resume the server even if the update has failed.
                 control("/continue_generation", &empty).and(updated)
             }
             ServerKind::Vllm => {
@@ -82,8 +82,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns the log-probs of the tokens from index `from` (at least 1) on, under the current weights, and the name of the
-    /// weights if the server returns it. Not for [`ServerKind::Any`].
+    /// Returns the log-probs of the tokens from index `from` (at least 1) on, under the current weights, and the name
+    /// of the weights if the server returns it. Not supported for [`ServerKind::Any`].
     ///
     /// # Errors
     /// Returns an error if the reply is missing or invalid.

@@ -117,7 +117,7 @@ impl<'a> ExtensionFields<'a> {
 
 /// Hashes a seed to 31 bits. llama.cpp has 32-bit seeds, with one value for "random"; other servers have signed ones.
 pub(crate) fn narrow_seed(seed: u64) -> u32 {
-    // Hashed, so that seeds that differ in any bit are likely to differ here.
+    // Hash the seed, so that seeds that differ in any bit are likely to differ in these 31 bits.
     (sgs_base::random::mix(seed) >> 33) as u32
 }
 
@@ -203,7 +203,7 @@ pub(crate) struct GenerateOptions<'a> {
     pub min_p: f32,
     pub repetition_penalty: f32,
     pub stop_token_ids: &'a [u32],
-    /// Unknown to servers from before September 2025.
+    /// Sampling seed. Servers from before September 2025 ignore this field.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampling_seed: Option<u32>,
 }

@@ -1,10 +1,10 @@
-//! The learned Guide: a regression on the Guide's reviews, trained during the run on what conjectures led to. The paper
-//! names a learned Guide as future work; this one is ours.
+//! The learned Guide: a regression on the Guide's reviews. It is trained during the run on whether conjectures helped.
+//! The paper names a learned Guide as future work; this design is not from the paper.
 //!
-//! A training example is a conjecture that the Solver was trained on, together with the targets that it may help: its own
-//! target and those most similar to it. Its label is whether one of these targets is solved within the following rounds.
-//! The model is a logistic regression on the features that a round knows of a conjecture, in particular the sub-scores of
-//! its review.
+//! A training example is a conjecture that the Solver was trained on, together with the targets that it may help: its
+//! own target and those most similar to it. Its label is whether one of these targets is solved within the following
+//! rounds. The model is a logistic regression on the features of a conjecture that a round knows, in particular the
+//! sub-scores of its review.
 
 use crate::data::{Problem, ProblemId, Review};
 use crate::reward::guide_score;

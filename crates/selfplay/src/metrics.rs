@@ -289,7 +289,7 @@ impl RoundMetrics {
         self.r_solve = mean(conjectures.iter().filter_map(|c| c.solve_reward));
         self.r_synth = mean(conjectures.iter().filter_map(|c| c.synth_reward));
         self.reward_normalised = mean(conjectures.iter().filter_map(|c| c.normalised));
-        // Only reviewed conjectures: without a Guide, every score is 1.
+        // Use only reviewed conjectures, because without a Guide every score is 1.
         let reviewed = || conjectures.iter().filter(|c| c.reviewed);
         self.r_guide = mean(reviewed().filter_map(|c| c.guide_score));
         self.guide_scores = vec![0; 9];

@@ -7,11 +7,12 @@
 //!
 //! - An attempt counts once in the solve rate, with the verdict of its last turn ([`attempt_verdict`]). If that turn is
 //!   lost, so is the attempt: it is not a failed one.
-//! - A target is solved if an attempt is. The cumulative solve rate therefore counts proofs of every turn.
+//! - A target is solved if one of its attempts is proved. The cumulative solve rate therefore counts proofs of every
+//!   turn.
 //! - Every turn that is sampled is a generation.
-//! - Every turn is a rollout with its own prompt, verdict and reward, and has the weight that the objective gives such a
-//!   rollout ([`rollout_weights`]). A turn that was repaired is an unproved rollout: the proof that followed earns it
-//!   nothing. Under CISPO, all turns of a problem are one group.
+//! - Every turn is a rollout with its own prompt, verdict and reward, and has the weight that the objective gives such
+//!   a rollout ([`rollout_weights`]). A turn that was repaired counts as an unproved rollout, even if a later turn
+//!   proves the problem. Under CISPO, all turns of a problem are one group.
 
 use crate::config::{Objective, PenaltyConfig, Selection, SolverConfig};
 use crate::data::{Judgement, SampleFacts, Verdict};
@@ -28,7 +29,8 @@ pub fn selects_target(selection: Selection, rate: f64, solved_before: bool) -> b
     }
 }
 
-/// Returns whether a conjecture is trained on, given its solve rate. `selection` as for [`selects_target`].
+/// Returns whether a conjecture is trained on, given its solve rate. `selection` has the same meaning as for
+/// [`selects_target`].
 pub fn selects_conjecture(selection: Selection, rate: f64) -> bool {
     match selection {
         Selection::Hard => rate > 0.0 && rate <= 0.5,

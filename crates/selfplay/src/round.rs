@@ -1,4 +1,4 @@
-//! One round as a state machine: results go in as events, tasks come out as commands.
+//! One round as a state machine: it receives results as events and returns tasks as commands.
 //!
 //! The machine depends only on its initial state and on the *set* of events it has received, one per task. The order of
 //! the events and repeated events change neither its commands nor its outcome. After a crash, a new machine that receives
@@ -421,7 +421,7 @@ impl Round {
         enough > 0 && state.proofs.of(&target.id).len() >= enough as usize
     }
 
-    /// Returns the retired targets of the batch that are sampled in this round nevertheless.
+    /// Returns the retired targets of the batch that are nevertheless sampled in this round.
     fn rehearsed(&self, batch: &[&Arc<Problem>], state: &RunState) -> HashSet<ProblemId> {
         let share = self.config.batch.rehearsed_share;
         let mut retired: Vec<&ProblemId> = batch
@@ -533,7 +533,8 @@ impl Round {
         let slot = &self.slots[position];
         let id = slot.id.clone();
         let statement = read.statement.clone();
-        // Before the check for duplicates: a rejected statement must not turn later ones into duplicates.
+        // Do this before the check for duplicates, because a rejected statement must not turn later ones into
+        // duplicates.
         if let Some(refusal) = self.refusal(&read) {
             self.slots[position].state = SlotState::Refused { statement, refusal, sample };
             return;

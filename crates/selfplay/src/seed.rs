@@ -6,8 +6,8 @@
 //! "sgs-task-v1" 0x00 | run seed u64 LE | round u32 LE | role u8 | length of the problem's id u32 LE | id | index u32 LE
 //! ```
 //!
-//! with the roles Solver = 0, Conjecturer = 1, Guide = 2. Because nothing else enters, a resumed, reordered or distributed
-//! run requests exactly the same samples.
+//! with the roles Solver = 0, Conjecturer = 1, Guide = 2. Because the seed depends on nothing else, a resumed,
+//! reordered or distributed run requests exactly the same samples.
 
 use crate::data::{ProblemId, Role};
 pub use sgs_base::random::SeededRng;
@@ -35,9 +35,9 @@ pub fn task_seed(run_seed: u64, round: u32, role: Role, problem: &ProblemId, ind
     first_word(hash)
 }
 
-/// Returns the sampling seed of an evaluation attempt: SHA-256 of `"sgs-evaluation-v1" 0x00 | run seed u64 LE | length of
-/// the problem's id u32 LE | id | index u32 LE`. The round does not enter: all evaluations of a run use the same seeds, so
-/// that two evaluations differ only in the policy.
+/// Returns the sampling seed of an evaluation attempt: SHA-256 of
+/// `"sgs-evaluation-v1" 0x00 | run seed u64 LE | length of the problem's id u32 LE | id | index u32 LE`. The round is
+/// not included: all evaluations of a run use the same seeds, so that two evaluations differ only in the policy.
 pub fn evaluation_seed(run_seed: u64, problem: &ProblemId, index: u32) -> u64 {
     let id = problem.as_str().as_bytes();
     let mut hash = Sha256::new();

@@ -97,7 +97,8 @@ impl RunState {
             self.attempts.remove(&target.problem.id);
         }
         self.attempts.extend(outcome.attempts.iter().cloned());
-        // After `solved` is updated: a target solved in this round counts for the examples that end with it.
+        // Do this after `solved` is updated, because a target solved in this round counts for the examples that end
+        // with it.
         self.learned.absorb(outcome.round, &outcome.guide_examples, &self.solved);
         self.generations += outcome.generations;
         self.conjecture_samples += outcome.conjecture_samples;

@@ -51,7 +51,7 @@ impl UnitEmbedding {
 
     /// Returns the cosine of the angle between two embeddings.
     fn cosine(&self, other: &Self) -> f32 {
-        // Eight partial sums in a fixed order, so that the loop vectorises and the result is reproducible.
+        // Use eight partial sums in a fixed order, so that the loop vectorises and the result is reproducible.
         let mut sums = [0.0f32; 8];
         for (a, b) in self.0.chunks(8).zip(other.0.chunks(8)) {
             sums.iter_mut().zip(a.iter().zip(b)).for_each(|(sum, (a, b))| *sum += a * b);

@@ -236,7 +236,7 @@ pub struct ParsedConjecture {
     pub statement: Arc<str>,
     /// An equivalent theorem that precedes the conjecture's context, if there is one.
     pub known: Option<Arc<str>>,
-    /// Unused; the journals of earlier versions have it.
+    /// Unused. The journals of earlier versions contain it.
     pub lemma: Option<Arc<str>>,
     /// Score of the formal system's rubric in `0..=8`; 0 if it has none.
     pub rubric: f64,

@@ -9,7 +9,7 @@ use crate::data::Role;
 pub enum Weights {
     /// The frozen base model.
     Base,
-    /// The Solver's trained weights. Tied weights are these, even if only the Conjecturer trains them.
+    /// The Solver's trained weights. Tied weights use this variant, even if only the Conjecturer trains them.
     Solver,
     /// The Conjecturer's trained weights.
     Conjecturer,
@@ -78,7 +78,7 @@ impl AlgorithmConfig {
         }
     }
 
-    /// Returns whether the examples of a role are trained on. Its weights may change even if not, when they are tied.
+    /// Returns whether the examples of a role are trained on. Tied weights may change even if this is false.
     pub fn is_trained_on(&self, role: Role) -> bool {
         match role {
             Role::Solver => self.solver.train,

@@ -1,4 +1,4 @@
-//! The completions of a request: from its fields to its reply or stream.
+//! Handles the completions of a request, from its fields to its reply or stream.
 
 use crate::engine::reason;
 use crate::protocol::{

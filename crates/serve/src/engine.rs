@@ -191,7 +191,8 @@ impl<D: Device + Decode> EngineLoop<D> {
         self.is_paused || self.load.is_some()
     }
 
-    /// Starts waiting completions until the batch is full. After a prompt was scored, the others get a step first.
+    /// Starts waiting completions until the batch is full. Returns after it has scored a prompt, so that the
+    /// completions in progress get a step first.
     fn start_waiting(&mut self) {
         while !self.is_held()
             && self.sampler.running() + self.sampler.waiting() < self.max_batch
@@ -218,7 +219,7 @@ impl<D: Device + Decode> EngineLoop<D> {
             self.sampler.submit(Request { id, prompt, seed, max_new_tokens, params, stop })?;
             Ok(scores)
         });
-        // Sending fails if the client has gone. Then the sample is cancelled after the next step.
+        // Sending fails if the client has gone. The sample is then cancelled after the next step.
         match submitted {
             Ok(scores) => {
                 let _ = announce.send(StartedSample { index, weights, scores, events });

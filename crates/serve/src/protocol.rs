@@ -48,7 +48,7 @@ pub(crate) struct CompletionParams {
     pub max_tokens: Option<usize>,
     pub temperature: Option<f32>,
     pub top_p: Option<f32>,
-    /// -1 and 0 disable it.
+    /// Maximum number of most probable tokens that are kept; -1 and 0 disable the limit.
     pub top_k: Option<i64>,
     pub n: Option<usize>,
     pub seed: Option<i64>,

@@ -141,7 +141,7 @@ mod tests {
         for _ in 0..100 {
             queue.pop().unwrap();
         }
-        // A second call of the same client, and a client with shorter completions.
+        // Add a second call of the same client, and a client with shorter completions.
         queue.push(one, call(1000, 91), to.clone());
         queue.push(two, call(1000, 40), to.clone());
         let taken: Vec<usize> = (0..400).map(|_| queue.pop().unwrap().0.max_new_tokens).collect();

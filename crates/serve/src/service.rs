@@ -27,13 +27,14 @@ use tokio::time::{Instant, timeout_at};
 const MAX_BODY: usize = 4 << 20;
 /// Maximum size of a small request body, in bytes.
 const SMALL_BODY: usize = 64 << 10;
-/// Maximum number of bodies of which more has arrived and that are being received or parsed; further ones wait.
+/// Maximum number of bodies that are being received or parsed after more than [`SMALL_BODY`] bytes of each have
+/// arrived; further ones wait.
 const MAX_LARGE_BODIES: usize = 32;
 /// Maximum number of small bodies, and of larger ones, that are being parsed and tokenized at a time; further ones wait.
 const MAX_PARSERS: usize = 2;
 /// Timeout of the head, and of a small body, of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
-/// Timeout of the rest of a larger body, plus the time that what arrives takes at [`MIN_RATE`].
+/// Timeout of the rest of a larger body. It is extended by the time that the received bytes take at [`MIN_RATE`].
 const LARGE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Minimum rate at which a larger body must arrive, in bytes per second.
 const MIN_RATE: f64 = 128.0 * 1024.0;
@@ -166,7 +167,7 @@ impl ModelServer {
             if config.key.is_none() {
                 return Err(ModelServerError::OpenUpdates(folder.clone()));
             }
-            // Canonical, because it is compared with canonical paths.
+            // Use the canonical path, because it is compared with canonical paths.
             *folder = folder.canonicalize().map_err(|e| ModelServerError::Updates(folder.clone(), e))?;
         }
         let failed = |error| ModelServerError::Listen(listen, error);
@@ -247,10 +248,10 @@ impl ServerState {
             "/update_weights_from_disk" => self.update(request).await,
             "/pause_generation" | "/sleep" => done(self.engine.pause(true)),
             "/continue_generation" => done(self.engine.pause(false)),
-            // With the weights alone, the server is not ready yet.
+            // After only the weights have been woken, the server is not ready yet.
             "/wake_up" => done(self.engine.pause(request.uri().query() == Some("tags=weights"))),
             "/collective_rpc" => self.collective_rpc(request).await,
-            // Nothing is cached beyond the completions of a prompt.
+            // Nothing stays cached after the completions of a prompt have ended.
             "/flush_cache" | "/reset_prefix_cache" => done(true),
             path => Err(no_route(&Method::POST, path)),
         }
@@ -312,7 +313,7 @@ impl ServerState {
         let permit = Arc::clone(&self.loads).try_acquire_owned();
         let permit = permit.map_err(|_| HttpError::bad("other weights are being loaded"))?;
         let folder = path.display().to_string();
-        // The permit stays with the weights, even if the client leaves.
+        // The permit stays with the weights, even if the client disconnects.
         let read = spawn_blocking(move || HostWeights::load(&path).map(|weights| (weights, permit))).await;
         let (weights, permit) = read.map_err(HttpError::failed)?.map_err(HttpError::bad)?;
         let (done, result) = oneshot::channel();

@@ -3,7 +3,7 @@
 use sgs_lm::LmError;
 use sgs_lm::tokenizer::Tokenizer;
 
-/// Decoded from an incomplete character, which later tokens may complete.
+/// Character that the tokenizer returns for an incomplete character, which later tokens may complete.
 const INCOMPLETE: char = '\u{fffd}';
 
 /// A stop text, and how much of it the end of the searched text matches (Knuth–Morris–Pratt).
@@ -57,7 +57,7 @@ pub(crate) struct Transcript<'a> {
 }
 
 impl<'a> Transcript<'a> {
-    /// The stop texts must not be empty.
+    /// Creates an empty transcript. The stop texts must not be empty.
     pub fn new(tokenizer: &'a Tokenizer, stops: &'a [String]) -> Self {
         let (tokens, text) = (Vec::new(), String::new());
         let stops = stops.iter().map(|stop| StopMatcher::new(stop)).collect();
