@@ -75,8 +75,8 @@ impl fmt::Display for SampleSpeed {
     }
 }
 
-/// Operations for one token at a position: 2 per weight of a product (those of the head only if a token is
-/// sampled), and attention over the previous positions.
+/// Returns the number of operations for one token at a position: 2 per weight of a product (those of the head only if a
+/// token is sampled), and attention over the previous positions.
 pub fn sample_flops(config: &ModelConfig, position: usize, draws: bool) -> f64 {
     let (d, q) = (config.hidden_size, config.q_dim());
     let layer = config.qkv_dim() * d + q * d + 3 * config.intermediate_size * d;

@@ -65,8 +65,8 @@ impl fmt::Display for TrainSpeed {
     }
 }
 
-/// Operations per token of the forward and backward pass: 6 per weight of a product, and attention over half of
-/// the context on average.
+/// Returns the number of operations per token of the forward and backward pass: 6 per weight of a product, and
+/// attention over half of the context on average.
 pub fn train_flops_per_token(config: &ModelConfig, length: usize) -> f64 {
     let table = config.vocab_size * config.hidden_size;
     let tables = if config.tied_head { 1 } else { 2 };

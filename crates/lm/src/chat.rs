@@ -137,12 +137,12 @@ impl ChatTemplate {
     }
 }
 
-/// Called by a template that cannot render a conversation.
+/// Raises the error of a template that cannot render a conversation.
 fn raise_exception(message: String) -> std::result::Result<Value, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, message))
 }
 
-/// Formats today's date (UTC) with `strftime`; some templates put it into the system turn.
+/// Formats today's date (UTC) with `strftime`. Some templates include it in the system turn.
 fn strftime_now(format: String) -> std::result::Result<String, Error> {
     let mut text = String::new();
     write!(text, "{}", chrono::Utc::now().format(&format)).map_err(|_| {
@@ -152,7 +152,7 @@ fn strftime_now(format: String) -> std::result::Result<String, Error> {
     Ok(text)
 }
 
-/// `json.dumps(value, indent=indent, ensure_ascii=False)`: without escapes for HTML.
+/// Implements `json.dumps(value, indent=indent, ensure_ascii=False)`, without escapes for HTML.
 fn to_json(value: Value, indent: Option<usize>, options: Kwargs) -> std::result::Result<String, Error> {
     let indent = match indent {
         Some(n) => Some(n),

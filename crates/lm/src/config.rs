@@ -236,7 +236,7 @@ impl ModelConfig {
             heads: raw.num_attention_heads,
             kv_heads: raw.num_key_value_heads.unwrap_or(raw.num_attention_heads),
             head_dim: raw.head_dim.unwrap_or(match family {
-                // The default of Qwen3's class.
+                // This is the default of Qwen3's class.
                 Family::Qwen3 => 128,
                 _ => raw.hidden_size / raw.num_attention_heads,
             }),
@@ -325,7 +325,7 @@ impl ModelConfig {
         }
     }
 
-    /// The contents of `config.json`, with the old names, which every program accepts.
+    /// Returns the contents of `config.json`, with the old names, which every program accepts.
     pub fn to_json(&self) -> Value {
         let named = Family::NAMES.iter().find(|(family, ..)| *family == self.family);
         let (model_type, architecture) =
@@ -381,28 +381,28 @@ impl ModelConfig {
         })
     }
 
-    /// Width of the merged query, key and value projection: `(heads + 2 kv_heads) head_dim`.
+    /// Returns the width of the merged query, key and value projection: `(heads + 2 kv_heads) head_dim`.
     pub fn qkv_dim(&self) -> usize {
         (self.heads + 2 * self.kv_heads) * self.head_dim
     }
 
-    /// Width of all query heads together, which is also the width of the attention's output.
+    /// Returns the width of all query heads together, which is also the width of the attention's output.
     pub fn q_dim(&self) -> usize {
         self.heads * self.head_dim
     }
 
-    /// Width of all key (or value) heads together.
+    /// Returns the width of all key (or value) heads together.
     pub fn kv_dim(&self) -> usize {
         self.kv_heads * self.head_dim
     }
 
-    /// Number of parameters; a tied head counts once.
+    /// Returns the number of parameters; a tied head counts once.
     pub fn parameters(&self) -> usize {
         // `validate` rejects anything larger.
         usize::try_from(self.size()).unwrap_or(usize::MAX)
     }
 
-    /// Number of parameters, without overflow for any field values.
+    /// Returns the number of parameters, without overflow for any field values.
     fn size(&self) -> u128 {
         let [d, head, f, v, layers] =
             [self.hidden_size, self.head_dim, self.intermediate_size, self.vocab_size, self.layers]
@@ -421,7 +421,7 @@ fn shortest_f64(x: f32) -> f64 {
     x.to_string().parse().unwrap_or(f64::from(x))
 }
 
-/// Base and scaling of the rotary frequencies from either form; errors name the field.
+/// Returns the base and the scaling of the rotary frequencies from either form; errors name the field.
 fn rope_of(raw: &RawConfig, max_positions: usize) -> std::result::Result<(f64, RopeScaling), String> {
     let (table, name) = match (&raw.rope_parameters, &raw.rope_scaling) {
         (Some(t), _) => (Some(t), "rope_parameters"),
@@ -492,7 +492,7 @@ fn rope_of(raw: &RawConfig, max_positions: usize) -> std::result::Result<(f64, R
     Ok((theta, scaling))
 }
 
-/// YaRN's factor for queries and keys, `0.1 mscale ln(factor) + 1` (Peng et al. 2023, eq. 22).
+/// Returns YaRN's factor for queries and keys, `0.1 mscale ln(factor) + 1` (Peng et al. 2023, eq. 22).
 fn yarn_attention_factor(factor: f64, mscale: f64) -> f64 {
     if factor <= 1.0 { 1.0 } else { 0.1 * mscale * factor.ln() + 1.0 }
 }

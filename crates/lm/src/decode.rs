@@ -30,14 +30,14 @@ pub struct SamplingParams {
 }
 
 impl Default for SamplingParams {
-    /// The model's own distribution: temperature 1, no truncation.
+    /// Returns the parameters of the model's own distribution: temperature 1, no truncation.
     fn default() -> Self {
         Self { temperature: 1.0, top_p: 1.0, top_k: 0 }
     }
 }
 
 impl SamplingParams {
-    /// Always takes the most probable token.
+    /// Returns parameters that always select the most probable token.
     pub fn greedy() -> Self {
         Self { temperature: 0.0, ..Self::default() }
     }

@@ -33,30 +33,30 @@ pub struct BufferSliceMut<'a, B> {
 }
 
 impl<T, B: Deref<Target = [T]>> BufferSlice<'_, B> {
-    /// The elements, if the buffer is in host memory.
+    /// Returns the elements, if the buffer is in host memory.
     pub fn slice(&self) -> &[T] {
         &self.buf[self.range.clone()]
     }
 }
 
 impl<T, B: DerefMut<Target = [T]>> BufferSliceMut<'_, B> {
-    /// The elements for writing, if the buffer is in host memory.
+    /// Returns the elements for writing, if the buffer is in host memory.
     pub fn slice(&mut self) -> &mut [T] {
         &mut self.buf[self.range.clone()]
     }
 }
 
-/// The tensor of `span` in a flat buffer.
+/// Returns the tensor of `span` in a flat buffer.
 pub fn at<B>(buf: &B, span: Span) -> BufferSlice<'_, B> {
     BufferSlice { buf, range: span.range() }
 }
 
-/// The first `len` elements of a buffer.
+/// Returns the first `len` elements of a buffer.
 pub fn first<B>(buf: &B, len: usize) -> BufferSlice<'_, B> {
     BufferSlice { buf, range: 0..len }
 }
 
-/// The first `len` elements of a buffer, for writing.
+/// Returns the first `len` elements of a buffer, for writing.
 pub fn first_mut<B>(buf: &mut B, len: usize) -> BufferSliceMut<'_, B> {
     BufferSliceMut { buf, range: 0..len }
 }
@@ -102,12 +102,12 @@ pub struct Heads {
 }
 
 impl Heads {
-    /// The heads of a model.
+    /// Returns the heads of a model.
     pub fn of(config: &ModelConfig) -> Self {
         Self { heads: config.heads, kv_heads: config.kv_heads, head_dim: config.head_dim }
     }
 
-    /// Width of a row of the merged query, key and value matrix.
+    /// Returns the width of a row of the merged query, key and value matrix.
     pub fn qkv_dim(self) -> usize {
         (self.heads + 2 * self.kv_heads) * self.head_dim
     }
@@ -230,22 +230,22 @@ pub trait Device: Send + Sync + Sized + 'static {
     type Ints: Send + Sync;
     /// Rotary tables.
     type Rope: Send + Sync;
-    /// Adam's moments and, if the precision of parameters is lower than f32, the difference to their f32 master
-    /// weights. Parameters and state together determine the master weights, so code that changes parameters
-    /// other than by an update must create the state again.
+    /// Adam's moments and, if the precision of parameters is lower than f32, the difference from their f32 master
+    /// weights. Parameters and state together determine the master weights, so code that changes parameters other than
+    /// by an update must create the state again.
     type Adam: Send + Sync;
     /// Recorded passes over certain buffers; dropped together with these buffers.
     type Passes: Default + Send + Sync;
 
-    /// Name for errors and reports.
+    /// Returns the device's name for errors and reports.
     fn name(&self) -> String;
-    /// Sizes of the buffers that this device allocates.
+    /// Returns the sizes of the buffers that this device allocates.
     fn footprint(&self) -> &dyn Footprint;
-    /// Free memory in bytes, if the device has separate memory and reports it.
+    /// Returns the free memory in bytes, if the device has separate memory and reports it.
     fn free_bytes(&self) -> Option<usize> {
         None
     }
-    /// Peak memory of all buffers in bytes, if the device has separate memory.
+    /// Returns the peak memory of all buffers in bytes, if the device has separate memory.
     fn peak_bytes(&self) -> Option<usize> {
         None
     }
@@ -335,13 +335,13 @@ pub trait Device: Send + Sync + Sized + 'static {
     /// Zeroes gradients.
     fn zero_grad(&self, grad: GradOut<'_, Self>) -> Result<()>;
 
-    /// `out[i] = table[ids[i]]` for rows of `width` elements: the embedding, and the selection of loss rows.
+    /// Computes `out[i] = table[ids[i]]` for rows of `width` elements: the embedding, and the selection of loss rows.
     fn gather(&self, table: In<'_, Self>, ids: Ids<'_, Self>, width: usize, out: Out<'_, Self>)
     -> Result<()>;
-    /// `out[ids[i]] = rows[i]`; the ids are distinct.
+    /// Computes `out[ids[i]] = rows[i]`; the ids are distinct.
     fn scatter(&self, rows: In<'_, Self>, ids: Ids<'_, Self>, width: usize, out: Out<'_, Self>)
     -> Result<()>;
-    /// `table_grad[ids[i]] += dout[i]`; ids may repeat, and the order of summation is fixed.
+    /// Computes `table_grad[ids[i]] += dout[i]`; ids may repeat, and the order of summation is fixed.
     fn embed_backward(
         &self,
         dout: In<'_, Self>,
@@ -350,11 +350,11 @@ pub trait Device: Send + Sync + Sized + 'static {
         table_grad: GradOut<'_, Self>,
     ) -> Result<()>;
 
-    /// `y = x wᵀ`; `x` is `[rows, input]`, `w` is `[output, input]`.
+    /// Computes `y = x wᵀ`; `x` is `[rows, input]`, `w` is `[output, input]`.
     fn linear(&self, size: Linear, x: In<'_, Self>, w: In<'_, Self>, y: Out<'_, Self>) -> Result<()>;
-    /// `dx = dy w`.
+    /// Computes `dx = dy w`.
     fn linear_dx(&self, size: Linear, dy: In<'_, Self>, w: In<'_, Self>, dx: Out<'_, Self>) -> Result<()>;
-    /// `dw = dyᵀ x` or `dw += dyᵀ x`.
+    /// Computes `dw = dyᵀ x` or `dw += dyᵀ x`.
     fn linear_dw(
         &self,
         size: Linear,
@@ -363,14 +363,14 @@ pub trait Device: Send + Sync + Sized + 'static {
         x: In<'_, Self>,
         dw: GradOut<'_, Self>,
     ) -> Result<()>;
-    /// `y[row] += bias`.
+    /// Computes `y[row] += bias`.
     fn add_bias(&self, y: Out<'_, Self>, bias: In<'_, Self>) -> Result<()>;
-    /// `db += Σ_rows dy`; `partial` is scratch of `rows.div_ceil(64) · width`.
+    /// Computes `db += Σ_rows dy`; `partial` is scratch of `rows.div_ceil(64) · width`.
     fn bias_backward(&self, dy: In<'_, Self>, db: GradOut<'_, Self>, partial: &mut Self::Stat) -> Result<()>;
-    /// `sum = a + b`.
+    /// Computes `sum = a + b`.
     fn add(&self, a: In<'_, Self>, b: In<'_, Self>, sum: Out<'_, Self>) -> Result<()>;
 
-    /// RMSNorm of every row; stores `1 / rms`.
+    /// Applies RMSNorm to every row; stores `1 / rms`.
     fn rmsnorm(
         &self,
         x: In<'_, Self>,
@@ -379,7 +379,7 @@ pub trait Device: Send + Sync + Sized + 'static {
         y: Out<'_, Self>,
         rstd: &mut Self::Stat,
     ) -> Result<()>;
-    /// `sum = x + r`, then RMSNorm of `sum`.
+    /// Computes `sum = x + r`, then applies RMSNorm to `sum`.
     #[allow(clippy::too_many_arguments)]
     fn add_rmsnorm(
         &self,
@@ -391,7 +391,7 @@ pub trait Device: Send + Sync + Sized + 'static {
         y: Out<'_, Self>,
         rstd: &mut Self::Stat,
     ) -> Result<()>;
-    /// `dx += ∂L/∂x`, `dw += ∂L/∂w`; `partial` is scratch of `rows.div_ceil(64) · width`.
+    /// Computes `dx += ∂L/∂x` and `dw += ∂L/∂w`; `partial` is scratch of `rows.div_ceil(64) · width`.
     #[allow(clippy::too_many_arguments)]
     fn rmsnorm_backward(
         &self,
@@ -403,7 +403,7 @@ pub trait Device: Send + Sync + Sized + 'static {
         dw: GradOut<'_, Self>,
         partial: &mut Self::Stat,
     ) -> Result<()>;
-    /// RMSNorm of every query and key head: `out` is the merged matrix with normalised queries and keys. `w` is
+    /// Applies RMSNorm to every query and key head: `out` is the merged matrix with normalised queries and keys. `w` is
     /// `[2, head_dim]`, the weights for query heads and for key heads.
     fn head_norm(
         &self,
@@ -413,7 +413,7 @@ pub trait Device: Send + Sync + Sized + 'static {
         eps: f32,
         out: Out<'_, Self>,
     ) -> Result<()>;
-    /// In place: `dqkv`, the gradient of `head_norm`'s output, is replaced by that of its input `qkv`; `dw += ∂L/∂w`.
+    /// Replaces `dqkv`, the gradient of `head_norm`'s output, by that of its input `qkv`, in place; `dw += ∂L/∂w`.
     /// `partial` is scratch of `rows.div_ceil(64) · 2 head_dim`.
     #[allow(clippy::too_many_arguments)]
     fn head_norm_backward(
@@ -435,7 +435,7 @@ pub trait Device: Send + Sync + Sized + 'static {
         tables: &Self::Rope,
         backward: bool,
     ) -> Result<()>;
-    /// Causal attention within each sequence. `starts` holds the first row of each sequence and, last, the
+    /// Computes causal attention within each sequence. `starts` holds the first row of each sequence and, last, the
     /// number of rows. `lse` is `[rows, heads]`: log-sum-exp of the scores.
     fn attention(
         &self,
@@ -457,9 +457,9 @@ pub trait Device: Send + Sync + Sized + 'static {
         dout: In<'_, Self>,
         dqkv: Out<'_, Self>,
     ) -> Result<()>;
-    /// `act = silu(gate) up`; `gate_up` is `[rows, 2 width]`.
+    /// Computes `act = silu(gate) up`; `gate_up` is `[rows, 2 width]`.
     fn swiglu(&self, gate_up: In<'_, Self>, width: usize, act: Out<'_, Self>) -> Result<()>;
-    /// In place: `gate_up` is replaced by its gradient, and `act`, which holds `∂L/∂act`, by the activation.
+    /// Replaces, in place, `gate_up` by its gradient, and `act`, which holds `∂L/∂act`, by the activation.
     fn swiglu_backward(&self, gate_up: Out<'_, Self>, width: usize, act: Out<'_, Self>) -> Result<()>;
 
     /// Computes log-probabilities and entropies from logits `[rows, vocabulary]`; with [`RowLoss::backward`]
@@ -472,7 +472,7 @@ pub trait Device: Send + Sync + Sized + 'static {
         rows: LossRows<'_, Self>,
     ) -> Result<()>;
 
-    /// `Σ g²` over all gradients, in a fixed order.
+    /// Returns `Σ g²` over all gradients, summed in a fixed order.
     fn sum_of_squares(&self, grad: &Self::Grad) -> Result<f64>;
     /// Updates one piece of parameters and moments; gradients and moments are packed in the order of the shard.
     fn adam_step(

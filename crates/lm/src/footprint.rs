@@ -24,23 +24,23 @@ pub const PANEL: usize = 64;
 /// The length of a page is a multiple of this number of positions.
 pub const PAGE_BLOCK: usize = 16;
 
-/// Sizes of the buffers that a back end allocates. The back end itself allocates by these functions.
+/// Sizes of the buffers that a back end allocates. The back end itself allocates buffers of these sizes.
 pub trait Footprint: Send + Sync {
-    /// Bytes of one parameter, one gradient and one parameter's optimiser state.
+    /// Returns the number of bytes of one parameter, of one gradient and of one parameter's optimiser state.
     fn bytes_per_parameter(&self) -> (usize, usize, usize);
-    /// Number of logits that should exist at the same time: few on a CPU, so that they stay in its caches; many
-    /// on a GPU, whose matrix products need many rows.
+    /// Returns the number of logits that should exist at the same time: few on a CPU, so that they stay in its caches;
+    /// many on a GPU, whose matrix products need many rows.
     fn logits_at_once(&self) -> usize;
-    /// Bytes of the buffers that the device allocates when it is opened or first copies weights.
+    /// Returns the number of bytes of the buffers that the device allocates when it is opened or first copies weights.
     fn device_bytes(&self) -> usize;
-    /// Number of prompt tokens per step that suits the device, if there is enough memory.
+    /// Returns the number of prompt tokens per step that suits the device, if there is enough memory.
     fn prefill_tokens(&self) -> usize;
-    /// Number of samplers that should share the requests of one role. With two, the host plans the next step of
-    /// one sampler while the device runs a step of the other. One is best if reading the weights dominates the
+    /// Returns the number of samplers that should share the requests of one role. With two, the host plans the next
+    /// step of one sampler while the device runs a step of the other. One is best if reading the weights dominates the
     /// time of a step.
     fn samplers(&self, config: &ModelConfig) -> usize;
-    /// Bytes of the buffers of a sampler's step, without the cache.
+    /// Returns the number of bytes of the buffers of a sampler's step, without the cache.
     fn decoder_work_bytes(&self, config: &ModelConfig, sizes: &DecoderSizes) -> u64;
-    /// Bytes of one page of the cache.
+    /// Returns the number of bytes of one page of the cache.
     fn decoder_page_bytes(&self, config: &ModelConfig, page_len: usize) -> u64;
 }

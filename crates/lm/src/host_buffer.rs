@@ -70,7 +70,7 @@ impl HostBuffer {
         Ok(Self::zeros(len))
     }
 
-    /// Wraps memory that a driver allocated, without a copy.
+    /// Wraps memory that a driver allocated, without copying it.
     pub fn lent(memory: Box<dyn ForeignMemory>) -> Self {
         Self { len: memory.floats().len(), storage: Storage::ForeignMemory(memory) }
     }
@@ -83,13 +83,13 @@ impl HostBuffer {
     }
 }
 
-/// Maps zeroed pages, huge ones if the system provides them: otherwise address translation slows down products
-/// of large matrices.
+/// Maps zeroed pages. Uses huge pages if the system provides them, because address translation of small pages slows
+/// down products of large matrices.
 fn pages(bytes: usize) -> Option<MmapMut> {
     let map = MmapMut::map_anon(bytes.next_multiple_of(64)).ok()?;
     #[cfg(target_os = "linux")]
     {
-        // If the system refuses, only speed is lost.
+        // If the system refuses, the buffer is only slower.
         let _ = map.advise(memmap2::Advice::HugePage);
     }
     Some(map)

@@ -1,7 +1,7 @@
 //! Positions of the tensors in the one flat buffer that holds all parameters.
 //!
-//! The query, key and value rows of a layer are adjacent, and so are its gate and up rows: each group needs one
-//! matrix product only. Names and shapes are those of Hugging Face files.
+//! The query, key and value rows of a layer are adjacent, and so are its gate and up rows: each group needs only one
+//! matrix product. Names and shapes are those of Hugging Face files.
 
 use crate::config::ModelConfig;
 
@@ -15,7 +15,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// The part as a range.
+    /// Returns the part as a range.
     pub fn range(self) -> std::ops::Range<usize> {
         self.offset..self.offset + self.len
     }

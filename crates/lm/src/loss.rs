@@ -35,17 +35,17 @@ pub struct TrainExample {
 }
 
 impl TrainExample {
-    /// A sequence in which every token after the first is a target, as in pretraining.
+    /// Creates a sequence in which every token after the first is a target, as in pretraining.
     pub fn plain(tokens: Vec<u32>) -> Self {
         Self { tokens, prompt_len: 1, weight: 1.0, ..Self::default() }
     }
 
-    /// Number of tokens of the completion.
+    /// Returns the number of tokens of the completion.
     pub fn completion_len(&self) -> usize {
         self.tokens.len().saturating_sub(self.prompt_len)
     }
 
-    /// Number of tokens that enter the loss.
+    /// Returns the number of tokens that enter the loss.
     pub fn loss_tokens(&self) -> usize {
         match self.token_weights.as_slice() {
             [] => self.completion_len(),
@@ -91,7 +91,7 @@ pub enum Objective {
     Supervised,
     /// Log-probability times the weight of its sequence (paper, REINFORCE objective).
     Reinforce,
-    /// As `Reinforce`, times the clipped importance ratio, which has no gradient.
+    /// The weighted log-probability of `Reinforce`, times the clipped importance ratio, which has no gradient.
     Cispo {
         /// Lower bound of the ratio: `1 - eps_low`.
         eps_low: f32,
@@ -125,17 +125,17 @@ pub struct LossConfig {
 }
 
 impl LossConfig {
-    /// An objective and a normaliser, without bonus and penalty.
+    /// Creates a loss from an objective and a normaliser, without bonus and penalty.
     pub fn new(objective: Objective, normaliser: Normaliser) -> Self {
         Self { objective, normaliser, entropy_bonus: 0.0, kl_penalty: 0.0 }
     }
 
-    /// Mean cross-entropy over loss tokens.
+    /// Returns the mean cross-entropy over loss tokens.
     pub fn supervised() -> Self {
         Self::new(Objective::Supervised, Normaliser::Token)
     }
 
-    /// The parameters that the loss kernel needs.
+    /// Returns the parameters that the loss kernel needs.
     pub fn row_loss(&self) -> RowLoss {
         RowLoss {
             ratio_bounds: self.ratio_bounds(),
@@ -311,7 +311,7 @@ impl LossSums {
         self.tokens += log_prob.len();
     }
 
-    /// The sums as a list of numbers, for other ranks.
+    /// Returns the sums as a list of numbers, for other ranks.
     pub(crate) fn numbers(&self) -> [f64; 11] {
         let count = |n: usize| n as f64;
         [

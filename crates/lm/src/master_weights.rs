@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn weights_are_the_nearest_and_ties_go_away_from_zero() {
-        // Upper halves of all kinds: zero, subnormal, odd and even, the largest finite, infinite, negative.
+        // Test upper halves of all kinds: zero, subnormal, odd and even, the largest finite, infinite, negative.
         for high in [0, 1, 0x7f, 0x80, 0x3f80, 0x3f81, 0x7f7e, 0x7f7f, 0x7f80, 0x8000, 0x8001, 0xbf81, 0xff7f]
         {
             let finite = high & 0x7fff < 0x7f80;

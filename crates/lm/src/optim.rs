@@ -31,8 +31,8 @@ pub enum LrSchedule {
     Constant,
     /// Rises linearly from `1 / steps` to 1 during the first `steps`, then stays at 1.
     Warmup { steps: u64 },
-    /// Such a rise during `warmup` steps, followed by half a cosine down to `floor` (in 0..=1) at step `total`, and
-    /// constant from there.
+    /// Rises in the same way during `warmup` steps, falls along half a cosine to `floor` (in 0..=1) at step `total`,
+    /// then stays there.
     Cosine { warmup: u64, total: u64, floor: f64 },
 }
 

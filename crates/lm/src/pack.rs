@@ -43,7 +43,7 @@ pub struct LossRow {
 }
 
 impl Default for LossRow {
-    /// A row of weight 0 with unknown log-probabilities.
+    /// Returns a row of weight 0 with unknown log-probabilities.
     fn default() -> Self {
         Self { index: 0, target: 0, weight: 0.0, norm: 0.0, old: f32::NAN, reference: f32::NAN }
     }
@@ -109,7 +109,7 @@ impl Packed {
     /// rows have weight 0, so they do not change any gradient. At least as many tokens as rows must be missing.
     pub fn pad(&mut self, tokens: usize, rows: usize, longest: usize) {
         const TOKEN: [u32; 64] = [0; 64];
-        // Such an improbable reference keeps the slope of the penalty finite for any output of the model.
+        // A reference this improbable keeps the slope of the penalty finite for any output of the model.
         let row = LossRow { old: 0.0, reference: f32::MIN, ..LossRow::default() };
         while self.tokens.len() < tokens {
             let count = (tokens - self.tokens.len()).min(longest.clamp(1, TOKEN.len()));

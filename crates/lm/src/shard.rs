@@ -66,12 +66,12 @@ impl Sharding {
         Self { ranks, buckets: starts.windows(2).map(|ends| ends[0]..ends[1]).collect() }
     }
 
-    /// Elements of a bucket in each rank's share; the last rank's share also has the remainder.
+    /// Returns the number of elements of a bucket in each rank's share; the last rank's share also has the remainder.
     pub fn even(&self, bucket: usize) -> usize {
         self.buckets[bucket].len() / self.ranks / ALIGN * ALIGN
     }
 
-    /// A rank's share of a bucket, in elements of the flat buffer.
+    /// Returns a rank's share of a bucket, in elements of the flat buffer.
     pub fn share(&self, bucket: usize, rank: usize) -> Range<usize> {
         let (whole, even) = (&self.buckets[bucket], self.even(bucket));
         let start = whole.start + rank * even;
@@ -94,7 +94,7 @@ impl Sharding {
 }
 
 impl Shard {
-    /// The whole buffer, for training with a single rank.
+    /// Creates the shard that is the whole buffer, for training with a single rank.
     pub fn whole(len: usize) -> Self {
         Self { rank: 0, ranks: 1, pieces: vec![Piece { from: 0, at: 0, len }], len }
     }
@@ -137,12 +137,12 @@ impl Piece {
         })
     }
 
-    /// Its range in the flat buffer.
+    /// Returns its range in the flat buffer.
     pub fn flat(self) -> Range<usize> {
         self.from..self.from + self.len
     }
 
-    /// Its range in the packed state.
+    /// Returns its range in the packed state.
     pub fn packed(self) -> Range<usize> {
         self.at..self.at + self.len
     }

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::model::Model;
 use crate::weights::HostWeights;
 
-/// The shape that is used to compare this engine with others: 4 layers, width 256, 4 heads, feed-forward width
+/// Returns the shape that is used to compare this engine with others: 4 layers, width 256, 4 heads, feed-forward width
 /// 1,024, vocabulary 1,024, separate head.
 pub fn small_shape() -> ModelConfig {
     ModelConfig {

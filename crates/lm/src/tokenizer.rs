@@ -16,7 +16,7 @@ use crate::config::ModelConfig;
 use crate::error::{LmError, Result};
 use crate::json::optional_json;
 
-/// The text of a token.
+/// The text of a token, and whether the token is special.
 #[derive(Debug)]
 struct Word {
     text: Box<str>,
@@ -61,7 +61,7 @@ fn ids(inner: &tokenizers::Tokenizer) -> Option<HashMap<Box<str>, u32>> {
 pub struct Tokenizer {
     origin: PathBuf,
     inner: tokenizers::Tokenizer,
-    /// The same tokenizer, but special tokens are read as plain text; created on first use.
+    /// A copy of the tokenizer that reads special tokens as plain text; created on first use.
     plain: OnceLock<tokenizers::Tokenizer>,
     /// The text of each id, if texts are words separated by spaces; created on first use.
     words: OnceLock<Option<Vec<Option<Word>>>>,
@@ -86,7 +86,7 @@ impl Tokenizer {
     pub fn load(dir: &Path) -> Result<Self> {
         let path = dir.join("tokenizer.json");
         let text = std::fs::read_to_string(&path).map_err(LmError::io(&path))?;
-        // Not `from_bytes`, which is generic: the library's whole parser would be compiled here again.
+        // Do not use `from_bytes`, which is generic: the library's whole parser would be compiled here again.
         let inner = tokenizers::Tokenizer::from_str(&text)
             .map_err(|e| LmError::Input(format!("{}: not a supported tokenizer: {e}", path.display())))?;
         let config_path = dir.join("tokenizer_config.json");
@@ -229,7 +229,7 @@ impl Tokenizer {
         Some(shown.join(" "))
     }
 
-    /// Number of token ids, including added tokens. A model's vocabulary can be larger (padding).
+    /// Returns the number of token ids, including added tokens. A model's vocabulary can be larger (padding).
     pub fn vocab_size(&self) -> usize {
         *self.size.get_or_init(|| self.inner.get_vocab_size(true))
     }
@@ -256,17 +256,17 @@ impl Tokenizer {
         self.inner.token_to_id(token)
     }
 
-    /// The token that starts a sequence, if the model has one.
+    /// Returns the token that starts a sequence, if the model has one.
     pub fn bos(&self) -> Option<u32> {
         self.bos
     }
 
-    /// The tokens that end a completion: first the tokenizer's, then the model's others.
+    /// Returns the tokens that end a completion: first the tokenizer's, then the model's others.
     pub fn eos(&self) -> &[u32] {
         &self.eos
     }
 
-    /// The padding token, if the model has one.
+    /// Returns the padding token, if the model has one.
     pub fn pad(&self) -> Option<u32> {
         self.pad
     }
@@ -288,7 +288,7 @@ impl Tokenizer {
         self.encode(&template.render(messages, &self.special, add_generation_prompt)?)
     }
 
-    /// The texts of the special tokens, for chat templates.
+    /// Returns the texts of the special tokens, for chat templates.
     pub fn special_tokens(&self) -> &SpecialTokens {
         &self.special
     }
@@ -332,7 +332,8 @@ pub fn byte_pairs(
     tokenizer.to_string(false).map_err(failed)
 }
 
-/// A special token in `tokenizer_config.json` is a string or an object with its `content`.
+/// Returns the text of a special token, which `tokenizer_config.json` gives as a string or as an object with its
+/// `content`.
 fn special_text(path: &Path, config: &Value, key: &str) -> Result<Option<String>> {
     match config.get(key) {
         None | Some(Value::Null) => Ok(None),

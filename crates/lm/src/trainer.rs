@@ -30,7 +30,7 @@ pub struct Policy<D: Device> {
     pub model: Arc<Model<D>>,
     /// Adam's moments of this rank's shard.
     pub adam: D::Adam,
-    /// This rank's shard: everything, if it trains alone.
+    /// This rank's shard, which is the whole model if the rank trains alone.
     pub shard: Shard,
     /// Number of optimiser steps so far.
     pub step: u64,
@@ -49,7 +49,7 @@ impl<D: Device> Policy<D> {
         Self::of_shard(model, shard)
     }
 
-    /// As [`Policy::new`], for one of several ranks (see [`Trainer::shard`]).
+    /// Creates a policy, as [`Policy::new`] does, for one of several ranks (see [`Trainer::shard`]).
     pub fn of_shard(model: Model<D>, shard: Shard) -> Result<Self> {
         let adam = check_adam_fits(&model, &shard).and_then(|()| model.device.adam(&shard))?;
         Ok(Self { model: Arc::new(model), adam, shard, step: 0 })
@@ -124,12 +124,12 @@ pub struct TrainReport {
     pub tokens: usize,
     /// Loss and related statistics over all steps.
     pub stats: LossStats,
-    /// Statistics of the first step. No update precedes it, so its difference to the sampler's
-    /// log-probabilities measures only the disagreement of the two computations.
+    /// Statistics of the first step. No update precedes it, so its difference from the sampler's log-probabilities
+    /// measures only the disagreement of the two computations.
     pub first_step: LossStats,
-    /// Mean and largest global gradient norm before clipping.
+    /// Mean global gradient norm before clipping.
     pub mean_gradient_norm: f64,
-    /// See `mean_gradient_norm`.
+    /// Largest global gradient norm before clipping.
     pub max_gradient_norm: f64,
     /// Fraction of steps whose gradient was clipped.
     pub clipped_steps: f64,
@@ -176,7 +176,7 @@ impl<D: Device> Trainer<D> {
         Self::with_peers(device, config, tokens, mode, None)
     }
 
-    /// As [`Trainer::new`], for one of several ranks, all of which must make the same calls.
+    /// Creates a trainer, as [`Trainer::new`] does, for one of several ranks, all of which must make the same calls.
     pub fn with_peers(
         device: Arc<D>,
         config: &ModelConfig,
@@ -199,27 +199,27 @@ impl<D: Device> Trainer<D> {
         })
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> &Arc<D> {
         &self.device
     }
 
-    /// The memory plan.
+    /// Returns the memory plan.
     pub fn plan(&self) -> &MemoryPlan {
         &self.workspace.plan
     }
 
-    /// The process group, if several ranks train together.
+    /// Returns the process group, if several ranks train together.
     pub fn group(&mut self) -> Option<&mut ProcessGroup> {
         self.peers.as_mut().map(|peers| peers.group())
     }
 
-    /// This process's rank and the number of ranks.
+    /// Returns this process's rank and the number of ranks.
     pub fn rank_and_size(&mut self) -> (usize, usize) {
         self.group().map_or((0, 1), |group| (group.rank(), group.ranks()))
     }
 
-    /// This rank's shard of a model.
+    /// Returns this rank's shard of a model.
     pub fn shard(&mut self, layout: &Layout) -> Shard {
         let (rank, ranks) = self.rank_and_size();
         Shard::of(layout, rank, ranks)
@@ -317,7 +317,7 @@ impl<D: Device> Trainer<D> {
             beta2: options.adam.beta2,
             eps: options.adam.eps,
             weight_decay: options.adam.weight_decay,
-            // The small term is the same as in PyTorch, so that both clip equally.
+            // Add the same small term as PyTorch, so that both clip equally.
             gradient_scale: if gradient_norm > clip { clip / (gradient_norm + 1e-6) } else { 1.0 },
             zero_gradient: self.workspace.gradients()?.are_zeroed(),
         };

@@ -29,7 +29,7 @@ pub enum FileType {
 }
 
 impl FileType {
-    /// Bytes per element.
+    /// Returns the number of bytes per element.
     pub(crate) fn width(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -47,7 +47,7 @@ pub enum Flush {
     Later,
 }
 
-/// Maximum size of a model file in bytes, as is Hugging Face's default.
+/// Maximum size of a model file in bytes: Hugging Face's default.
 pub const LARGEST_FILE: usize = 5_000_000_000;
 
 /// A model's configuration and all its parameters in one flat f32 buffer.
@@ -144,7 +144,7 @@ pub(crate) fn save_model(
     write_model_files(dir, tensors_of(layout, "", source, file_type), largest_file, flush)
 }
 
-/// Tensors that files of this family may contain although the engine recomputes or shares them.
+/// Returns whether files of this family may contain the tensor although the engine recomputes or shares it.
 fn ignorable(name: &str, tied_head: bool) -> bool {
     name.ends_with("rotary_emb.inv_freq") || (tied_head && name == "lm_head.weight")
 }
@@ -355,7 +355,7 @@ pub fn read_all(path: &Path) -> Result<NamedTensors> {
     Ok(tensors)
 }
 
-/// Bytes per element of a type that can be read.
+/// Returns the number of bytes per element of a type that can be read.
 fn width(dtype: Dtype) -> std::result::Result<usize, String> {
     match dtype {
         Dtype::F32 | Dtype::I32 => Ok(4),
@@ -382,7 +382,7 @@ fn decode(dtype: Dtype, bytes: &[u8], out: &mut [f32]) -> std::result::Result<()
 
 /// Returns the first NaN or infinity and its index.
 pub(crate) fn first_not_finite(values: &[f32]) -> Option<(usize, f32)> {
-    // Unlike a search, a sum over a block is vectorised; it shows whether the block has such a value.
+    // Unlike a search, a sum over a block is vectorised. It shows whether the block contains such a value.
     const BLOCK: usize = 1 << 12;
     for (i, block) in values.chunks(BLOCK).enumerate() {
         if block.iter().map(|v| u32::from(!v.is_finite())).sum::<u32>() > 0 {
@@ -451,7 +451,8 @@ impl TensorFile<'_> {
     }
 }
 
-/// Number of elements that are read at a time: a GPU waits for all its streams when the buffer of a read is freed.
+/// Number of elements that are read at a time. It is large because a GPU waits for all its streams when the buffer of a
+/// read is freed.
 const READ_AT_ONCE: usize = 1 << 20;
 
 /// Number of elements that are converted at a time: few enough to stay in a core's cache while they are converted, hashed
@@ -466,7 +467,7 @@ fn put<const N: usize>(values: &[f32], bytes: &mut [u8], f: impl Fn(f32) -> [u8;
     }
 }
 
-/// All tensors of a layout, read from one source; `prefix` is prepended to their names.
+/// Returns all tensors of a layout, read from one source; `prefix` is prepended to their names.
 pub(crate) fn tensors_of<'a>(
     layout: &Layout,
     prefix: &str,
@@ -509,7 +510,7 @@ pub(crate) fn write_tensors(path: &Path, mut tensors: Vec<TensorFile<'_>>, flush
     Ok(sum.map(|sum| (path.to_owned(), sum.finalize().into())).into_iter().collect())
 }
 
-/// The header of a file: names, shapes and offsets of the tensors as JSON, preceded by its length.
+/// Returns the header of a file: names, shapes and offsets of the tensors as JSON, preceded by its length.
 fn head(path: &Path, tensors: &[TensorFile<'_>]) -> Result<Vec<u8>> {
     let mut end = 0;
     let infos = tensors.iter().map(|tensor| {

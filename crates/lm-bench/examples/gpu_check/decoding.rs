@@ -20,7 +20,7 @@ fn fail(error: SamplerError) -> LmError {
     LmError::Input(error.to_string())
 }
 
-/// Milliseconds of a step that reads the weights and a cache of this number of positions once.
+/// Returns the milliseconds of a step that reads the weights and a cache of this number of positions once.
 fn floor(config: &ModelConfig, positions: usize) -> f64 {
     let weights = (config.parameters() - VOCABULARY * config.hidden_size) as f64;
     let cache = (2 * config.layers * config.kv_dim() * 2 * positions) as f64;

@@ -108,7 +108,7 @@ fn verdict(name: &str, error: f64, allowed: f64) -> bool {
     good
 }
 
-/// `‖got - want‖ / ‖want‖`; infinite if there is a NaN.
+/// Returns `‖got - want‖ / ‖want‖`; infinite if there is a NaN.
 fn distance(got: &[f32], want: &[f32]) -> f64 {
     let squares = |it: &mut dyn Iterator<Item = f64>| it.map(|x| x * x).sum::<f64>();
     let error = squares(&mut got.iter().zip(want).map(|(g, w)| f64::from(*g) - f64::from(*w)));
@@ -117,7 +117,7 @@ fn distance(got: &[f32], want: &[f32]) -> f64 {
     if got.len() == want.len() && !ratio.is_nan() { ratio } else { f64::INFINITY }
 }
 
-/// Normally distributed numbers that bfloat16 represents exactly.
+/// Returns normally distributed numbers that bfloat16 represents exactly.
 fn numbers(seed: u64, n: usize) -> Vec<f32> {
     let mut rng = SeededRng::stream(seed, 0);
     (0..n).map(|_| half::bf16::from_f32(rng.normal()).to_f32()).collect()
@@ -134,7 +134,7 @@ impl<D: Device> On<'_, D> {
         self.0.upload(HostBuffer::from_slice(values))
     }
 
-    /// A buffer of NaN, all of which must be overwritten.
+    /// Creates a buffer of NaN, all of which must be overwritten.
     fn poisoned(&self, n: usize) -> Result<D::Buf> {
         self.buf(&vec![1e30; n])
     }
@@ -280,7 +280,7 @@ fn attention<D: Device>(device: &D, heads: Heads, lengths: &[usize], out: &mut R
     device.head_norm_backward(from, heads, first(&w, n), 1e-6, to, first_mut(&mut dw, n), &mut partial)?;
     keep("head_norm_backward dqkv", on.read(&dqkv, wide)?);
     keep("head_norm_backward dw", on.read_grad(&dw, n)?);
-    // Attention alone, from the same inputs on every device.
+    // Compare attention alone, from the same inputs on every device.
     let qkv = on.buf(&numbers(10, wide))?;
     let (mut y, mut lse) = (on.poisoned(narrow)?, device.stat(rows * heads.heads)?);
     device.attention(first(&qkv, wide), &starts, heads, first_mut(&mut y, narrow), &mut lse)?;
@@ -377,7 +377,7 @@ fn adam<D: Device>(device: &D, weight_decay: f64, out: &mut Results) -> Result<(
     Ok(())
 }
 
-/// Heads for every set of kernels, and lengths near multiples of tiles.
+/// Runs attention with heads for every set of kernels, and with lengths near multiples of tiles.
 fn attentions<D: Device>(device: &D) -> Result<Results> {
     let mut out = Results::new();
     for (heads, kv_heads, head_dim, lengths) in [
@@ -387,7 +387,7 @@ fn attentions<D: Device>(device: &D) -> Result<Results> {
         (4, 1, 128, &[257, 40]),
         (2, 2, 128, &[512]),
         (4, 2, 128, &[1000, 1, 63, 64, 65, 127, 128, 129, 1537]),
-        // More tiles than multiprocessors.
+        // This case has more tiles than multiprocessors.
         (8, 2, 128, &[129; 24]),
         (3, 3, 48, &[100, 30]),
         (2, 1, 96, &[150, 129]),
@@ -437,7 +437,7 @@ fn kernels() -> Result<bool> {
     Ok(masters::check()? && good)
 }
 
-/// Compares results with the CPU's, and with those of a second run: no sum may depend on the order of blocks.
+/// Compares results with the CPU's, and with those of a second run, because no sum may depend on the order of blocks.
 fn compare(want: &Results, allowed: f64, results: impl Fn() -> Result<Results>) -> Result<bool> {
     let (mut good, mut worst) = (true, 0.0f64);
     let got = results()?;
@@ -476,7 +476,7 @@ fn vectors(folder: &str) -> Result<bool> {
     Ok(good)
 }
 
-/// Weights that bfloat16 represents exactly.
+/// Creates weights that bfloat16 represents exactly.
 fn rounded_weights(config: &ModelConfig, seed: u64) -> HostWeights {
     let mut weights = HostWeights::random(config, seed);
     let mut rng = SeededRng::stream(seed, 99);
@@ -491,7 +491,7 @@ fn examples(vocabulary: usize, count: usize, longest: usize, seed: u64) -> Vec<T
     (0..count)
         .map(|i| {
             let len = 2 + (i * 37 + 11) % longest;
-            // A random walk with few choices, so that there is something to learn.
+            // Use a random walk with few choices, so that there is something to learn.
             let mut token = rng.index(vocabulary);
             let tokens = (0..len)
                 .map(|_| {
@@ -713,7 +713,7 @@ fn sampling() -> Result<bool> {
     Ok(good)
 }
 
-/// The shape of DeepSeek-Prover-V2-7B with this number of layers.
+/// Returns the shape of DeepSeek-Prover-V2-7B with this number of layers.
 fn shape_7b(layers: usize, vocabulary: usize) -> ModelConfig {
     ModelConfig {
         vocab_size: vocabulary,
@@ -774,7 +774,7 @@ fn layer() -> Result<bool> {
     Ok(good)
 }
 
-/// Median time of a call in seconds, measured in groups of ten.
+/// Returns the median time of a call in seconds, measured in groups of ten.
 fn timed(device: &Cuda, mut call: impl FnMut() -> Result<()>) -> Result<f64> {
     call()?;
     let mut times = Vec::new();
@@ -791,7 +791,7 @@ fn timed(device: &Cuda, mut call: impl FnMut() -> Result<()>) -> Result<f64> {
     Ok(times[3])
 }
 
-/// Seconds of attention forward and backward, for `rows` rows in sequences of `length`.
+/// Returns the seconds of attention forward and backward, for `rows` rows in sequences of `length`.
 fn attention_times(device: &Cuda, heads: Heads, rows: usize, length: usize) -> Result<[f64; 2]> {
     let (wide, narrow) = (rows * heads.qkv_dim(), rows * heads.heads * heads.head_dim);
     let starts: Vec<usize> = (0..=rows / length).map(|i| i * length).collect();

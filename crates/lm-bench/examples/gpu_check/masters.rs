@@ -30,8 +30,8 @@ pub fn check() -> Result<bool> {
     Ok(good)
 }
 
-/// Writes master weights of all kinds through a shard of several pieces and reads them back: the bits must be
-/// equal, and the weights must be those that the CPU computes.
+/// Writes master weights of all kinds through a shard of several pieces and reads them back. The bits must be equal,
+/// and the weights must be those that the CPU computes.
 fn kept(device: &Cuda) -> Result<bool> {
     let mut rng = SeededRng::stream(31, 0);
     let mut values: Vec<f32> = [0, 1, 0x7f, 0x80, 0x3f80, 0x3f81, 0x7f7e, 0x7f7f, 0x8000, 0xbf81, 0xff7f]
@@ -47,7 +47,7 @@ fn kept(device: &Cuda) -> Result<bool> {
     let shard = Shard { rank: 0, ranks: 2, pieces, len: n };
     let mut params = device.buf(3 * n)?;
     let mut state = device.adam(&shard)?;
-    // In two parts, divided within a piece.
+    // Write in two parts, divided within a piece.
     device.write_adam(&values[..two + 11], &mut params, &mut state, AdamPart::Master, 0)?;
     device.write_adam(&values[two + 11..], &mut params, &mut state, AdamPart::Master, two + 11)?;
     let mut back = vec![0.0; n];
@@ -97,7 +97,7 @@ fn updated(device: &Cuda) -> Result<bool> {
     Ok(good)
 }
 
-/// Master weights (or f32 parameters) and parameters after updates with the same gradients.
+/// Returns the master weights (or f32 parameters) and the parameters after updates with the same gradients.
 fn update<D: Device>(device: &D, weight_decay: f64, steps: u64, cut: usize) -> Result<(Vec<f32>, Vec<f32>)> {
     let on = On(device);
     let config =
@@ -159,8 +159,8 @@ fn train(policy: &mut Policy<Cuda>, steps: u64) -> Result<(Vec<f64>, Vec<f32>, V
     Ok((losses, weights, masters))
 }
 
-/// Resumes training from a checkpoint, as a whole and as the first of two ranks; the results must be identical
-/// bit for bit.
+/// Resumes training from a checkpoint, as a whole and as the first of two ranks; the results must be identical bit for
+/// bit.
 fn continued(device: &Arc<Cuda>, file_type: FileType) -> Result<bool> {
     let config = ModelConfig { layers: 2, ..small_shape() };
     let model = Model::new(Arc::clone(device), rounded_weights(&config, 7), 512)?;

@@ -15,7 +15,7 @@ use sgs_lm_sampler::{RequestId, SamplingParams};
 
 use super::{On, distance, numbers, verdict};
 
-/// Causal attention of packed sequences after rotation, `[Σ lengths, q_dim]`, on the CPU.
+/// Computes causal attention of packed sequences after rotation, `[Σ lengths, q_dim]`, on the CPU.
 fn wanted(cpu: &Cpu, config: &ModelConfig, qkv: &[f32], lengths: &[usize]) -> Result<Vec<f32>> {
     let on = On(cpu);
     let heads = Heads::of(config);
@@ -34,11 +34,12 @@ fn wanted(cpu: &Cpu, config: &ModelConfig, qkv: &[f32], lengths: &[usize]) -> Re
     on.read(&y, narrow)
 }
 
-/// Prompts divided into chunks of several sizes, followed by single tokens, in caches of several shapes.
+/// Compares attention of prompts divided into chunks of several sizes, followed by single tokens, in caches of several
+/// shapes.
 pub fn attention() -> Result<bool> {
     let cpu = Cpu::new(0)?;
     let few = vec![1, 16, 33, 64, 65, 130, 300];
-    // Enough columns that the long one is divided further than would fill the GPU.
+    // Use enough columns that the long one is divided further than would fill the GPU.
     let many = [vec![2000], vec![100; 47]].concat();
     let mut good = true;
     for (precision, allowed) in [(Precision::F32, 2e-5), (Precision::Bf16, 1e-2)] {
@@ -81,7 +82,7 @@ pub fn attention() -> Result<bool> {
     Ok(good)
 }
 
-/// χ² of samples from one row compared with its truncated distribution, and its degrees of freedom; infinite if
+/// Returns χ² of samples from one row compared with its truncated distribution, and its degrees of freedom; infinite if
 /// an excluded token was sampled.
 fn chi_square(row: &[f32], params: SamplingParams, counts: &[f64]) -> (f64, f64) {
     let weight = |x: f32| f64::from(x / params.temperature).exp();

@@ -1,6 +1,5 @@
-//! A model of 13 M parameters with the work of one round of Metamath: rollouts by batch size, and updates. Most
-//! of its time is spent on starting kernels and waiting for them, so CPU time is reported next to wall-clock
-//! time.
+//! Measures a model of 13 M parameters with the work of one round of Metamath: rollouts by batch size, and updates.
+//! Most of its time is spent on starting kernels and waiting for them, so CPU time is reported next to wall-clock time.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,7 +16,7 @@ use sgs_lm_cuda::ProfileLine;
 use sgs_lm_cuda::{Cuda, Precision};
 use sgs_lm_sampler::{Request, RequestId, Sampler, SamplerError, SamplerOptions};
 
-/// Metamath's shipped model, made wider and deeper as in docs/performance.md.
+/// Returns the shape of Metamath's shipped model, made wider and deeper as in docs/performance.md.
 fn shape() -> ModelConfig {
     ModelConfig {
         vocab_size: 9362,
@@ -33,14 +32,14 @@ fn shape() -> ModelConfig {
     }
 }
 
-/// CPU time of this thread, in seconds.
+/// Returns the CPU time of this thread, in seconds.
 fn processor_seconds() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanoseconds = text.split_whitespace().next().and_then(|n| n.parse::<f64>().ok());
     nanoseconds.map_or(f64::NAN, |n| n / 1e9)
 }
 
-/// `each` requests for each of `prompts` prompts of 30 to 90 tokens. The numbers of new tokens are log-normal
+/// Creates `each` requests for each of `prompts` prompts of 30 to 90 tokens. The numbers of new tokens are log-normal
 /// with this median, at most `most`.
 fn requests(round: u64, prompts: usize, each: usize, median: f64, most: usize) -> Vec<Request> {
     let mut rng = SeededRng::stream(round, 0);
@@ -70,7 +69,7 @@ enum Turns {
     SideBySide,
 }
 
-/// Everything that a round samples: 1,000 conjectures, 800 reviews and 14,000 rollouts; the rollouts in two
+/// Measures everything that a round samples: 1,000 conjectures, 800 reviews and 14,000 rollouts; the rollouts in two
 /// samplers if the device prefers that.
 pub fn sampling() -> Result<bool> {
     let device = Arc::new(Cuda::new(0, Precision::Bf16)?);
@@ -176,7 +175,7 @@ pub fn rollouts() -> Result<bool> {
     Ok(true)
 }
 
-/// Sequences as in an update: prompts of 30 to 90 tokens, completions of 4 to 48; one in `sparse` has a
+/// Creates sequences as in an update: prompts of 30 to 90 tokens, completions of 4 to 48; one in `sparse` has a
 /// non-zero weight.
 fn examples(count: usize, sparse: usize) -> Vec<TrainExample> {
     let mut rng = SeededRng::stream(3, 0);

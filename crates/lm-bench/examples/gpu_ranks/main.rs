@@ -89,7 +89,7 @@ fn on_cpu() -> bool {
     std::env::var("SGS_CHECK_DEVICE").is_ok_and(|d| d == "cpu")
 }
 
-/// Micro-batches per step in speed measurements: `SGS_CHECK_MICRO_BATCHES`, or 1.
+/// Returns the number of micro-batches per step in speed measurements: `SGS_CHECK_MICRO_BATCHES`, or 1.
 fn micro_batches() -> usize {
     std::env::var("SGS_CHECK_MICRO_BATCHES").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
 }
@@ -208,7 +208,7 @@ fn member(job: &str) -> ExitCode {
     }
 }
 
-/// Sequences for a step of all ranks: of one length for speed, of many lengths to compare losses.
+/// Creates sequences for a step of all ranks: of one length for speed, of many lengths to compare losses.
 fn examples(job: &Job, config: &ModelConfig) -> Vec<TrainExample> {
     let mut rng = SeededRng::stream(1, 0);
     let count = if job.kind == "speed" { micro_batches() * job.sequences * job.ranks } else { job.sequences };
@@ -411,7 +411,7 @@ fn job(kind: &str, ranks: usize, folder: &str) -> Job {
     }
 }
 
-/// 1, 2, 4, … up to a maximum.
+/// Returns 1, 2, 4, … up to a maximum.
 fn doubling(most: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(1), |n| Some(2 * n)).take_while(move |n| *n <= most)
 }

@@ -37,10 +37,10 @@ static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 /// Bytes allocated minus bytes freed since counting began.
 static LIVE: AtomicIsize = AtomicIsize::new(0);
 static PEAK: AtomicIsize = AtomicIsize::new(0);
-/// As [`LIVE`], for buffers of 32-bit numbers only: whole cache lines, or vectors.
+/// Bytes as in [`LIVE`], but only of buffers of 32-bit numbers: whole cache lines, or vectors.
 static NUMBERS: AtomicIsize = AtomicIsize::new(0);
 
-/// Bytes of an allocation that count as numbers.
+/// Returns the number of bytes of an allocation that count as numbers.
 fn numbers(layout: Layout) -> isize {
     if matches!(layout.align(), 4 | 64) { layout.size() as isize } else { 0 }
 }
@@ -71,7 +71,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Allocations while a closure ran.
+/// Memory allocated while a closure ran.
 struct Allocated {
     count: usize,
     /// Bytes allocated and not freed.

@@ -75,8 +75,8 @@ pub struct Tolerances {
 }
 
 impl Tolerances {
-    /// Tolerances for a device that computes in bfloat16. Its numbers have 8 significant bits, so logits differ
-    /// in the second digit, and the differences grow during the steps, which have a high learning rate.
+    /// Returns the tolerances for a device that computes in bfloat16. Its numbers have 8 significant bits, so logits
+    /// differ in the second digit, and the differences grow during the steps, which have a high learning rate.
     pub fn bf16() -> Self {
         Self {
             logits: 2e-2,
@@ -125,7 +125,7 @@ pub fn run<D: Device>(dir: &Path, device: Arc<D>, tolerances: Tolerances) -> Res
     Ok(report)
 }
 
-/// `expected.json`.
+/// Contents of `expected.json`.
 #[derive(Deserialize)]
 struct Expected {
     valid_lengths: Vec<usize>,
@@ -315,7 +315,7 @@ fn check_outputs<D: Device>(
     Ok(())
 }
 
-/// The head is linear: applied to a sequence's embedding, it gives the mean of the sequence's logits.
+/// Checks that the head is linear: applied to a sequence's embedding, it gives the mean of the sequence's logits.
 fn check_embeddings<D: Device>(
     vectors: &Vectors,
     head: &[f32],
@@ -342,7 +342,7 @@ fn check_embeddings<D: Device>(
     Ok(())
 }
 
-/// The three losses of the format; the REINFORCE weights are 1, 0, 1, ….
+/// Returns the three losses of the format; the REINFORCE weights are 1, 0, 1, ….
 fn losses(vectors: &Vectors) -> [(&'static str, LossConfig, f64, Vec<TrainExample>); 3] {
     let alternating = vectors
         .examples

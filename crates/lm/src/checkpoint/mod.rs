@@ -67,7 +67,7 @@ pub struct SaveOptions {
 }
 
 impl Default for SaveOptions {
-    /// bf16 weights and no extra files.
+    /// Returns the options for bf16 weights without extra files.
     fn default() -> Self {
         Self {
             file_type: FileType::Bf16,
@@ -159,8 +159,8 @@ impl Snapshot {
         Ok(copy)
     }
 
-    /// Bytes of host memory of a snapshot: f32 weights, Adam's moments of a shard and, if parameters have a lower
-    /// precision, its master weights.
+    /// Returns the size in bytes of a snapshot in host memory: f32 weights, Adam's moments of a shard and, if
+    /// parameters have a lower precision, its master weights.
     pub fn planned_bytes(footprint: &dyn Footprint, config: &ModelConfig, shard: &Shard) -> usize {
         let parts = if footprint.bytes_per_parameter().0 < 4 { 3 } else { 2 };
         4 * (Layout::new(config).len + parts * shard.len)
@@ -193,7 +193,7 @@ impl Snapshot {
         write_concurrently(&files)
     }
 
-    /// As [`Snapshot::save_part`], without the weights.
+    /// Writes the same as [`Snapshot::save_part`], except for the weights.
     ///
     /// # Errors
     /// Returns an error in the same cases as [`save`].
@@ -210,7 +210,7 @@ impl Snapshot {
         save_model(dir, config, layout, &slice(data), write_options(options))
     }
 
-    /// The writers of all files but those of the weights.
+    /// Returns the writers of all files but those of the weights.
     fn state_files<'a>(&'a self, dir: &'a Path, options: &'a SaveOptions) -> Vec<CheckpointWriter<'a>> {
         let HostWeights { layout, data, .. } = &self.weights;
         let (adam, shard, flush) = (&self.adam, &self.shard, options.flush);
@@ -282,12 +282,12 @@ fn all_parts(dir: &Path, ranks: usize) -> Result<()> {
     Ok(())
 }
 
-/// Options for the model's files.
+/// Returns the options for the model's files.
 fn write_options(options: &SaveOptions) -> (FileType, usize, Flush) {
     (options.file_type, options.largest_file, options.flush)
 }
 
-/// A source of numbers in host memory.
+/// Returns a function that reads from a slice in host memory.
 fn slice(data: &[f32]) -> impl Fn(usize, &mut [f32]) -> Result<()> + '_ {
     |from, to| {
         to.copy_from_slice(&data[from..from + to.len()]);

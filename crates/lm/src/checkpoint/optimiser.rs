@@ -39,12 +39,12 @@ pub enum OptimiserFiles {
 /// The file of [`OptimiserFiles::One`].
 const ONE: &str = "optimizer.safetensors";
 
-/// The file of a component in [`OptimiserFiles::Parts`].
+/// Returns the file name of a component in [`OptimiserFiles::Parts`].
 fn file_of_part(name: &str) -> String {
     format!("optimizer-{name}.safetensors")
 }
 
-/// The file of a rank's shard.
+/// Returns the file name of a rank's shard.
 pub fn file_of_shard(rank: usize, ranks: usize) -> String {
     format!("optimizer-{:05}-of-{ranks:05}.safetensors", rank + 1)
 }
@@ -92,7 +92,7 @@ pub fn write_part(
     write_tensors(&tmp.join(file_of_part(name)), tensors, flush)
 }
 
-/// The components of a state in host memory, with their names.
+/// Returns the components of a state in host memory, with their names.
 pub fn host_parts<'a>(
     adam: &'a AdamHost,
     masters: Option<&'a [f32]>,

@@ -176,7 +176,7 @@ impl<D: Device> Workspace<D> {
         Ok(())
     }
 
-    /// Indices of the residual streams before and after a layer.
+    /// Returns the indices of the residual streams before and after a layer.
     pub(super) fn stream_ends(&self, layer: usize) -> (usize, usize) {
         match self.plan.mode {
             Mode::Infer => (layer % 2, (layer + 1) % 2),
@@ -184,7 +184,7 @@ impl<D: Device> Workspace<D> {
         }
     }
 
-    /// Index of the activations of a layer.
+    /// Returns the index of the activations of a layer.
     pub(super) fn slot_of(&self, layer: usize) -> usize {
         match self.plan.mode {
             Mode::Infer => 0,
@@ -194,7 +194,7 @@ impl<D: Device> Workspace<D> {
         }
     }
 
-    /// Number of layers, counted from the first, that the backward pass recomputes.
+    /// Returns the number of layers, counted from the first, that the backward pass recomputes.
     pub(super) fn recomputed(&self) -> usize {
         self.plan.mode.recomputed(self.config.layers)
     }
@@ -212,7 +212,8 @@ impl<D: Device> Workspace<D> {
         device.linear(size, first(&self.act, t * f), down, first_mut(branch, t * d))
     }
 
-    /// Runs one layer from stream `from` up to the gate and up projections: everything that the backward pass needs.
+    /// Runs one layer from stream `from` up to the gate and up projections, which is everything that the backward pass
+    /// needs.
     pub(super) fn run_layer_to_gates(
         &mut self,
         model: &Model<D>,
@@ -333,8 +334,9 @@ impl<D: Device> Workspace<D> {
     }
 }
 
-/// Rows per block. The number of blocks is the smallest that `most` rows per block allow, and all blocks have
-/// about the same size: whole tiles of matrix products, and no small block at the end.
+/// Returns the number of rows per block. The number of blocks is the smallest that `most` rows per block allow. All
+/// blocks have about the same size, so that they are whole tiles of matrix products and no small block remains at the
+/// end.
 fn even_block(rows: usize, most: usize) -> usize {
     let blocks = rows.div_ceil(most).max(1);
     rows.div_ceil(blocks).max(1).next_multiple_of(TILE).min(most)

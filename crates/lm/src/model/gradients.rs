@@ -34,7 +34,7 @@ pub struct Gradients<D: Device> {
     next: Write,
 }
 
-/// Number of gradient elements on a rank: the buffers of buckets, and its shard.
+/// Returns the number of gradient elements on a rank: the buffers of buckets, and its shard.
 pub fn gradient_len(layout: &Layout, rank: usize, ranks: usize) -> usize {
     if ranks <= 1 {
         return layout.len;
@@ -74,12 +74,12 @@ impl<D: Device> Gradients<D> {
         Ok(Self { sharding, slots, buffers, sizes, sum, shard, write: Write::Add, next })
     }
 
-    /// This rank's shard.
+    /// Returns this rank's shard.
     pub fn shard(&self) -> &Shard {
         &self.shard
     }
 
-    /// The sums of this rank's shard, packed.
+    /// Returns the sums of this rank's shard, packed.
     pub fn sum(&mut self) -> &mut D::Grad {
         match &mut self.sum {
             Some(sum) => sum,
@@ -87,7 +87,7 @@ impl<D: Device> Gradients<D> {
         }
     }
 
-    /// The whole gradient, which exists only with one rank.
+    /// Returns the whole gradient, which exists only with one rank.
     ///
     /// # Errors
     /// Returns an error if there are several ranks.
@@ -98,17 +98,17 @@ impl<D: Device> Gradients<D> {
         }
     }
 
-    /// Index of the last bucket.
+    /// Returns the index of the last bucket.
     pub(super) fn last(&self) -> usize {
         self.sharding.buckets.len() - 1
     }
 
-    /// Index of a layer's bucket.
+    /// Returns the index of a layer's bucket.
     pub(super) fn of_layer(&self, layer: usize) -> usize {
         (layer + 1).min(self.last())
     }
 
-    /// The gradient of a tensor.
+    /// Returns the gradient of a tensor.
     pub(super) fn at(&mut self, span: Span) -> BufferSliceMut<'_, D::Grad> {
         let bucket = self.sharding.buckets.partition_point(|b| b.end <= span.offset).min(self.last());
         let start = span.offset - self.sharding.buckets[bucket].start;
@@ -130,7 +130,7 @@ impl<D: Device> Gradients<D> {
         vectors.chain(table).try_for_each(|span| device.zero_grad(self.at(span)))
     }
 
-    /// How this micro-batch's first product for a gradient treats the existing values.
+    /// Returns how this micro-batch's first product for a gradient treats the existing values.
     pub(super) fn write(&self) -> Write {
         self.write
     }
@@ -200,7 +200,7 @@ impl<D: Device> Gradients<D> {
         peers.gather(BufferSliceMut { buf: params, range }, self.sharding.even(bucket))
     }
 
-    /// The buckets, in order.
+    /// Returns the buckets, in order.
     pub(crate) fn buckets(&self) -> &[Range<usize>] {
         &self.sharding.buckets
     }

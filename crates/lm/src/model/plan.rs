@@ -58,7 +58,7 @@ impl Mode {
         Self::TrainRecompute { kept }
     }
 
-    /// Number of layers, counted from the first, that share one slot for activations and are recomputed.
+    /// Returns the number of layers, counted from the first, that share one slot for activations and are recomputed.
     pub(crate) fn recomputed(self, layers: usize) -> usize {
         match self {
             Self::Infer | Self::Train => 0,
@@ -98,19 +98,19 @@ const ROWS_OF_PARTIAL: usize = 64;
 /// many concurrently.
 pub const PARTIAL_ROWS: usize = 256;
 
-/// Number of partial sums of weight gradients for a number of tokens.
+/// Returns the number of partial sums of weight gradients for a number of tokens.
 fn partials(tokens: usize) -> usize {
     tokens.div_ceil(ROWS_OF_PARTIAL).max(tokens.min(PARTIAL_ROWS))
 }
 
-/// Bytes of a model on a device: its parameters and its rotary tables for `positions` positions.
+/// Returns the size in bytes of a model on a device: its parameters and its rotary tables for `positions` positions.
 pub fn model_bytes(footprint: &dyn Footprint, config: &ModelConfig, positions: usize) -> usize {
     // Cosines and sines, f32.
     let rope = 2 * positions * (config.head_dim / 2) * 4;
     Layout::new(config).len * footprint.bytes_per_parameter().0 + rope
 }
 
-/// Bytes of the optimiser state of a shard.
+/// Returns the size in bytes of the optimiser state of a shard.
 pub fn adam_bytes(footprint: &dyn Footprint, shard: &Shard) -> usize {
     shard.len * footprint.bytes_per_parameter().2
 }
@@ -171,7 +171,7 @@ impl MemoryPlan {
         }
     }
 
-    /// As [`MemoryPlan::fits`], for a device of this name with `free` bytes.
+    /// Checks the same as [`MemoryPlan::fits`], for a device of this name with `free` bytes.
     pub fn fits_into(&self, device: &str, free: usize) -> Result<()> {
         let needed = self.workspace_bytes();
         if needed <= free {
@@ -194,12 +194,12 @@ impl MemoryPlan {
         })
     }
 
-    /// Bytes of gradients, activations and logits.
+    /// Returns the size in bytes of gradients, activations and logits.
     pub fn workspace_bytes(&self) -> usize {
         self.gradient_bytes + self.activation_bytes + self.logit_bytes
     }
 
-    /// Length of the scratch memory for partial sums.
+    /// Returns the length of the scratch memory for partial sums.
     pub(crate) fn partial_len(&self, config: &ModelConfig) -> usize {
         partials(self.tokens) * config.hidden_size.max(config.qkv_dim())
     }

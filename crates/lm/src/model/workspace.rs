@@ -82,7 +82,7 @@ pub struct Workspace<D: Device> {
     /// These rows after the final norm.
     pub(super) head_in: D::Buf,
     pub(super) head_rstd: D::Stat,
-    /// `[R, vocabulary]`.
+    /// Logits of a block of rows, `[R, vocabulary]`.
     pub(super) logits: D::Buf,
     pub(super) back: Option<BackwardActs<D>>,
     /// Gradients, summed over the micro-batches of a step.
@@ -174,7 +174,7 @@ impl<D: Device> Workspace<D> {
         })
     }
 
-    /// The gradients, if this workspace is for training.
+    /// Returns the gradients, if this workspace is for training.
     ///
     /// # Errors
     /// Returns an error if the workspace was planned for inference.

@@ -40,7 +40,7 @@ pub struct Reduction<'a, D: Device> {
 /// and kernels that are started later may run concurrently. [`Collective::wait_for_slot`] and [`Collective::wait_all`]
 /// make later kernels wait for it.
 pub trait Collective<D: Device>: Send {
-    /// The process group.
+    /// Returns the process group.
     fn group(&mut self) -> &mut ProcessGroup;
     /// Sums a bucket over all ranks, in the order of ranks where the device supports it.
     ///

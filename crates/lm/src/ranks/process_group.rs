@@ -331,7 +331,7 @@ impl ProcessGroup {
         }
     }
 
-    /// Rank 0: accepts the connections of all others.
+    /// Accepts the connections of all other ranks. Called by rank 0.
     fn accept_ranks(config: RankConfig, identity: Identity, deadline: Instant) -> Result<Self> {
         let fail =
             |what: String| rank_error(format!("rank 0 cannot listen on {}: {what}", config.rendezvous));
@@ -410,7 +410,7 @@ impl ProcessGroup {
         Self::start_threads(config, identity, members, links, listener)
     }
 
-    /// Every other rank: connects to rank 0.
+    /// Connects to rank 0. Called by every other rank.
     fn connect_to_rank_0(config: RankConfig, identity: Identity, deadline: Instant) -> Result<Self> {
         let socket = config.reach(deadline)?;
         let fail = |e: io::Error| rank_error(format!("cannot join rank 0 at {}: {e}", config.rendezvous));
@@ -505,22 +505,22 @@ impl ProcessGroup {
         })
     }
 
-    /// This process's rank.
+    /// Returns this process's rank.
     pub fn rank(&self) -> usize {
         self.config.rank
     }
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     pub fn ranks(&self) -> usize {
         self.config.ranks
     }
 
-    /// All ranks, in order.
+    /// Returns all ranks, in order.
     pub fn members(&self) -> &[RankInfo] {
         &self.shared.members
     }
 
-    /// The address of this machine on which the rank accepts connections of the others.
+    /// Returns the address of this machine on which the rank accepts connections of the others.
     pub fn listening_ip(&self) -> Result<IpAddr> {
         let address = self.listener.local_addr();
         address.map(|address| address.ip()).map_err(|e| rank_error(format!("the address of this rank: {e}")))
@@ -574,7 +574,8 @@ impl ProcessGroup {
         self.combined += bytes as u64;
     }
 
-    /// Bytes of gradients and weights that this rank has sent so far: all but its own share of each buffer.
+    /// Returns the number of bytes of gradients and weights that this rank has sent so far. It sends each buffer except
+    /// its own share.
     pub fn sent_bytes(&self) -> u64 {
         self.combined / self.config.ranks as u64 * (self.config.ranks as u64 - 1)
     }
@@ -646,7 +647,7 @@ impl ProcessGroup {
         self.shared.post(rank, kind, payload)
     }
 
-    /// The state shared with [`super::CommandChannel`].
+    /// Returns the state shared with [`super::CommandChannel`].
     pub(super) fn shared(&self) -> &Arc<GroupLinks> {
         &self.shared
     }
@@ -686,9 +687,9 @@ impl ProcessGroup {
 }
 
 impl ProcessGroup {
-    /// Leaves the group and notifies the other ranks: of a normal end if [`ProcessGroup::finish`] was called,
-    /// otherwise of a failure. Dropping the group does the same, but too late for code that first waits for the
-    /// other ranks to leave.
+    /// Leaves the group and notifies the other ranks: of a normal end if [`ProcessGroup::finish`] was called, otherwise
+    /// of a failure. Dropping the group does the same, but that is too late for code that first waits for the other
+    /// ranks to leave.
     pub fn leave(&mut self) {
         if std::mem::replace(&mut self.left, true) {
             return;
@@ -865,8 +866,8 @@ pub(super) fn accept(listener: &TcpListener, deadline: Instant) -> io::Result<(T
     }
 }
 
-/// Accepts the TLS connection of a client and reads its first message with `hello`. The client may be a stranger, and gets
-/// little time.
+/// Accepts the TLS connection of a client and reads its first message with `hello`. The client may be unknown, so the
+/// time is short.
 pub(super) fn greet<T>(
     socket: TcpStream,
     identity: &Identity,
@@ -874,7 +875,7 @@ pub(super) fn greet<T>(
 ) -> io::Result<(TlsStream, T)> {
     let watched = socket.try_clone()?;
     thread::scope(|scope| {
-        // Dropped when the client has been read, or has failed.
+        // This sender is dropped when the client's message has been read or has failed.
         let (_reading, read) = mpsc::channel::<()>();
         scope.spawn(move || {
             if read.recv_timeout(GREETING_TIMEOUT) == Err(RecvTimeoutError::Timeout) {

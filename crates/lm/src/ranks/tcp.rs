@@ -18,7 +18,7 @@ use crate::device::{BufferSliceMut, Device};
 use crate::error::Result;
 use crate::host_buffer::HostBuffer;
 
-/// Numbers that are converted and sent at a time.
+/// Number of values that are converted and sent at a time.
 const CHUNK: usize = 1 << 14;
 
 /// The connections of one rank.
@@ -27,7 +27,7 @@ pub struct Tcp {
     group: ProcessGroup,
     /// Connections by rank; `None` for this rank.
     streams: Vec<Option<Arc<TlsStream>>>,
-    /// Numbers received from each rank.
+    /// Values received from each rank.
     received: Vec<Vec<f32>>,
 }
 
@@ -67,7 +67,7 @@ impl Tcp {
         let (streams, received) = (&self.streams, &mut self.received);
         let outcome = std::thread::scope(|scope| {
             let sender = scope.spawn(|| {
-                // Each rank starts with its right neighbour, so that no rank receives everything at once.
+                // Each rank starts with its right neighbour, so that no rank receives from all others at the same time.
                 (1..ranks).map(|k| (own + k) % ranks).try_for_each(|to| {
                     send(connected(streams, to), &data[piece(to)]).map_err(|e| (to, "send to", e))
                 })
@@ -90,13 +90,13 @@ impl Tcp {
     }
 }
 
-/// The connection to another rank.
+/// Returns the connection to another rank.
 #[allow(clippy::expect_used, reason = "a share that is not sent must stop the program")]
 fn connected(streams: &[Option<Arc<TlsStream>>], rank: usize) -> &TlsStream {
     streams[rank].as_ref().expect("invariant: every pair of ranks is connected")
 }
 
-/// A rank's share of a bucket of `len` elements.
+/// Returns a rank's share of a bucket of `len` elements.
 fn part(len: usize, even: usize, rank: usize, ranks: usize) -> Range<usize> {
     let start = rank * even;
     start..if rank + 1 == ranks { len } else { start + even }
