@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Rows and columns of a tensor.
+/// Returns the numbers of rows and columns of a tensor.
 fn shape(tensor: &TensorSpec) -> (usize, usize) {
     match tensor.shape[..] {
         [rows, columns] => (rows, columns),
@@ -82,7 +82,7 @@ fn grown(old: &HostWeights, config: ModelConfig) -> Result<HostWeights, Box<dyn 
     let mut new = HostWeights::random(&config, 1);
     for tensor in Layout::new(&config).tensors {
         let name = tensor.name.as_str();
-        // Tensors that write to the residual stream.
+        // These tensors write to the residual stream.
         let writes = [".o_proj.", ".down_proj.", "embed_tokens."].iter().any(|part| name.contains(part));
         let target = &mut new.data[tensor.span.range()];
         if writes {
@@ -101,7 +101,7 @@ fn grown(old: &HostWeights, config: ModelConfig) -> Result<HostWeights, Box<dyn 
     Ok(new)
 }
 
-/// The largest difference of log-probabilities on sequences of arbitrary tokens.
+/// Returns the largest difference of log-probabilities on sequences of arbitrary tokens.
 fn largest_gap(old: HostWeights, new: &HostWeights) -> Result<f32, Box<dyn Error>> {
     let vocabulary = old.config.vocab_size;
     let sequences: Vec<Vec<u32>> =

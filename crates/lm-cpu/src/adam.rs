@@ -18,7 +18,7 @@ pub fn sum_of_squares(grad: &[f32]) -> f64 {
             || g.chunks(256).map(|g| f64::from(dot(g, g))).sum::<f64>(),
         )
     };
-    // A fixed binary tree over whole chunks, so that no list of partial sums is needed.
+    // Use a fixed binary tree over whole chunks, so that no list of partial sums is needed.
     fn tree(grad: &[f32], chunk: &(impl Fn(&[f32]) -> f64 + Sync)) -> f64 {
         if grad.len() <= CHUNK {
             return chunk(grad);

@@ -33,7 +33,7 @@ type CpuIn<'a> = In<'a, Cpu>;
 type CpuOut<'a> = Out<'a, Cpu>;
 type CpuIds<'a> = Ids<'a, Cpu>;
 
-/// Adam's moments on the CPU, of a shard.
+/// Adam's moments of a shard on the CPU.
 #[derive(Debug, Clone)]
 pub struct CpuAdam {
     m: HostBuffer,

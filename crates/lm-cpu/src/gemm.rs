@@ -35,24 +35,24 @@ pub enum Threads {
     All,
 }
 
-/// Number of elements that a strided matrix spans.
+/// Returns the number of elements that a strided matrix spans.
 fn reach(rows: usize, cols: usize, row_stride: usize, col_stride: usize) -> usize {
     if rows == 0 || cols == 0 { 0 } else { (rows - 1) * row_stride + (cols - 1) * col_stride + 1 }
 }
 
 impl<'a> Mat<'a> {
-    /// A dense row-major `[rows, cols]` matrix at the start of `data`.
+    /// Creates a view of the dense row-major `[rows, cols]` matrix at the start of `data`.
     pub fn new(data: &'a [f32], rows: usize, cols: usize) -> Self {
         Self::strided(data, rows, cols, cols)
     }
 
-    /// A row-major matrix with `row_stride` elements between the starts of rows.
+    /// Creates a view of a row-major matrix with `row_stride` elements between the starts of rows.
     pub fn strided(data: &'a [f32], rows: usize, cols: usize, row_stride: usize) -> Self {
         assert!(reach(rows, cols, row_stride, 1) <= data.len(), "matrix reaches beyond its buffer");
         Self { data, rows, cols, row_stride, col_stride: 1 }
     }
 
-    /// The transpose, without a copy.
+    /// Returns the transpose, without a copy.
     pub fn t(self) -> Self {
         Self {
             rows: self.cols,
@@ -65,12 +65,12 @@ impl<'a> Mat<'a> {
 }
 
 impl<'a> MatMut<'a> {
-    /// A dense row-major `[rows, cols]` matrix at the start of `data`.
+    /// Creates a view of the dense row-major `[rows, cols]` matrix at the start of `data`.
     pub fn new(data: &'a mut [f32], rows: usize, cols: usize) -> Self {
         Self::strided(data, rows, cols, cols)
     }
 
-    /// A row-major matrix with `row_stride >= cols` elements between the starts of rows.
+    /// Creates a view of a row-major matrix with `row_stride >= cols` elements between the starts of rows.
     pub fn strided(data: &'a mut [f32], rows: usize, cols: usize, row_stride: usize) -> Self {
         assert!(reach(rows, cols, row_stride, 1) <= data.len(), "matrix reaches beyond its buffer");
         assert!(row_stride >= cols, "rows of a destination may not overlap");
@@ -137,7 +137,7 @@ impl RawProduct {
         let stride = self.dst_row_stride as isize;
         let strides = |(row, col): (usize, usize)| (row as isize, col as isize);
         let ((lhs_row, lhs_col), (rhs_row, rhs_col)) = (strides(self.lhs_strides), strides(self.rhs_strides));
-        // The kernels prefer column-major destinations, and ours are row-major: compute the transposed product.
+        // The kernels prefer column-major destinations, and ours are row-major, so compute the transposed product.
         let (m, n, (dst_col, dst_row)) =
             if stride > 1 { (self.n, self.m, (stride, 1)) } else { (self.m, self.n, (1, stride)) };
         let ((lhs, lhs_col, lhs_row), (rhs, rhs_col, rhs_row)) = if stride > 1 {

@@ -125,7 +125,7 @@ fn backward(loss: RowLoss, row: LossRowInput, z: &mut [f32]) -> (f32, f32) {
     (stats.log_prob, stats.entropy)
 }
 
-/// Derivative of a row's loss by the negative log-probability, for a constant importance ratio.
+/// Returns the derivative of a row's loss by the negative log-probability, for a constant importance ratio.
 ///
 /// The KL penalty is `k (e^(ref - lp) - (ref - lp) - 1)` (Schulman's k3), and its derivative by `lp` is
 /// `k (1 - e^(ref - lp))`.

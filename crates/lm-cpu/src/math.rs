@@ -3,10 +3,10 @@
 /// Number of partial sums per reduction: a full AVX-512 register of f32.
 pub const LANES: usize = 16;
 
-/// `e^x` with a relative error of about 1e-7. NaN stays NaN; below -87.3 the result is 1.2e-38, above 88.3 it
+/// Returns `e^x` with a relative error of about 1e-7. NaN stays NaN; below -87.3 the result is 1.2e-38, above 88.3 it
 /// is 2.3e38.
 ///
-/// Cephes' reduction and polynomial: `x = n ln 2 + r`, `|r| <= ln 2 / 2`.
+/// Uses Cephes' reduction and polynomial: `x = n ln 2 + r`, `|r| <= ln 2 / 2`.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     /// Adding and subtracting 1.5 · 2^23 rounds to the nearest integer, which is then also in the low bits of the sum.
@@ -27,13 +27,13 @@ pub fn exp(x: f32) -> f32 {
     e * scale
 }
 
-/// `1 / (1 + e^-x)`.
+/// Returns `1 / (1 + e^-x)`.
 #[inline(always)]
 pub fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
-/// `Σ f(a_i, b_i)` in a fixed order: sums per lane, then over the lanes, then the remaining elements.
+/// Returns `Σ f(a_i, b_i)`, summed in a fixed order: per lane, then over the lanes, then the remaining elements.
 #[inline(always)]
 pub fn sum2(a: &[f32], b: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [0.0f32; LANES];
@@ -54,13 +54,13 @@ pub fn sum2(a: &[f32], b: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
     sum
 }
 
-/// `Σ a_i b_i`.
+/// Returns `Σ a_i b_i`.
 #[inline(always)]
 pub fn dot(a: &[f32], b: &[f32]) -> f32 {
     sum2(a, b, |a, b| a * b)
 }
 
-/// The largest element; ignores NaN, and returns -inf for an empty slice.
+/// Returns the largest element; ignores NaN, and returns -inf for an empty slice.
 #[inline(always)]
 pub fn max(a: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];

@@ -7,7 +7,7 @@ use sgs_lm::device::Heads;
 use super::math::{dot, sum2};
 use super::{rows_per_task, simd};
 
-/// `y = x · rstd · w` per row, `rstd = 1 / sqrt(mean(x²) + eps)` (Zhang & Sennrich 2019, eq. 4).
+/// Computes `y = x · rstd · w` per row, with `rstd = 1 / sqrt(mean(x²) + eps)` (Zhang & Sennrich 2019, eq. 4).
 ///
 /// `x` and `y` are `[rows, width]`, `w` is `[width]`, `rstd` is `[rows]`.
 pub fn rmsnorm(x: &[f32], w: &[f32], eps: f32, y: &mut [f32], rstd: &mut [f32]) {
@@ -27,7 +27,7 @@ pub fn rmsnorm(x: &[f32], w: &[f32], eps: f32, y: &mut [f32], rstd: &mut [f32]) 
     );
 }
 
-/// `sum = x + r`, then RMSNorm of `sum` into `y`; shapes as in [`rmsnorm`].
+/// Computes `sum = x + r`, then RMSNorm of `sum` into `y`; shapes as in [`rmsnorm`].
 pub fn add_rmsnorm(
     x: &[f32],
     r: &[f32],
@@ -76,7 +76,7 @@ pub fn normalise_row(x: &[f32], w: &[f32], eps: f32, y: &mut [f32]) -> f32 {
 /// Number of rows whose weight gradient is summed into one partial row.
 pub const PARTIAL_ROWS: usize = 64;
 
-/// The backward pass of [`rmsnorm`]: `dx += ∂L/∂x`, `dw += ∂L/∂w`.
+/// Computes the backward pass of [`rmsnorm`]: `dx += ∂L/∂x`, `dw += ∂L/∂w`.
 ///
 /// With `x̂ = x rstd` and `g = dy w`: `∂L/∂x = rstd (g - x̂ mean(g x̂))`, `∂L/∂w = Σ_rows dy x̂`. `partial` is
 /// scratch memory of at least `rows.div_ceil(PARTIAL_ROWS) · width`.
@@ -127,7 +127,8 @@ fn backward_shift(dy: &[f32], x: &[f32], r: f32, w: &[f32], dw: &mut [f32]) -> f
     for ((dw, dy), x) in dw.iter_mut().zip(dy).zip(x) {
         *dw += dy * x * r;
     }
-    // mean(g x̂) with g = dy w; the product of three factors is computed in two steps while the row is in the cache.
+    // Compute mean(g x̂) with g = dy w. The product of three factors is computed in two steps while the row is in the
+    // cache.
     let mut lanes = [0.0f32; super::math::LANES];
     let n = super::math::LANES;
     let whole = x.len() / n * n;
@@ -145,7 +146,7 @@ fn backward_shift(dy: &[f32], x: &[f32], r: f32, w: &[f32], dw: &mut [f32]) -> f
     sum * r * r / x.len() as f32
 }
 
-/// RMSNorm of the query and key heads of every row of `qkv`; values are copied. `w` is `[2, head_dim]`: the
+/// Applies RMSNorm to the query and key heads of every row of `qkv`; values are copied. `w` is `[2, head_dim]`: the
 /// weights for query heads and for key heads.
 pub fn head_norm(qkv: &[f32], heads: Heads, w: &[f32], eps: f32, out: &mut [f32]) {
     let width = heads.qkv_dim();
@@ -171,7 +172,7 @@ pub fn normalise_heads(row: &mut [f32], heads: Heads, w: &[f32], eps: f32) {
     );
 }
 
-/// Query and key heads of a row with their weights.
+/// Returns the query and key heads of a row with their weights.
 #[inline(always)]
 fn normed_heads<'a>(
     row: &'a mut [f32],
@@ -183,8 +184,8 @@ fn normed_heads<'a>(
     row.chunks_exact_mut(heads.head_dim).zip(weights)
 }
 
-/// The backward pass of [`head_norm`]: replaces `dqkv`, the gradient of its output, by that of its input `qkv`;
-/// `dw += ∂L/∂w`. `partial` is scratch memory of at least `rows.div_ceil(PARTIAL_ROWS) · 2 head_dim`.
+/// Computes the backward pass of [`head_norm`]: replaces `dqkv`, the gradient of its output, by that of its input
+/// `qkv`; `dw += ∂L/∂w`. `partial` is scratch memory of at least `rows.div_ceil(PARTIAL_ROWS) · 2 head_dim`.
 pub fn head_norm_backward(
     qkv: &[f32],
     heads: Heads,
@@ -224,7 +225,7 @@ pub fn head_norm_backward(
     sum_rows(partial, dw);
 }
 
-/// `total += Σ_rows rows[row]`, in the order of rows.
+/// Computes `total += Σ_rows rows[row]`, in the order of rows.
 pub(crate) fn sum_rows(rows: &[f32], total: &mut [f32]) {
     simd(
         #[inline(always)]

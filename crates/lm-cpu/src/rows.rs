@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::norm::{PARTIAL_ROWS, sum_rows};
 use super::{rows_per_task, simd};
 
-/// `out[i] = table[ids[i]]`.
+/// Computes `out[i] = table[ids[i]]`.
 pub fn gather(table: &[f32], ids: &[u32], width: usize, out: &mut [f32]) {
     let rows = rows_per_task(width);
     out.par_chunks_mut(rows * width).zip(ids.par_chunks(rows)).for_each(|(out, ids)| {
@@ -18,7 +18,7 @@ pub fn gather(table: &[f32], ids: &[u32], width: usize, out: &mut [f32]) {
     });
 }
 
-/// `out[ids[i]] = rows[i]`; the ids are distinct.
+/// Computes `out[ids[i]] = rows[i]`; the ids are distinct.
 pub fn scatter(rows: &[f32], ids: &[u32], width: usize, out: &mut [f32]) {
     for (row, id) in rows.chunks_exact(width).zip(ids) {
         let at = *id as usize * width;
@@ -29,7 +29,7 @@ pub fn scatter(rows: &[f32], ids: &[u32], width: usize, out: &mut [f32]) {
 /// Columns per task of [`embed_backward`].
 const COLUMNS: usize = 64;
 
-/// `grad[ids[i]] += dout[i]`. Each task adds a block of columns in the order of `i`, so the sums do not depend
+/// Computes `grad[ids[i]] += dout[i]`. Each task adds a block of columns in the order of `i`, so the sums do not depend
 /// on the number of threads.
 pub fn embed_backward(dout: &[f32], ids: &[u32], width: usize, grad: &mut [f32]) {
     struct Shared(*mut f32);
@@ -61,7 +61,7 @@ pub fn embed_backward(dout: &[f32], ids: &[u32], width: usize, grad: &mut [f32])
     });
 }
 
-/// `y[row] += bias`.
+/// Computes `y[row] += bias`.
 pub fn add_bias(y: &mut [f32], bias: &[f32]) {
     let width = bias.len();
     y.par_chunks_mut(rows_per_task(width) * width).for_each(|y| {
@@ -78,7 +78,7 @@ pub fn add_bias(y: &mut [f32], bias: &[f32]) {
     });
 }
 
-/// `db += Σ_rows dy`; `partial` is scratch memory of `rows.div_ceil(64) · width`.
+/// Computes `db += Σ_rows dy`; `partial` is scratch memory of `rows.div_ceil(64) · width`.
 pub fn bias_backward(dy: &[f32], db: &mut [f32], partial: &mut [f32]) {
     let width = db.len();
     let used = dy.len().div_ceil(PARTIAL_ROWS * width) * width;
@@ -91,7 +91,7 @@ pub fn bias_backward(dy: &[f32], db: &mut [f32], partial: &mut [f32]) {
     sum_rows(&partial[..used], db);
 }
 
-/// `sum = a + b`.
+/// Computes `sum = a + b`.
 pub fn add(a: &[f32], b: &[f32], sum: &mut [f32]) {
     const CHUNK: usize = 1 << 14;
     sum.par_chunks_mut(CHUNK).zip(a.par_chunks(CHUNK)).zip(b.par_chunks(CHUNK)).for_each(|((sum, a), b)| {

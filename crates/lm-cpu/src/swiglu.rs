@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use super::math::sigmoid;
 use super::{rows_per_task, simd};
 
-/// `act = gate σ(gate) up` (Shazeer 2020, eq. 6); `gate_up` is `[rows, 2 width]` with gate first, `act` is
+/// Computes `act = gate σ(gate) up` (Shazeer 2020, eq. 6); `gate_up` is `[rows, 2 width]` with gate first, `act` is
 /// `[rows, width]`.
 pub fn swiglu(gate_up: &[f32], act: &mut [f32], width: usize) {
     let rows = rows_per_task(2 * width);
@@ -24,7 +24,7 @@ pub fn swiglu(gate_up: &[f32], act: &mut [f32], width: usize) {
     });
 }
 
-/// The backward pass of [`swiglu`], in place: `gate_up` is replaced by its gradient, and `act`, which holds
+/// Computes the backward pass of [`swiglu`] in place: `gate_up` is replaced by its gradient, and `act`, which holds
 /// `∂L/∂act`, by the activation (which the weight gradient of the down projection needs next).
 pub fn swiglu_backward(gate_up: &mut [f32], act: &mut [f32], width: usize) {
     let rows = rows_per_task(2 * width);

@@ -46,8 +46,8 @@ pub(super) struct AttentionLists {
     numbers: Array<f32>,
 }
 
-/// Divides queries and keys into tiles of `rows` rows. Each list is sorted by decreasing work: late queries see
-/// many keys, and many queries see early keys.
+/// Divides queries and keys into tiles of `rows` rows. Each list is sorted by decreasing work: late queries attend to
+/// many keys, and many queries attend to early keys.
 fn tiles(starts: &[usize], rows: usize) -> (Vec<Tile>, Vec<Tile>) {
     let (mut queries, mut before) = (Vec::new(), 0);
     for pair in starts.windows(2) {
@@ -62,7 +62,7 @@ fn tiles(starts: &[usize], rows: usize) -> (Vec<Tile>, Vec<Tile>) {
     (queries, keys)
 }
 
-/// First row and length of each row's sequence.
+/// Returns the first row and the length of each row's sequence.
 fn rows(starts: &[usize]) -> Vec<[u32; 2]> {
     let sequence = |pair: &[usize]| {
         let entry = [pair[0] as u32, (pair[1] - pair[0]) as u32];
@@ -121,30 +121,30 @@ impl AttentionLists {
         Ok(())
     }
 
-    /// The arguments of the kernels that depend on the sequences packed last.
+    /// Returns the arguments of the kernels that depend on the sequences packed last.
     fn description(&self) -> Result<[u64; 6]> {
         let sizes = [self.variant as usize, self.tiles, self.padded, self.rows()].map(|n| n as u64);
         let [variant, tiles, padded, rows] = sizes;
         Ok([variant, tiles, padded, rows, self.lists.front(0)?, self.numbers.front(0)?])
     }
 
-    /// Rows of all sequences.
+    /// Returns the number of rows of all sequences.
     pub(super) fn rows(&self) -> usize {
         row_count(&self.starts)
     }
 
-    /// Address of the tiles of queries, or of the list of rows.
+    /// Returns the address of the tiles of queries, or of the list of rows.
     pub(super) fn query_tiles(&self) -> Result<u64> {
         self.lists.front(0)
     }
 
-    /// Address of the tiles of keys, which follow those of queries.
+    /// Returns the address of the tiles of keys, which follow those of queries.
     pub(super) fn key_tiles(&self) -> Result<u64> {
         Ok(self.lists.front(2 * self.tiles * size_of::<Tile>() / 4)?
             + (self.tiles * size_of::<Tile>()) as u64)
     }
 
-    /// Address of the statistics for the backward pass.
+    /// Returns the address of the statistics for the backward pass.
     pub(super) fn numbers(&self, heads: usize) -> Result<u64> {
         self.numbers.front(2 * self.padded * heads)
     }
@@ -197,7 +197,7 @@ impl Cuda {
         Ok(self.attention_variant(head_dim))
     }
 
-    /// The simple or `mma.sync` kernels: forward, and backward by queries and by keys.
+    /// Returns the simple or `mma.sync` kernels: forward, and backward by queries and by keys.
     fn attention_kernels(&self, head_dim: usize, variant: AttentionVariant) -> Result<[CudaKernel; 3]> {
         let program = Program::Attention { head_dim, variant };
         self.program(program, ["attention", "attention_dq", "attention_dkv"], |kernels| {
@@ -298,7 +298,7 @@ impl Cuda {
     }
 }
 
-/// Shared memory of the tensor-core kernels, forward and backward, in bytes.
+/// Returns the shared memory of the tensor-core kernels, forward and backward, in bytes.
 pub(super) fn shared_bytes(head_dim: usize) -> [u32; 2] {
     // Rows are padded by eight elements to avoid bank conflicts; keys and values are loaded in two stages each.
     let row = 2 * (head_dim + 8);

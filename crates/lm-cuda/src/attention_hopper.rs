@@ -14,11 +14,11 @@ const STEP: usize = 64;
 /// Pipeline stages: of keys and values in the forward pass, and of the streamed operands in the backward pass.
 const STAGES: usize = 2;
 const BACK_STAGES: usize = 4;
-/// One warpgroup that copies, and two that compute.
+/// Number of threads per block: one warpgroup that copies, and two that compute.
 const THREADS: usize = 384;
 const STATS_THREADS: usize = 256;
 
-/// Shared memory in bytes: forward, backward by queries and by keys.
+/// Returns the shared memory in bytes: forward, backward by queries and by keys.
 fn shared_bytes(head_dim: usize) -> [u32; 3] {
     let row = 2 * head_dim;
     let (barrier, to_align) = (8, 1024);
@@ -30,7 +30,7 @@ fn shared_bytes(head_dim: usize) -> [u32; 3] {
 }
 
 impl Cuda {
-    /// The kernels: forward, backward statistics, backward by queries and by keys.
+    /// Returns the kernels: forward, backward statistics, backward by queries and by keys.
     fn hopper_kernels(&self, head_dim: usize) -> Result<[CudaKernel; 4]> {
         let program = Program::Attention { head_dim, variant: AttentionVariant::Hopper };
         let names = ["attention", "attention_stats", "attention_dq", "attention_dkv"];

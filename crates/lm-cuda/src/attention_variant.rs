@@ -10,7 +10,7 @@ pub(super) const TILE: usize = 128;
 /// Head widths that the Hopper kernels support.
 pub(super) const HEAD_DIMS: [usize; 2] = [64, 128];
 
-/// Length of a sequence in the Hopper kernels' `stats`: whole tiles.
+/// Returns the length of a sequence in the Hopper kernels' `stats`: whole tiles.
 pub(super) fn padded(length: usize) -> usize {
     length.next_multiple_of(TILE)
 }

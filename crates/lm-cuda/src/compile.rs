@@ -120,7 +120,7 @@ impl Program {
     }
 }
 
-/// Name of a cache entry.
+/// Returns the name of a cache entry.
 fn key(source: &str, options: &[String], driver: i32) -> String {
     let mut hash = Sha256::new();
     for part in [source, &options.join("\n"), &driver.to_string(), env!("CARGO_PKG_VERSION")] {
@@ -130,7 +130,7 @@ fn key(source: &str, options: &[String], driver: i32) -> String {
     hex(&hash.finalize()[..16])
 }
 
-/// The cache's folder: `sgs/kernels` in `$XDG_CACHE_HOME` or `~/.cache`.
+/// Returns the cache's folder: `sgs/kernels` in `$XDG_CACHE_HOME` or `~/.cache`.
 fn folder() -> Option<PathBuf> {
     Some(sgs_base::host::cache_folder()?.join("sgs").join("kernels"))
 }
@@ -153,7 +153,7 @@ fn write(path: &Path, code: &[u8]) -> std::io::Result<()> {
 
 /// Compiles a source with NVRTC; the error is a message for the user.
 fn compile(source: &str, options: &[String]) -> std::result::Result<Vec<u8>, String> {
-    // SAFETY: only searches for the library.
+    // SAFETY: the call only searches for the library.
     if !unsafe { sys::is_culib_present() } {
         return Err("libnvrtc.so.13 was not found; it comes with the CUDA toolkit 13, or set \
                     LD_LIBRARY_PATH to where it is"
@@ -181,7 +181,7 @@ fn built(program: sys::nvrtcProgram, options: &[String]) -> std::result::Result<
         return Err(format!("NVRTC: {error}\n{text}"));
     }
     let mut size = 0usize;
-    // SAFETY: writes one number.
+    // SAFETY: the call writes one number.
     let status = unsafe { sys::nvrtcGetCUBINSize(program, &raw mut size) };
     status.result().map_err(|e| format!("NVRTC: {e}"))?;
     let mut code = vec![0u8; size];
@@ -192,7 +192,7 @@ fn built(program: sys::nvrtcProgram, options: &[String]) -> std::result::Result<
 }
 
 impl Program {
-    /// Every program that a model of this head width needs.
+    /// Returns every program that a model of this head width needs.
     #[cfg(test)]
     fn all(head_dim: usize) -> [Self; 6] {
         [
@@ -255,11 +255,11 @@ mod tests {
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no temporary file is left");
     }
 
-    /// NVRTC needs no GPU: if it is installed, the sources are compiled for two architectures. Panics if it is missing and
-    /// `SGS_REQUIRE` contains `nvrtc`.
+    /// Compiles the sources for two architectures if NVRTC, which needs no GPU, is installed. Panics if it is missing
+    /// and `SGS_REQUIRE` contains `nvrtc`.
     #[test]
     fn sources_compile_where_nvrtc_is_installed() {
-        // SAFETY: only searches for the library.
+        // SAFETY: the call only searches for the library.
         if !unsafe { sys::is_culib_present() } {
             let required = std::env::var("SGS_REQUIRE").unwrap_or_default();
             assert!(!required.contains("nvrtc"), "SGS_REQUIRE names nvrtc, whose library was not found");

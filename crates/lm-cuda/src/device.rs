@@ -59,13 +59,13 @@ fn address(argument: Arg) -> u64 {
     }
 }
 
-/// Threads per block, if each thread processes eight columns.
+/// Returns the number of threads per block, if each thread processes eight columns.
 fn threads(width: usize, most: usize) -> usize {
     width.div_ceil(8).next_multiple_of(32).clamp(32, most)
 }
 
-/// Number of partial rows of weight gradients (at most `room`), and number of the `rows` that are summed into
-/// each. There is one block per partial row, which processes its rows one after the other.
+/// Returns the number of partial rows of weight gradients (at most `room`), and the number of the `rows` that are
+/// summed into each. There is one block per partial row, which processes its rows one after the other.
 fn partial_rows(rows: usize, room: usize) -> (usize, usize) {
     let each = rows.div_ceil(room.clamp(1, PARTIAL_ROWS)).max(1);
     (rows.div_ceil(each), each)
@@ -201,7 +201,7 @@ impl Cuda {
         self.rows(self.kernels.sum_partials, width.div_ceil(32), 256, &arguments)
     }
 
-    /// Width of heads that the kernels can normalise.
+    /// Returns the width of heads, if the kernels can normalise it.
     fn normed_width(heads: Heads) -> Result<usize> {
         match heads.head_dim {
             width @ ..=256 => Ok(width),
@@ -340,7 +340,7 @@ impl Device for Cuda {
             let arguments = [Arg::Ptr(piece.front(n)?), Arg::Ptr(buf.at(&range)?), Arg::Long(n as u64)];
             self.rows(self.kernels.narrow, n.div_ceil(256), 256, &arguments)?;
         }
-        // `piece` is freed after this wait; the host's numbers are staged already.
+        // `piece` is freed after this wait; the numbers of the host are already staged.
         self.gpu.wait()?;
         Ok(buf)
     }
@@ -840,7 +840,7 @@ impl Device for Cuda {
     }
 }
 
-/// The struct `Adam` of training.cu, with the same rounding as on the CPU.
+/// Returns the struct `Adam` of training.cu, with the same rounding as on the CPU.
 fn adam_argument(update: AdamUpdate) -> Arg {
     let correction1 = 1.0 - update.beta1.powf(update.t as f64);
     let correction2 = 1.0 - update.beta2.powf(update.t as f64);

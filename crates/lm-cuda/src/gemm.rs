@@ -53,7 +53,7 @@ fn present(found: bool, device: &str) -> Result<()> {
     Err(LmError::Device { device: device.to_owned(), message: message.to_owned() })
 }
 
-/// Bytes to which an address is aligned, up to 256.
+/// Returns the number of bytes to which an address is aligned, up to 256.
 fn alignment(address: u64) -> u32 {
     1 << address.trailing_zeros().min(8)
 }
@@ -75,7 +75,7 @@ unsafe impl Sync for Blas {}
 
 impl Blas {
     pub fn new(gpu: &Arc<Gpu>, bf16: bool) -> Result<Self> {
-        // SAFETY: only searches for the library.
+        // SAFETY: the call only searches for the library.
         present(unsafe { sys::is_culib_present() }, &gpu.label())?;
         gpu.bind()?;
         let handle = lt::create_handle().map_err(|e| failed(&gpu.label(), "starting cuBLASLt", e))?;
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn the_error_of_a_missing_library_says_where_to_get_it() {
-        // SAFETY: only searches for the library.
+        // SAFETY: the call only searches for the library.
         let found = unsafe { sys::is_culib_present() };
         assert_eq!(present(found, "cuda:0").is_ok(), found);
         let error = present(false, "cuda:0").unwrap_err().to_string();

@@ -1,8 +1,8 @@
 //! One GPU: its context, streams and memory, kernel launches, and error messages.
 //!
-//! Unless stated otherwise, all work (training above all) runs on one stream, so calls take effect in their
-//! order and only reads wait. A [`Lane`] is a separate stream for work that may run concurrently. A [`Graph`]
-//! is recorded on a further stream, on which nothing runs. Threads sleep while they wait.
+//! Unless stated otherwise, all work, in particular training, runs on one stream, so calls take effect in their order
+//! and only reads wait. A [`Lane`] is a separate stream for work that may run concurrently. A [`Graph`] is recorded on
+//! a further stream, on which nothing runs. Threads sleep while they wait.
 
 #![allow(unsafe_code)]
 
@@ -103,7 +103,7 @@ fn sleep_exactly(time: Duration) {
         }
         if !EXACT.replace(true) {
             let nanoseconds: libc::c_ulong = 1;
-            // SAFETY: sets a property of this thread; if the call fails, sleeps are longer.
+            // SAFETY: the call sets a property of this thread; if it fails, sleeps are longer.
             let _ = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanoseconds, 0, 0, 0) };
         }
     }
@@ -112,7 +112,7 @@ fn sleep_exactly(time: Duration) {
 
 /// Runs `f` with this thread's work submitted to a stream.
 fn with_binding<R>(binding: StreamBinding, f: impl FnOnce() -> R) -> R {
-    /// Restores the previous binding, also if `f` panics.
+    /// Restores the previous binding, even if `f` panics.
     struct Restore(Option<StreamBinding>);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -141,7 +141,7 @@ pub fn gpu_count() -> Result<usize> {
 
 /// Initialises the driver and counts its GPUs; `name` is the device's name in errors.
 fn count(name: &str) -> Result<usize> {
-    // SAFETY: only searches for the library.
+    // SAFETY: the call only searches for the library.
     if !unsafe { sys::is_culib_present() } {
         let message = "no NVIDIA driver: libcuda.so.1 was not found. Install the driver (in a container: \
                        start it with its GPUs), or use the CPU";
@@ -213,7 +213,7 @@ impl Gpu {
         let (memory, context) = unsafe {
             let memory =
                 cu::device::total_mem(device).map_err(|e| say("reading the size of GPU memory", e))?;
-            // For waits inside the driver, in particular of large copies.
+            // Set the flag for waits inside the driver, in particular those of large copies.
             let flags = sys::CUctx_flags::CU_CTX_SCHED_BLOCKING_SYNC as u32;
             let set = sys::cuDevicePrimaryCtxSetFlags_v2(device, flags).result();
             set.map_err(|e| say("enabling blocking waits", e))?;
@@ -243,12 +243,12 @@ impl Gpu {
         })
     }
 
-    /// The stream to which this thread's kernels are submitted.
+    /// Returns the stream to which this thread's kernels are submitted.
     pub(super) fn stream(&self) -> sys::CUstream {
         BINDING.get().map_or(self.stream, |binding| binding.stream)
     }
 
-    /// Scratch memory for this thread's products; `None` for that of the GPU's own stream.
+    /// Returns the scratch memory for this thread's products; `None` for that of the GPU's own stream.
     pub(super) fn scratch(&self) -> Option<u64> {
         BINDING.get().and_then(|binding| binding.scratch)
     }
@@ -278,7 +278,7 @@ impl Gpu {
         Ok(Graph { gpu: Arc::clone(self), exec })
     }
 
-    /// Name of this GPU in errors.
+    /// Returns the name of this GPU in errors.
     pub fn label(&self) -> String {
         format!("cuda:{} ({})", self.ordinal, self.name)
     }
@@ -306,7 +306,7 @@ impl Gpu {
         answer.map_err(|e| self.error("running kernels", e))
     }
 
-    /// Maximum number of bytes of live buffers so far.
+    /// Returns the maximum number of bytes of live buffers so far.
     pub fn peak_bytes(&self) -> usize {
         self.peak.load(Ordering::Relaxed)
     }
@@ -704,7 +704,7 @@ impl Drop for Lane {
     }
 }
 
-/// `n` as a kernel's `int`.
+/// Returns `n` as a kernel's `int`.
 pub(super) fn int(n: usize) -> Arg {
     Arg::Int(n as i32)
 }
@@ -804,7 +804,7 @@ impl<E> Array<E> {
         debug_assert_eq!(size_of::<S>(), self.width);
         let at = self.at(&(offset..offset + to.len()))?;
         self.gpu.bind()?;
-        // Wait here, because the copy itself would use the driver's wait.
+        // Wait here, because otherwise the copy itself would use the driver's wait.
         self.gpu.wait()?;
         // SAFETY: the range was checked; the wait below ends before `to` is returned to the caller.
         unsafe { cu::memcpy_dtoh_async(to, at, self.gpu.stream()) }
@@ -830,7 +830,7 @@ mod tests {
 
     #[test]
     fn the_error_without_a_gpu_says_what_is_missing() {
-        // SAFETY: only searches for the library.
+        // SAFETY: the call only searches for the library.
         if unsafe { sys::is_culib_present() } {
             return;
         }

@@ -1,5 +1,5 @@
-//! The CUDA back end of the language model: an NVIDIA GPU through the driver, NVRTC and cuBLASLt. All libraries
-//! are loaded at run time, so nothing of CUDA is needed to build.
+//! The CUDA back end of the language model: an NVIDIA GPU through the driver, NVRTC and cuBLASLt. All libraries are
+//! loaded at run time, so building does not require CUDA.
 //!
 //! With [`Precision::Bf16`], parameters and activations are bfloat16; sums, statistics and gradients of
 //! parameters are f32; and the optimiser stores the remainders of the f32 master weights
@@ -65,7 +65,7 @@ pub struct CudaFootprint {
 }
 
 impl CudaFootprint {
-    /// Bytes per element.
+    /// Returns the number of bytes per element.
     fn width(&self) -> usize {
         match self.precision {
             Precision::Bf16 => 2,
@@ -133,17 +133,17 @@ impl Cuda {
         Ok(Self { gpu, footprint, kernels, blas, attention, programs: Mutex::default(), squares })
     }
 
-    /// The underlying GPU.
+    /// Returns the underlying GPU.
     pub fn gpu(&self) -> &Gpu {
         &self.gpu
     }
 
-    /// Element type of parameters and activations.
+    /// Returns the element type of parameters and activations.
     pub fn precision(&self) -> Precision {
         self.footprint.precision
     }
 
-    /// Bytes per element.
+    /// Returns the number of bytes per element.
     fn width(&self) -> usize {
         self.footprint.width()
     }

@@ -69,7 +69,7 @@ functions! {
         fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, sys::CUstream) -> c_int;
 }
 
-/// The library, loaded once.
+/// Returns the library, which is loaded once.
 fn api() -> std::result::Result<&'static Api, &'static str> {
     static API: OnceLock<std::result::Result<Api, String>> = OnceLock::new();
     API.get_or_init(|| find(&NAMES)).as_ref().map_err(String::as_str)
@@ -98,7 +98,7 @@ fn find(names: &[&str]) -> std::result::Result<Api, String> {
     ))
 }
 
-/// The loader's message, which is in the source of the error.
+/// Returns the loader's message, which is in the source of the error.
 fn reason_of(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }

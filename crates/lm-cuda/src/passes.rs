@@ -7,7 +7,7 @@ use super::gpu::Graph;
 use sgs_lm::device::{Pass, Write};
 use sgs_lm::error::Result;
 
-/// Maximum number of graphs; the batches of a small model have fewer kinds of passes.
+/// Maximum number of graphs. The batches of a small model have fewer kinds of passes.
 const GRAPHS: usize = 128;
 
 /// The arguments of a pass's kernels, except for the contents of buffers.

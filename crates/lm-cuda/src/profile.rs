@@ -98,7 +98,7 @@ impl Gpu {
     }
 }
 
-/// Sums by name. All events must have completed.
+/// Sums the times by name. All events must have completed.
 fn lines(seen: &[WorkTimes]) -> DriverResult<Vec<ProfileLine>> {
     // SAFETY: all are live events of one stream.
     let seconds = |from, to| unsafe { cu::event::elapsed(from, to) }.map(|ms| f64::from(ms) / 1e3);

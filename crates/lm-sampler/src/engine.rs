@@ -26,7 +26,8 @@ pub struct SamplerOptions {
 }
 
 impl Default for SamplerOptions {
-    /// 1 GiB, 256 requests at once, pages of 16 positions, and the device's choice of prompt tokens.
+    /// Returns the defaults: 1 GiB, 256 requests at once, pages of 16 positions, and the device's choice of prompt
+    /// tokens.
     fn default() -> Self {
         Self { memory_budget_bytes: 1 << 30, max_batch: 256, page_len: 16, prefill_tokens: None }
     }
@@ -326,27 +327,27 @@ impl<D: Decode> Sampler<D> {
         self.scheduler.is_idle()
     }
 
-    /// Number of requests that are admitted and unfinished.
+    /// Returns the number of requests that are admitted and unfinished.
     pub fn running(&self) -> usize {
         self.scheduler.running()
     }
 
-    /// Number of requests that are not admitted yet.
+    /// Returns the number of requests that are not admitted yet.
     pub fn waiting(&self) -> usize {
         self.scheduler.waiting()
     }
 
-    /// Number of free pages in the cache.
+    /// Returns the number of free pages in the cache.
     pub fn free_pages(&self) -> usize {
         self.scheduler.pages().free()
     }
 
-    /// How the sampler's memory is divided.
+    /// Returns how the sampler's memory is divided.
     pub fn memory(&self) -> SamplerMemory {
         self.memory
     }
 
-    /// Totals since the sampler was created.
+    /// Returns the totals since the sampler was created.
     pub fn counters(&self) -> &SamplerCounters {
         &self.counters
     }

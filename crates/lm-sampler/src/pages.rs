@@ -13,7 +13,7 @@ pub struct PagePool {
 impl PagePool {
     /// Creates a pool of `pages` free pages.
     pub fn new(pages: usize) -> Self {
-        // Reversed, so that pages are first allocated in the order of their addresses.
+        // The list is reversed, so that pages are first allocated in the order of their addresses.
         Self { free: (0..pages as PageId).rev().collect(), references: vec![0; pages] }
     }
 

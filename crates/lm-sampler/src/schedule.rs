@@ -42,7 +42,7 @@ struct PromptChunk {
     count: usize,
 }
 
-/// A step and what [`Scheduler::commit`] needs to know about it. Reused from step to step.
+/// A step, and the data that [`Scheduler::commit`] needs about it. Reused from step to step.
 #[derive(Debug, Default)]
 pub(crate) struct PlannedStep {
     pub step: StepPlan,
@@ -63,7 +63,7 @@ impl PlannedStep {
 #[derive(Debug)]
 struct SharedPrompt {
     tokens: Arc<[u32]>,
-    /// Pages of all tokens but the last; empty while the prompt is not resident.
+    /// Pages of all tokens except the last; empty while the prompt is not resident.
     pages: Vec<PageId>,
     /// Whether the prompt owns pages.
     resident: bool,
@@ -76,12 +76,12 @@ struct SharedPrompt {
 }
 
 impl SharedPrompt {
-    /// Number of tokens that are prefilled once for all requests.
+    /// Returns the number of tokens that are prefilled once for all requests.
     fn target(&self) -> usize {
         self.tokens.len() - 1
     }
 
-    /// Whether requests of this prompt can decode.
+    /// Returns whether requests of this prompt can decode.
     fn is_filled(&self) -> bool {
         self.filled == self.target()
     }
@@ -163,7 +163,7 @@ impl Scheduler {
         self.slot_of.is_empty() && self.done.is_empty()
     }
 
-    /// Returns what a running request has sampled so far.
+    /// Returns the completion of a running request so far.
     pub fn so_far(&self, id: RequestId) -> Option<&SampledCompletion> {
         let slot = (*self.slot_of.get(&id)?)?;
         Some(&self.slots.get(slot)?.as_ref()?.out)
@@ -373,8 +373,8 @@ impl Scheduler {
         self.filling.retain(|i| *i != index);
     }
 
-    /// Called when a request has left a prompt: forgets the prompt if that was its last request, and releases the pages
-    /// of a partially filled prompt that no running request needs.
+    /// Cleans up after a request has left a prompt. Removes the prompt if that was its last request, and releases the
+    /// pages of a partially filled prompt that no running request needs.
     fn release_unneeded(&mut self, index: usize) {
         let prompt = prompt_at(&self.prompts, index);
         if prompt.running > 0 {
@@ -486,7 +486,7 @@ impl Scheduler {
         Ok(StepProgress { prefilled: prefill.len(), decoded: decode.len() })
     }
 
-    /// Frees a slot and returns what its request has sampled.
+    /// Frees a slot and returns the completion of its request.
     #[allow(clippy::expect_used, reason = "a lost request must stop the program")]
     fn finish(&mut self, slot: usize, finish: Finish) -> SampledCompletion {
         let running = self.slots[slot].take().expect("invariant: the slot of an unfinished request is taken");
@@ -507,7 +507,7 @@ impl Scheduler {
     }
 }
 
-/// A request that ended before it sampled a token.
+/// Creates the completion of a request that ended before it sampled a token.
 fn without_tokens(id: RequestId, finish: Finish) -> SampledCompletion {
     SampledCompletion { id, tokens: Vec::new(), log_probs: Vec::new(), entropies: Vec::new(), finish }
 }
@@ -679,8 +679,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-        /// For any order of submissions, cancellations and steps: every request ends exactly once with its own
-        /// tokens, no token reads a position that was not written for it, and all pages are free at the end.
+        /// Checks, for any order of submissions, cancellations and steps, that every request ends exactly once with its
+        /// own tokens, no token reads a position that was not written for it, and all pages are free at the end.
         #[test]
         fn no_page_leaks_and_no_request_is_lost(
             pages in 4usize..30,

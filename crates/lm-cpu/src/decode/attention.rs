@@ -15,7 +15,8 @@ use sgs_lm::decode::{InputToken, PageId};
 /// Maximum number of queries that read the same keys together.
 pub(crate) const TOGETHER: usize = 4;
 
-/// Numbers of scratch memory that [`PagedAttention::run`] needs for sequences of up to `positions` tokens.
+/// Returns the number of f32 values of scratch memory that [`PagedAttention::run`] needs for sequences of up to
+/// `positions` tokens.
 pub(crate) fn scratch_len(positions: usize, head_dim: usize) -> usize {
     TOGETHER * (positions.next_multiple_of(BLOCK) + 2 * head_dim)
 }
@@ -33,9 +34,9 @@ pub(crate) struct PagedAttention<'a> {
     pub queries: &'a [f32],
     /// Distance between rows of `queries`.
     pub stride: usize,
-    /// `[tokens, heads, head_dim]`.
+    /// Output, `[tokens, heads, head_dim]`.
     pub out: &'a mut [f32],
-    /// [`scratch_len`] numbers for the longest sequence.
+    /// Scratch memory of [`scratch_len`] numbers for the longest sequence.
     pub scratch: &'a mut [f32],
 }
 
@@ -61,7 +62,7 @@ impl WithSimd for PagedAttention<'_> {
         {
             let queries = run.len() * group;
             for kv_head in 0..self.kv.shape().kv_heads {
-                // A query's token, and its head within the group.
+                // Maps an index to the query's token and to its head within the group.
                 let of = |index: usize| (first + index / group, kv_head * group + index % group);
                 let mut index = 0;
                 while index < queries {
@@ -78,7 +79,7 @@ impl WithSimd for PagedAttention<'_> {
 }
 
 impl<'a> PagedAttention<'a> {
-    /// The page table of a token's sequence.
+    /// Returns the page table of a token's sequence.
     fn table(&self, column: usize) -> &'a [PageId] {
         let (first, count) = self.columns[column].table;
         &self.tables[first as usize..][..count as usize]
@@ -123,7 +124,7 @@ impl<'a> PagedAttention<'a> {
             inverse[g] = 1.0 / softmax(scores[g], lens[g], 1.0 / (dim as f32).sqrt());
         }
 
-        // Two partial sums per number of each query: over even and over odd positions.
+        // Keep two partial sums per number of each query: over even and over odd positions.
         let sums = &mut sums[..G * 2 * dim];
         sums.fill(0.0);
         let weights = scores.map(|row| &row[..]);
@@ -204,7 +205,7 @@ impl HeadQuery<'_> {
         (at..dim).for_each(|at| self.one(table, positions.clone(), weights, sums, at));
     }
 
-    /// As [`HeadQuery::weighted`], for `C` registers of the head's width starting at `at`.
+    /// Does the same as [`HeadQuery::weighted`], for `C` registers of the head's width starting at `at`.
     #[inline(always)]
     fn registers<S: Simd, const G: usize, const C: usize>(
         self,
@@ -245,7 +246,7 @@ impl HeadQuery<'_> {
         }
     }
 
-    /// As [`HeadQuery::weighted`], for one number, if the width is not a multiple of a register.
+    /// Does the same as [`HeadQuery::weighted`], for one number, if the width is not a multiple of a register.
     #[inline(always)]
     fn one<const G: usize>(
         self,
@@ -296,7 +297,7 @@ fn block_scores<S: Simd, const G: usize>(
     start: usize,
 ) {
     for lane in (0..BLOCK).step_by(S::F32_LANES) {
-        // Four partial sums per query, so that additions do not depend on each other.
+        // Use four partial sums per query, so that additions do not depend on each other.
         let mut sums = [[simd.splat_f32s(0.0); 4]; G];
         for (d, keys) in keys.chunks_exact(4 * BLOCK).enumerate() {
             for j in 0..4 {
@@ -393,7 +394,7 @@ mod tests {
             (0..dim).map(|i| (0..=t).map(|s| weights[s] / total * row(&self.v, s)[i]).sum()).collect()
         }
 
-        /// Attention of all positions, `count` tokens at a time. Every other token belongs to a copy of the
+        /// Computes attention of all positions, `count` tokens at a time. Every other token belongs to a copy of the
         /// sequence that has its own pages from position `own` on.
         fn run(&self, count: usize, own: usize) -> Vec<f32> {
             // SAFETY: no other thread uses the cache.
@@ -470,7 +471,7 @@ mod tests {
         }
     }
 
-    /// The code for other machines: registers of eight numbers, and no vector registers.
+    /// Tests the code for other machines: registers of eight numbers, and no vector registers.
     #[test]
     fn narrower_registers_give_the_same_attention() {
         for (heads, kv_heads, dim, page_len) in [(4, 4, 24, 16), (8, 2, 20, 32)] {

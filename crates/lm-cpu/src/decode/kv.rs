@@ -30,12 +30,12 @@ impl PageShape {
         Self { layers: config.layers, kv_heads: config.kv_heads, head_dim: config.head_dim, page_len }
     }
 
-    /// Keys (or values) of one head in one layer of a page.
+    /// Returns the length of the keys (or values) of one head in one layer of a page.
     fn head_len(self) -> usize {
         self.page_len * self.head_dim
     }
 
-    /// Numbers per page.
+    /// Returns the number of f32 values per page.
     pub fn page_numbers(self) -> usize {
         2 * self.layers * self.kv_heads * self.head_len()
     }

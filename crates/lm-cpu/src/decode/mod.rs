@@ -34,7 +34,7 @@ use sgs_lm::model::Model;
 pub struct CpuDecoder {
     cache: KvCache,
     panels: Vec<PanelBuffers>,
-    /// The panels from this index on have no buffers for logits.
+    /// Number of panels that have buffers for logits. They come first.
     sampling_panels: usize,
     scratch: Vec<Mutex<Scratch>>,
 }
@@ -134,7 +134,8 @@ impl Decode for Cpu {
     }
 }
 
-/// Number of panels that sample: enough for all requests at full width, or one per thread if the panels are narrower.
+/// Returns the number of panels that sample: enough for all requests at full width, or one per thread if the panels are
+/// narrower.
 fn count_sampling_panels(max_batch: usize, threads: usize) -> usize {
     max_batch.div_ceil(MAX_WIDTH).max(threads.min(max_batch.div_ceil(COLUMN_STEP)))
 }
@@ -171,7 +172,7 @@ struct StepContext<'a> {
 }
 
 impl StepContext<'_> {
-    /// The page table of a token's sequence.
+    /// Returns the page table of a token's sequence.
     fn table(&self, column: &InputToken) -> &[PageId] {
         &self.tables[column.table.0 as usize..][..column.table.1 as usize]
     }
@@ -187,7 +188,7 @@ impl StepContext<'_> {
     }
 }
 
-/// Width of the sampling panels for a number of columns: as balanced as the column step permits.
+/// Returns the width of the sampling panels for a number of columns, as balanced as the column step permits.
 fn sampling_width(columns: usize, panels: usize) -> usize {
     columns.div_ceil(panels.max(1)).next_multiple_of(COLUMN_STEP).clamp(COLUMN_STEP, MAX_WIDTH)
 }
@@ -324,7 +325,7 @@ fn rotate_and_append(
     });
 }
 
-/// Attention of all tokens; adjacent tokens read the pages that they share together.
+/// Computes the attention of all tokens; adjacent tokens read the pages that they share together.
 fn attend(step: &StepContext<'_>, layer: usize, columns: &[InputToken], rows: &[f32], out: &mut [f32]) {
     let config = &step.model.config;
     let (q, width) = (config.q_dim(), config.qkv_dim());
@@ -378,7 +379,7 @@ mod tests {
             pages: batch * pages_each,
         };
         let mut decoder = device.decoder(&model.config, &sizes).unwrap();
-        // Interleaved pages: the pages of a sequence are not adjacent.
+        // Interleave the pages, so that those of a sequence are not adjacent.
         let tables: Vec<PageId> =
             (0..batch).flat_map(|b| (0..pages_each).map(move |p| (p * batch + b) as PageId)).collect();
         let column = |b: usize, t: usize| InputToken {

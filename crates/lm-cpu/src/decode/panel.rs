@@ -1,10 +1,10 @@
 //! Kernels on panels. A panel holds up to 64 sequences as columns in feature-major order: element
 //! `(feature, column)` is at `feature * width + column`.
 //!
-//! A weight matrix is read where the trainer stores it, row by row and once per panel. Each weight is broadcast
-//! to a register and multiplied with one feature of all columns. Nothing is packed or copied. The sums of each
-//! column run over the features in the same order whatever the other columns are, so the results of a sequence
-//! do not depend on the batch.
+//! A weight matrix is read where the trainer stores it, row by row and once per panel. Each weight is broadcast to a
+//! register and multiplied with one feature of all columns. Nothing is packed or copied. The sums of each column run
+//! over the features in an order that does not depend on the other columns, so the results of a sequence do not depend
+//! on the batch.
 
 #![allow(unsafe_code)]
 
@@ -19,7 +19,7 @@ pub(crate) const COLUMN_STEP: usize = 16;
 /// Maximum width of a panel.
 pub(crate) const MAX_WIDTH: usize = sgs_lm::decode::PANEL;
 
-/// Multiply-adds per parallel task of a product: enough to outweigh the cost of starting it.
+/// Multiply-adds per parallel task of a product, enough to outweigh the cost of starting it.
 const TASK: usize = 1 << 19;
 
 /// Numbers per cache line.
@@ -37,7 +37,7 @@ pub(crate) fn prefetch(at: *const f32) {
     let _ = at;
 }
 
-/// Rows of a matrix per parallel task.
+/// Returns the number of rows of a matrix per parallel task.
 fn task_rows(inner: usize, width: usize) -> usize {
     (TASK / (inner * width).max(1)).max(1).next_multiple_of(8)
 }
@@ -51,7 +51,7 @@ pub(crate) fn product(weights: &[f32], inner: usize, x: &[f32], width: usize, y:
         .for_each(|(y, weights)| product_here(weights, inner, x, width, y, write));
 }
 
-/// As [`product`], on this thread.
+/// Computes the same as [`product`], on this thread.
 pub(crate) fn product_here(
     weights: &[f32],
     inner: usize,
@@ -125,7 +125,7 @@ impl PanelProduct<'_> {
         let mut sums = [[simd.splat_f32s(0.0); V]; R];
         for k in 0..inner {
             if k % LINE == 0 {
-                // Prefetch the next rows: their streams are too short for the hardware prefetcher.
+                // Prefetch the next rows, because their streams are too short for the hardware prefetcher.
                 (0..R).for_each(|r| prefetch(weights.wrapping_add((R + r) * inner + k)));
             }
             let mut columns = [simd.splat_f32s(0.0); V];
@@ -134,7 +134,7 @@ impl PanelProduct<'_> {
                 *columns = unsafe { x.add(k * width + v * S::F32_LANES).cast::<S::f32s>().read_unaligned() };
             }
             for (r, sums) in sums.iter_mut().enumerate() {
-                // SAFETY: `r < R` and `k < inner`: an element of row `row + r`.
+                // SAFETY: `r < R` and `k < inner`, so this is an element of row `row + r`.
                 let weight = simd.splat_f32s(unsafe { *weights.add(r * inner + k) });
                 for v in 0..V {
                     sums[v] = simd.mul_add_e_f32s(weight, columns[v], sums[v]);
@@ -165,12 +165,12 @@ pub(crate) fn add_bias(y: &mut [f32], bias: &[f32], width: usize) {
     );
 }
 
-/// RMSNorm of every column: `y = gain * x / sqrt(mean(x²) + eps)` (Zhang & Sennrich 2019).
+/// Applies RMSNorm to every column: `y = gain * x / sqrt(mean(x²) + eps)` (Zhang & Sennrich 2019).
 pub(crate) fn rms_norm(x: &[f32], gain: &[f32], eps: f32, width: usize, y: &mut [f32]) {
     simd(
         #[inline(always)]
         || {
-            // Four partial sums per column, so that additions do not depend on each other.
+            // Use four partial sums per column, so that additions do not depend on each other.
             let mut sums = [[0.0f32; MAX_WIDTH]; 4];
             for (i, row) in x.chunks_exact(width).enumerate() {
                 let sums = &mut sums[i % 4][..width];
@@ -304,7 +304,7 @@ mod tests {
         }
     }
 
-    /// The code for other machines: registers of eight numbers, and no vector registers.
+    /// Tests the code for other machines: registers of eight numbers, and no vector registers.
     #[test]
     fn narrower_registers_give_the_same_products() {
         let (rows, inner, width) = (23, 41, 48);

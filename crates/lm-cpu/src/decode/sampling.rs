@@ -19,7 +19,7 @@ pub(crate) const CHUNK: usize = 128;
 /// Statistics of each chunk and column: maximum `m` of the logits `x`, `Σ e^(x-m)`, `Σ (x-m) e^(x-m)`, `Σ e^((x-m)/T)`.
 pub(crate) const STATISTICS: usize = 4;
 
-/// Number of statistics for a vocabulary size and a panel width.
+/// Returns the number of statistics for a vocabulary size and a panel width.
 pub(crate) fn statistics_len(vocabulary: usize, width: usize) -> usize {
     vocabulary.div_ceil(CHUNK) * STATISTICS * width
 }
@@ -158,7 +158,7 @@ impl PanelLogits<'_> {
         SampledToken {
             token,
             log_prob: (logit - f64::from(peak) - log_mass) as f32,
-            // -Σ p ln p with p = e^(x - peak) / mass.
+            // The entropy is -Σ p ln p with p = e^(x - peak) / mass.
             entropy: (log_mass - f64::from(moment) / f64::from(mass)).max(0.0) as f32,
             finite: true,
         }
@@ -260,7 +260,7 @@ pub fn truncated(candidates: &mut [(f32, u32)], params: SamplingParams, uniform:
         let wanted = f64::from(params.top_p) * total;
         let mut sum = 0.0;
         let mut enough = 0;
-        // Most of the probability is on few tokens: sort a few, and more only if they do not suffice.
+        // Most of the probability is on few tokens: sort a few first, and more only if these do not suffice.
         while enough == 0 {
             let end = (sorted.max(32) * 4).min(candidates.len());
             if end < candidates.len() {
@@ -376,7 +376,7 @@ mod tests {
         }
     }
 
-    /// Samples follow the distribution with temperature and truncation.
+    /// Checks that samples follow the distribution with temperature and truncation.
     #[test]
     fn frequencies_match_probabilities() {
         let vocabulary = 300;

@@ -86,7 +86,7 @@ fn resumed_training_equals_uninterrupted_training_to_the_bit() {
         )
         .unwrap();
         drop(first);
-        // A different number of threads and a new trainer must not matter.
+        // The result must not depend on the number of threads or on the trainer.
         let device = Arc::new(Cpu::new(1).unwrap());
         let mut trainer = Trainer::new(Arc::clone(&device), &shape(), 60, Mode::Train).unwrap();
         let (mut second, found) = checkpoint::load(&dir, Arc::clone(&device), 64).unwrap();
@@ -123,7 +123,7 @@ fn a_snapshot_that_reuses_memory_is_saved_like_the_policy() {
         for (path, sum) in &sums {
             assert_eq!(Sha256::digest(fs::read(path).unwrap())[..], sum[..], "{}", path.display());
         }
-        // The weights, the two moments and, if the weights are rounded, the exact ones.
+        // The hashes are those of the weights, of the two moments and, if the weights are rounded, of the exact ones.
         assert_eq!(sums.len(), if file_type == FileType::F32 { 3 } else { 4 });
     }
     // The memory of a snapshot of another shape cannot be reused.
@@ -279,7 +279,7 @@ fn an_interrupted_replacement_leaves_the_old_checkpoint() {
     assert!(failed.unwrap_err().to_string().contains("disk is full"));
     assert_eq!(checkpoint::load(&dir, Arc::clone(&device), 64).unwrap().0.step, 0);
 
-    // The state after a kill between the two renames: the new folder is complete but still has its temporary
+    // Create the state after a kill between the two renames: the new folder is complete but still has its temporary
     // name.
     fs::rename(&dir, parent.path().join(".solver.old")).unwrap();
     assert_eq!(checkpoint::load(&dir, Arc::clone(&device), 64).unwrap().0.step, 0);

@@ -1,4 +1,4 @@
-//! The whole model against the f64 reference: logits, and the gradient of every tensor against central
+//! Compares the whole model with the f64 reference: logits, and the gradient of every tensor against central
 //! differences, for packed sequences that are longer than a block of attention.
 
 use crate::reference;
@@ -32,7 +32,7 @@ fn shape(tied: bool, bias: bool) -> ModelConfig {
     }
 }
 
-/// Weights that are large enough for every tensor to matter.
+/// Creates weights that are large enough for every tensor to matter.
 fn weights(config: &ModelConfig) -> HostWeights {
     let mut weights = HostWeights::random(config, 5);
     let mut rng = SeededRng::stream(6, 0);
@@ -62,7 +62,7 @@ fn examples(vocabulary: usize) -> Vec<TrainExample> {
         .collect()
 }
 
-/// The loss of the batch by its definition, in f64; the importance ratios are those at `at`.
+/// Computes the loss of the batch by its definition, in f64; the importance ratios are those at `at`.
 fn reference_loss(
     weights: &HostWeights,
     params: &[f64],
@@ -207,7 +207,7 @@ fn a_step_does_not_depend_on_the_gradients_of_the_previous_step() {
         let device = Arc::new(Cpu::new(2).unwrap());
         let trainer = || Trainer::new(Arc::clone(&device), &config, micro_batch, Mode::Train).unwrap();
         let policy = || Policy::new(Model::new(Arc::clone(&device), weights(&config), 128).unwrap()).unwrap();
-        // The second batch has few of the first batch's tokens.
+        // The second batch contains only a few of the first batch's tokens.
         let long = examples(config.vocab_size);
         let mut short = long.clone();
         short.iter_mut().for_each(|e| e.tokens.iter_mut().for_each(|t| *t %= 4));

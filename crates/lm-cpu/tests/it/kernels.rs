@@ -1,4 +1,4 @@
-//! Every CPU kernel against the f64 reference: its output, and its backward pass against central differences.
+//! Compares every CPU kernel with the f64 reference: its output, and its backward pass against central differences.
 
 use crate::reference;
 use reference::{close, dot, numbers, rounded, slope, to_f32};

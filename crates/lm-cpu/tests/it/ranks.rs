@@ -1,4 +1,4 @@
-//! Training with several ranks: it is equivalent to one rank, any number of ranks can read the checkpoints, and
+//! Training with several ranks: the result is that of one rank, any number of ranks can read the checkpoints, and
 //! errors name the lost rank.
 
 use std::io::{Read, Write};
@@ -37,7 +37,7 @@ fn shape(tied: bool) -> ModelConfig {
     }
 }
 
-/// Sequences of different lengths, some of weight 0.
+/// Creates sequences of different lengths, some of weight 0.
 fn examples(seed: u64) -> Vec<TrainExample> {
     let mut rng = SeededRng::stream(seed, 0);
     (0..26)
@@ -129,7 +129,7 @@ fn assert_same(got: &Curve, want: &Curve, what: &str) {
         );
         assert_eq!(g.2, w.2, "{what}");
     }
-    // Adam divides by the root of small numbers, so rounding errors grow to a fraction of a step.
+    // Adam divides by the square root of small numbers, so rounding errors grow to a fraction of a step.
     let far = got.1.iter().zip(&want.1).map(|(g, w)| (g - w).abs()).fold(0.0, f32::max);
     assert!(far < 2e-5, "{what}: weights differ by {far}");
 }

@@ -9,8 +9,8 @@ use crate::gpu::Graph;
 use sgs_lm::error::Result;
 use sgs_lm::model::Model;
 
-/// Steps with more columns are not recorded, because they take the GPU longer than launching their kernels
-/// takes.
+/// Maximum number of columns of a recorded step. For larger steps, the GPU takes longer than launching the kernels, so
+/// recording saves nothing.
 const RECORDED_COLUMNS: usize = 4096;
 /// Maximum number of graphs.
 const GRAPHS: usize = 256;
@@ -34,7 +34,7 @@ impl Graphs {
         model: &Model<Cuda>,
         shape: StepShape,
     ) -> Result<()> {
-        // A profile measures individual kernels.
+        // A profile measures individual kernels, so do not start a graph.
         if self.off || shape.columns() > RECORDED_COLUMNS || device.gpu.recorder.is_on() {
             return device.step(decoder, model, shape);
         }

@@ -43,7 +43,7 @@ impl Cuda {
         self.draw(c.logits.front(n * vocabulary)?, vocabulary, choices, c.sampled.front(n)?, n)
     }
 
-    /// Runs one layer over all columns: from `x` to `x_mid` and the feed-forward output in `branch`.
+    /// Runs one layer over all columns, from `x` to `x_mid` and the feed-forward output in `branch`.
     fn decode_layer(
         &self,
         decoder: &mut CudaDecoder,

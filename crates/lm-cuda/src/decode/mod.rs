@@ -61,8 +61,8 @@ struct Kernels {
 /// The paged cache and the buffers of a step.
 #[derive(Debug)]
 pub struct CudaDecoder {
-    /// The stream of the steps, concurrent with training and other decoders. It is the first field because its
-    /// drop, which waits for the work, must precede that of the buffers.
+    /// The stream of the steps, concurrent with training and other decoders. It is the first field because it must be
+    /// dropped before the buffers: its drop waits for the work.
     lane: Arc<Lane>,
     sizes: DecoderSizes,
     /// Elements of a page in one layer: the keys and then the values of its positions, head by head.
@@ -119,12 +119,12 @@ impl BufferLengths {
     }
 }
 
-/// Size of the partial results of split attention, in f32 numbers.
+/// Returns the size of the partial results of split attention, in f32 numbers.
 fn partials(config: &ModelConfig, processors: usize) -> usize {
     MOST_BLOCKS_EACH * processors * (2 + config.head_dim)
 }
 
-/// Size of the columns, sampling parameters, tiles and page tables of a step, in u32 numbers.
+/// Returns the size of the columns, sampling parameters, tiles and page tables of a step, in u32 numbers.
 fn tables(sizes: &DecoderSizes) -> usize {
     let pages =
         (sizes.max_batch + sizes.prefill_tokens.div_ceil(16)) * sizes.context.div_ceil(sizes.page_len);
@@ -134,12 +134,12 @@ fn tables(sizes: &DecoderSizes) -> usize {
         + pages
 }
 
-/// Elements of a page in one layer.
+/// Returns the number of elements of a page in one layer.
 fn page_elements(config: &ModelConfig, page_len: usize) -> usize {
     2 * config.kv_dim() * page_len
 }
 
-/// The struct `Choice` of draw.cu.
+/// Returns the struct `Choice` of draw.cu.
 fn choice(draw: &SampleSpec) -> [u32; CHOICE] {
     let choice = draw.params;
     let u = uniform(draw.seed, draw.index).to_bits();
@@ -147,7 +147,7 @@ fn choice(draw: &SampleSpec) -> [u32; CHOICE] {
     [choice.temperature.to_bits(), choice.top_p.to_bits(), top_k, 0, u as u32, (u >> 32) as u32]
 }
 
-/// Up to this size in bytes, a step of the model takes the host as long as the GPU.
+/// Maximum size in bytes of a model for which a step takes the host as long as the GPU.
 const SMALL_MODEL: usize = 128 << 20;
 
 impl Footprint for CudaFootprint {
@@ -163,7 +163,7 @@ impl Footprint for CudaFootprint {
     }
 
     fn device_bytes(&self) -> usize {
-        // Scratch of products, and the staging buffer of copies.
+        // These are the scratch memory of products, and the staging buffer of copies.
         WORKSPACE + 4 * PIECE
     }
 

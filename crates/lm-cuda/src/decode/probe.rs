@@ -34,10 +34,10 @@ impl Cuda {
         Ok(host.into_iter().map(SampledToken::from).collect())
     }
 
-    /// Computes attention of sequences over a paged cache whose pages are not in order. `qkv` has the rows of
-    /// all sequences before rotation, `[Σ lengths, qkv_dim]`, for the first layer of a model's shape. All
-    /// tokens of a sequence but the last `fed` enter the cache as a prompt, `chunk` per step; the others follow
-    /// one per step. Returns the rows of all sequences, `[Σ lengths, q_dim]`.
+    /// Computes attention of sequences over a paged cache whose pages are not in order. `qkv` has the rows of all
+    /// sequences before rotation, `[Σ lengths, qkv_dim]`, for the first layer of a model's shape. All tokens of a
+    /// sequence except the last `fed` enter the cache as a prompt, `chunk` per step; the others follow one per step.
+    /// Returns the rows of all sequences, `[Σ lengths, q_dim]`.
     ///
     /// # Errors
     /// Returns an error if the sizes do not match or if the GPU runs out of memory.
@@ -110,7 +110,7 @@ struct ProbeStep {
 }
 
 impl ProbeStep {
-    /// The next tokens of sequences, of which `done` have been fed. The distance between a sequence's pages is
+    /// Returns the next tokens of sequences, of which `done` have been fed. The distance between a sequence's pages is
     /// the number of sequences.
     fn next(done: &mut [usize], lengths: &[usize], fed: usize, chunk: usize, pages_each: usize) -> Self {
         let (mut plan, mut rows) = (StepPlan::default(), [Vec::new(), Vec::new()]);

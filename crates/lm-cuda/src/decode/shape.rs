@@ -4,11 +4,11 @@ use super::CHOICE;
 use crate::attention::ROWS;
 use sgs_lm::decode::{DecoderSizes, InputToken, PANEL};
 
-/// Up to this number of positions, a single warp processes a head of a column.
+/// Maximum number of positions for which a single warp processes a head of a column.
 const SHORT: usize = 128;
-/// Attention is split until there are about this many blocks per multiprocessor.
+/// Number of blocks per multiprocessor up to which attention is split.
 const BLOCKS_EACH: usize = 4;
-/// Beyond that, columns much longer than the others are split, so that a block has about one sixteenth of a
+/// Columns that are much longer than the others are split further, so that a block has about one sixteenth of a
 /// multiprocessor's share of all positions, if the scratch allows that.
 const PARTS_OF_A_SHARE: usize = 16;
 /// Maximum number of blocks per multiprocessor of an attention that is split.
@@ -53,7 +53,7 @@ fn padded_prompt(columns: usize) -> usize {
     }
 }
 
-/// Maximum number of columns of a step.
+/// Returns the maximum number of columns of a step.
 pub(super) fn most_columns(sizes: &DecoderSizes) -> usize {
     padded(padded(sizes.max_batch) + padded_prompt(sizes.prefill_tokens))
 }
@@ -63,7 +63,7 @@ impl StepShape {
         self.decode + self.prompt
     }
 
-    /// Offsets of the starts, sampling parameters, tiles and page tables of a step.
+    /// Returns the offsets of the starts, sampling parameters, tiles and page tables of a step.
     pub(super) fn places(self) -> [usize; 4] {
         let n = self.columns();
         let choices = 3 * n;

@@ -281,7 +281,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 product_t(dp, d, values + stage * STEP_BYTES);
                 products_end();
             };
-            // Converts scores to their gradients.
+            // Convert scores to their gradients.
             auto gradients = [&] {
 #pragma unroll
                 for (int n = 0; n < STEP / 2; n++) {

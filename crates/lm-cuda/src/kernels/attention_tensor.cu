@@ -83,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 8 / WARPS)
     copy_rows<STEP>(values, value, stride, length);
     commit();
 
-    // Two threads per row.
+    // Two threads process each row.
     {
         int row = threadIdx.x >> 1, half = threadIdx.x & 1;
         float d = 0.f;

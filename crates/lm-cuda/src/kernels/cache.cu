@@ -9,13 +9,13 @@ struct Cache {
 // The position of a padding column.
 #define PADDING 0xffffffffu
 
-// The keys of a head in the first page.
+// Returns the address of the keys of a head in the first page.
 DEVICE T* cache_keys(Cache c, int head) { return c.pages + head * (PAGE * HEAD_DIM); }
 
-// Distance from a key to its value, in elements.
+// Returns the distance from a key to its value, in elements.
 DEVICE u64 cache_values(Cache c) { return (u64)c.kv_heads * (PAGE * HEAD_DIM); }
 
-// Distance from the start of the cache to a position of a sequence, in elements.
+// Returns the distance from the start of the cache to a position of a sequence, in elements.
 DEVICE u64 cache_offset(Cache c, const u32* table, u32 position) {
     return table[position / PAGE] * (2 * cache_values(c)) + position % PAGE * HEAD_DIM;
 }

@@ -32,7 +32,7 @@ DEVICE u32 pack(float lo, float hi) {
     return r;
 }
 
-// The value after rounding to T.
+// Returns the value after rounding to T.
 DEVICE float stored(float v) {
     T t;
     put(&t, v);

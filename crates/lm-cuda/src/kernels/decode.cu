@@ -73,12 +73,13 @@ DEVICE float team_sum(float v) {
     return v;
 }
 
-// Positions of one part of a column's attention. A column has at most `most_parts` parts of at least `shortest` positions.
+// Returns the number of positions of one part of a column's attention. A column has at most `most_parts` parts of at
+// least `shortest` positions.
 DEVICE int part_length(int length, int most_parts, int shortest) { return max((length + most_parts - 1) / most_parts, shortest); }
 
-// One block per column, head and part of the positions; the surplus blocks of short columns return. The result of a
-// single part goes to `out`. Of several, each writes maximum, mass and sum to `partials`,
-// [column][head][part][2 + HEAD_DIM]. Scores are exponents of two.
+// Computes attention with one block per column, head and part of the positions. The surplus blocks of short columns
+// return. The result of a single part goes to `out`. If there are several parts, each writes maximum, mass and sum to
+// `partials`, [column][head][part][2 + HEAD_DIM]. Scores are exponents of two.
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     attend(const T* qkv, int heads, const u32* positions, const u32* starts, const u32* tables, Cache cache,
            float scale, int most_parts, int shortest, T* out, float* partials) {
@@ -105,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
         Eight keys[KEYS_AT_ONCE], values[KEYS_AT_ONCE];
 #pragma unroll
         for (int i = 0; i < KEYS_AT_ONCE; i++) {
-            // After the end, the last position is read again and ignored.
+            // After the end, read the last position again and ignore it.
             int position = min(base + i * STRIDE + team, last - 1);
             const T* key = cache_keys(cache, kv) + cache_offset(cache, table, position) + d;
             keys[i] = fetch8(key, left, wide);
@@ -163,7 +164,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     if (!single && threadIdx.x == 0) partial[0] = top, partial[1] = total;
 }
 
-// As `attend`, for short sequences, many of which run at once: one warp per column and head, all in registers.
+// Computes the same as `attend`, for short sequences, many of which run at once: one warp per column and head, all in
+// registers.
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     attend_short(const T* qkv, int columns, int heads, const u32* positions, const u32* starts, const u32* tables,
                  Cache cache, float scale, T* out) {
@@ -186,7 +188,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
         Eight keys[KEYS_AT_ONCE], values[KEYS_AT_ONCE];
 #pragma unroll
         for (int i = 0; i < KEYS_AT_ONCE; i++) {
-            // After the end, the last position is read again and ignored.
+            // After the end, read the last position again and ignore it.
             int position = min(base + i * TEAMS + team, length - 1);
             const T* key = cache_keys(cache, kv) + cache_offset(cache, table, position) + d;
             keys[i] = fetch8(key, left, wide);

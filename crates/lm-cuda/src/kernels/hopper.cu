@@ -206,7 +206,7 @@ DEVICE void write_rows(const float (&c)[HEAD_DIM / 2], float by0, float by1, cha
     }
 }
 
-// The same without shared memory, to which the next tile may already be copied: four adjacent threads exchange
+// Does the same without shared memory, to which the next tile may already be copied: four adjacent threads exchange
 // their parts of a row, so that each writes 16 bytes.
 DEVICE void write_rows_directly(const float (&c)[HEAD_DIM / 2], float by0, float by1, bf16* to, u64 stride, int valid) {
     int lane = threadIdx.x & 31, quarter = lane & 3;

@@ -65,8 +65,8 @@ struct RowLoss {
     int ratio, backward;
 };
 
-// One block per row: log-probability of the target, entropy, and with `backward` the gradient, which replaces
-// the logits: a (p_j - [j = target]) + e p_j (ln p_j + H).
+// Computes, with one block per row, the log-probability of the target, the entropy, and with `backward` the gradient,
+// which replaces the logits: a (p_j - [j = target]) + e p_j (ln p_j + H).
 extern "C" __global__ void loss_rows(T* logits, int vocabulary, RowLoss loss, const u32* targets,
                                      const float* weight, const float* norm, const float* old,
                                      const float* reference, float* log_prob, float* entropy) {
@@ -147,10 +147,10 @@ DEVICE float join(u32 weight, u32 remainder) {
     return __uint_as_float((weight << 16) + (u32)(int)(short)remainder);
 }
 
-// The bits of a master weight, without the payload of a NaN; the lower half is the remainder.
+// Returns the bits of a master weight, without the payload of a NaN; the lower half is the remainder.
 DEVICE u32 master_bits(float master) { return master != master ? 0x7fc00000u : __float_as_uint(master); }
 
-// The weight of a master, with ties rounded away from zero.
+// Returns the weight of a master, with ties rounded away from zero.
 DEVICE u32 weight_of(u32 bits) { return (bits + 0x8000u) >> 16; }
 
 extern "C" __global__ void split_masters(const float* from, u16* weights, u16* remainder, u64 n) {
@@ -166,7 +166,7 @@ extern "C" __global__ void join_masters(const u16* weights, const u16* remainder
     if (i < n) to[i] = join(weights[i], remainder[i]);
 }
 
-// One Adam update of n parameters, four per thread; also zeroes gradients if requested. If parameters are
+// Applies one Adam update to n parameters, four per thread; also zeroes gradients if requested. If parameters are
 // bfloat16, they and their remainders form the f32 master weights that are updated.
 extern "C" __global__ void adam(Adam a, T* params, u16* remainder, float* grad, float* m, float* v, u64 n,
                                 int zero) {
@@ -197,7 +197,7 @@ extern "C" __global__ void adam(Adam a, T* params, u16* remainder, float* grad, 
     }
 }
 
-// The same for aligned groups of four.
+// Does the same for aligned groups of four.
 extern "C" __global__ void adam_wide(Adam a, T* params, u16* remainder, float* grad, float* m, float* v, u64 n,
                                 int zero) {
     u64 i = ((u64)blockIdx.x * blockDim.x + threadIdx.x) * 4;

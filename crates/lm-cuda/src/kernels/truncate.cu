@@ -16,7 +16,7 @@ struct Row {
     float peak, inverse_temperature;
 };
 
-// An integer that orders logits: a greater logit has a greater rank.
+// Returns an integer that orders logits: a greater logit has a greater rank.
 DEVICE u32 rank_of(float logit) {
     u32 bits = __float_as_uint(logit);
     return (bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u)) >> (32 - RANK_BITS);
@@ -27,7 +27,7 @@ DEVICE float logit_of(u32 rank) {
     return __uint_as_float(bits >> 31 ? bits ^ 0x80000000u : ~bits & (0xffffffffu << (32 - RANK_BITS)));
 }
 
-// The probability after the temperature, scaled so that the most probable token has 2^40.
+// Returns the probability after the temperature, scaled so that the most probable token has 2^40.
 DEVICE u64 weight_of(const Row& r, float logit) {
     return (u64)(expf((logit - r.peak) * r.inverse_temperature) * 1099511627776.f);
 }

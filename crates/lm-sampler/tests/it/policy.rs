@@ -47,7 +47,7 @@ fn finish(sampler: &mut Sampler<Cpu>, model: &Model<Cpu>, requests: Vec<Request>
     done
 }
 
-/// Prompts of all lengths around those of pages and panels, with three rollouts of different lengths each.
+/// Creates prompts of all lengths around those of pages and panels, with three rollouts of different lengths each.
 fn mixed_requests(vocabulary: usize) -> Vec<Request> {
     let lengths = [1, 2, 15, 16, 17, 18, 33, 63, 64, 65, 66, 70, 7, 49];
     (0..3 * lengths.len() as u64)
@@ -143,7 +143,7 @@ fn a_shared_prompt_is_computed_once_and_changes_nothing() {
     assert!((0..k as usize).any(|i| shared[i].tokens != shared[0].tokens), "seeds differ");
 }
 
-/// Exact probabilities of the next token after `prompt`, from the trainer's forward pass.
+/// Returns the exact probabilities of the next token after `prompt`, from the trainer's forward pass.
 fn distribution(device: &Arc<Cpu>, model: &Model<Cpu>, prompt: &[u32]) -> Vec<f64> {
     let mut trainer = Trainer::new(Arc::clone(device), &model.config, 512, Mode::Infer).unwrap();
     let sequences: Vec<Vec<u32>> =
@@ -152,7 +152,8 @@ fn distribution(device: &Arc<Cpu>, model: &Model<Cpu>, prompt: &[u32]) -> Vec<f6
     stats.iter().map(|s| f64::from(s.log_probs[0]).exp()).collect()
 }
 
-/// Pearson's statistic, standardised (Wilson & Hilferty 1931): approximately normal if the counts follow `p`.
+/// Returns Pearson's statistic, standardised (Wilson & Hilferty 1931), which is approximately normal if the counts
+/// follow `p`.
 fn surprise(counts: &[u64], p: &[f64]) -> f64 {
     let n: u64 = counts.iter().sum();
     assert!(p.iter().all(|p| p * n as f64 > 5.0), "enough draws for every bin");

@@ -23,7 +23,7 @@ fn request(id: u64, prompt: Vec<u32>, max_new_tokens: usize) -> Request {
     Request { id: RequestId(id), prompt, seed: id, max_new_tokens, params: SamplingParams::default(), stop }
 }
 
-/// A budget for the working buffers and `pages` pages.
+/// Returns options with a budget for the working buffers and `pages` pages.
 fn budget(model: &Model<Cpu>, options: &SamplerOptions, pages: u64) -> SamplerOptions {
     let tiny = SamplerOptions { memory_budget_bytes: 0, ..options.clone() };
     match Sampler::new(model, &tiny) {
@@ -215,8 +215,8 @@ fn options_and_models_that_do_not_fit_are_errors() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
-    /// For any order of submissions, cancellations and steps, and for any amount of memory: a request that is
-    /// not cancelled gets the same tokens as it gets alone, and all pages are free at the end.
+    /// Checks, for any order of submissions, cancellations and steps, and for any amount of memory, that a request that
+    /// is not cancelled gets the same tokens as it gets alone, and that all pages are free at the end.
     #[test]
     fn interleavings_change_no_sample_and_leak_no_page(
         pages in 8u64..24,

@@ -6,7 +6,7 @@
 use sgs_lm::ModelConfig;
 use sgs_lm::layout::{Layout, Span};
 
-/// Central difference of `f` at `x[i]`.
+/// Returns the central difference of `f` at `x[i]`.
 pub fn slope(x: &[f64], i: usize, f: impl Fn(&[f64]) -> f64) -> f64 {
     let h = 1e-5;
     let mut moved = x.to_vec();
@@ -16,7 +16,7 @@ pub fn slope(x: &[f64], i: usize, f: impl Fn(&[f64]) -> f64) -> f64 {
     (up - f(&moved)) / (2.0 * h)
 }
 
-/// Reproducible numbers in `[-1, 1)`.
+/// Returns reproducible numbers in `[-1, 1)`.
 pub fn numbers(seed: u64, n: usize) -> Vec<f64> {
     let mut state = seed.wrapping_mul(2_862_933_555_777_941_757).wrapping_add(3_037_000_493);
     (0..n)
@@ -59,7 +59,7 @@ pub fn rmsnorm(x: &[f64], w: &[f64], eps: f64) -> Vec<f64> {
     y
 }
 
-/// `x wᵀ` with `w` `[output, input]`.
+/// Computes `x wᵀ` with `w` `[output, input]`.
 pub fn linear(x: &[f64], w: &[f64], input: usize) -> Vec<f64> {
     x.chunks(input).flat_map(|row| w.chunks(input).map(move |w| dot(row, w))).collect()
 }
@@ -116,7 +116,7 @@ pub fn swiglu(gate_up: &[f64], width: usize) -> Vec<f64> {
     act
 }
 
-/// Log-probabilities of all outcomes.
+/// Returns the log-probabilities of all outcomes.
 pub fn log_softmax(z: &[f64]) -> Vec<f64> {
     let peak = z.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let lse = peak + z.iter().map(|z| (z - peak).exp()).sum::<f64>().ln();
@@ -127,7 +127,7 @@ pub fn entropy(log_p: &[f64]) -> f64 {
     -log_p.iter().map(|l| l.exp() * l).sum::<f64>()
 }
 
-/// Logits `[tokens, vocabulary]` of packed sequences, with unscaled rotary frequencies.
+/// Computes the logits `[tokens, vocabulary]` of packed sequences, with unscaled rotary frequencies.
 pub fn logits(
     config: &ModelConfig,
     layout: &Layout,
