@@ -274,7 +274,7 @@ pub fn checksum(path: &Path) -> Result<String> {
 /// Flushes all files and directories below `root`, and returns the checksum of each file by its relative name. Known
 /// checksums are used without reading the file.
 ///
-/// Flushes wait for the disk and checksums for a processor, so that they run on several threads, largest file first.
+/// Flushes wait for the disk and checksums for a processor, so both run on several threads, largest file first.
 fn flush_and_checksum(root: &Path, known: &KnownSums) -> Result<BTreeMap<String, String>> {
     let content = list_content(root)?;
     let mut files = Vec::new();
@@ -416,7 +416,7 @@ mod tests {
     fn known_checksums_are_used_without_reading_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("0001");
-        // The checksum of other content, as if the disk had altered the file.
+        // Use the checksum of other content, as if the disk had altered the file.
         let sum: [u8; 32] = Sha256::digest(b"abc").into();
         let fill = |dir: &Path| {
             fs::write(dir.join("empty"), b"")?;

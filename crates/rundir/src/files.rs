@@ -1,8 +1,8 @@
 //! Writes files atomically.
 //!
-//! A file is written under a temporary name in the same directory, flushed and renamed, and the directory is flushed: after
-//! a crash, the file has either its old or its new content. Files in a directory with a temporary name are not flushed,
-//! because publishing the directory flushes them all.
+//! A file is written under a temporary name in the same directory, flushed and renamed, and the directory is flushed.
+//! After a crash, the file has either its old or its new content. Files in a directory with a temporary name are not
+//! flushed, because publishing the directory flushes them all.
 
 use crate::error::{Error, Result};
 use crate::write_point::reached;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Prefix of the names of unfinished files and directories. After a crash they can be deleted.
 pub const TEMPORARY_PREFIX: &str = ".tmp-";
 
-/// A file that appears under its final name with [`AtomicFile::commit`]. Dropping it before removes it.
+/// A file that appears under its final name when [`AtomicFile::commit`] is called. Dropping it before that removes it.
 #[derive(Debug)]
 pub struct AtomicFile {
     writer: BufWriter<File>,
@@ -29,7 +29,7 @@ impl AtomicFile {
     /// # Errors
     /// Returns an error if the temporary file cannot be created, or if `target` exists and is not a file.
     pub fn create(target: &Path) -> Result<Self> {
-        // The file would replace a device such as /dev/null.
+        // The rename would replace a device such as /dev/null.
         if fs::metadata(target).is_ok_and(|found| !found.is_file()) {
             let error = io::Error::new(io::ErrorKind::InvalidInput, "it exists and is not a file");
             return Err(Error::io("create", target)(error));
@@ -115,7 +115,7 @@ pub fn read_if_exists(path: &Path) -> Result<String> {
     }
 }
 
-/// Returns whether a path is a file. Unlike [`Path::is_file`], it fails if this user may not look.
+/// Returns whether a path is a file. Unlike [`Path::is_file`], it fails if this user lacks the permission to look.
 pub(crate) fn is_file(path: &Path) -> Result<bool> {
     match fs::metadata(path) {
         Ok(about) => Ok(about.is_file()),

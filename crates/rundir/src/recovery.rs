@@ -1,8 +1,8 @@
 //! Repairs a run's journal when the run is opened.
 //!
-//! Two effects come *before* their marker, because they are renames and cannot share a transaction with it: a
-//! checkpoint and a round's directory. Both appear whole, so a directory without its marker is complete: opening the run
-//! writes the missing marker.
+//! Two effects precede their marker, because they are renames and cannot be part of its transaction: the publication of
+//! a checkpoint and that of a round's directory. Both directories appear complete, so opening the run writes a marker
+//! that is missing.
 
 use crate::error::{Error, Result};
 use crate::journal::{Journal, JournalStage, Marker, stage_of};
@@ -27,8 +27,8 @@ pub(crate) fn recover(view: &RunView, journal: &Journal) -> Result<()> {
     Ok(())
 }
 
-/// Removes a round from the journal that started while the previous one was being published, if the previous round's update
-/// is lost: its samples come from weights that no longer exist.
+/// Removes from the journal a round that started while the previous one was being published, if the previous round's
+/// update is lost. The samples of such a round come from weights that no longer exist.
 fn drop_orphan(journal: &Journal) -> Result<()> {
     let markers = journal.reader().markers()?;
     let is_orphan = |round: &u32| {
@@ -55,7 +55,7 @@ fn adopt_rounds(view: &RunView, journal: &Journal) -> Result<()> {
             unknown = None;
             continue;
         }
-        // Check it before it is marked: its records are then removed, and the directory is the only copy.
+        // Check it before it is marked, because its records are then removed and the directory is the only copy.
         round.check()?;
         let checkpoint = match reached(number, JournalStage::Updated) {
             Some(marker) => marker.checkpoint,
@@ -63,7 +63,7 @@ fn adopt_rounds(view: &RunView, journal: &Journal) -> Result<()> {
         };
         tracing::info!(round = number, "adopting its tables, which were published before the crash");
         unknown = reached(number, JournalStage::Updated).is_none().then_some((number, checkpoint));
-        // `Published` is marked last: if a crash comes before it, the round is adopted again.
+        // `Published` is marked last, so that after a crash before it the round is adopted again.
         for stage in JournalStage::ALL {
             let checkpoint = checkpoint.filter(|_| stage >= JournalStage::Updated);
             journal.mark(Marker::now(number, stage, checkpoint, ""))?;

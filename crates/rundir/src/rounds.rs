@@ -170,7 +170,7 @@ impl PublishedRound {
         parse_json(&self.directory.join(name), &read_listed(&self.directory, name)?)
     }
 
-    /// Sampled targets and accepted conjectures.
+    /// Reads the sampled targets and accepted conjectures.
     ///
     /// # Errors
     /// Returns an error if the table is missing or damaged.
@@ -178,7 +178,7 @@ impl PublishedRound {
         self.table(PROBLEMS)
     }
 
-    /// Requested conjectures.
+    /// Reads the requested conjectures.
     ///
     /// # Errors
     /// Returns an error if the table is missing or damaged.
@@ -186,7 +186,7 @@ impl PublishedRound {
         self.table(CONJECTURES)
     }
 
-    /// Solver completions.
+    /// Reads the Solver's completions.
     ///
     /// # Errors
     /// Returns an error if the table is missing or damaged.
@@ -194,7 +194,7 @@ impl PublishedRound {
         self.table(ROLLOUTS)
     }
 
-    /// Guide completions.
+    /// Reads the Guide's completions.
     ///
     /// # Errors
     /// Returns an error if the table is missing or damaged.
@@ -202,7 +202,7 @@ impl PublishedRound {
         self.table(REVIEWS)
     }
 
-    /// Training examples of the updates.
+    /// Reads the training examples of the updates.
     ///
     /// # Errors
     /// Returns an error if the table is missing or damaged.
@@ -261,8 +261,8 @@ pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
     files::write_file(path, &text)
 }
 
-/// Returns an error if the content of a directory says that it belongs to another round than its name: sound directories may
-/// have been exchanged.
+/// Returns an error if the content of a directory says that it belongs to another round than its name, because intact
+/// directories may have been exchanged.
 pub(crate) fn check_number(directory: &Path, name: u32, content: u32) -> Result<()> {
     if name == content {
         return Ok(());

@@ -52,7 +52,7 @@ pub struct RunDir {
     view: RunView,
     journal: Journal,
     removed: Vec<PathBuf>,
-    // Dropped last: once the lock is free, another process may write.
+    // This field is dropped last, because another process may write once the lock is free.
     _lock: RunLock,
 }
 
@@ -79,7 +79,7 @@ impl RunDir {
         let journal = Journal::open(&path.join(JOURNAL))?;
         write_fleet(path, fleet)?;
         reached("run.config", path)?;
-        // Written last: a directory with this file is a run.
+        // Write this file last, because a directory with it is a run.
         config.write(&config_path)?;
         Ok(Self { view: RunView::open(path)?, journal, removed, _lock: lock })
     }
@@ -90,7 +90,8 @@ impl RunDir {
     /// Returns an error if the folder does not hold a run, another process works on it, or part of it is damaged.
     pub fn open(path: &Path) -> Result<Self> {
         let view = RunView::open(path)?;
-        // These are written in place. A run can come from anyone, and a link in it can lead to any file of this user.
+        // These files are written in place. A run may come from an untrusted source, and a link in it could lead to any
+        // file of this user.
         for file in [LOCK, JOURNAL, METRICS].map(|name| path.join(name)) {
             if fs::symlink_metadata(&file).is_ok_and(|found| !found.is_file()) {
                 return Err(Error::damaged(&file, "it is not a regular file", "remove it"));
@@ -101,13 +102,13 @@ impl RunDir {
         frozen::note_sum(&path.join(CONFIG))?;
         frozen::check(&path.join(CONFIG))?;
         view.rounds()?.iter().try_for_each(PublishedRound::check_small)?;
-        // Only under the lock: otherwise the unfinished files could belong to a process at work.
+        // Do this only under the lock: otherwise the unfinished files could belong to a process that is still working.
         let mut removed = files::remove_unfinished(path)?;
         for part in PARTS {
             ensure_directory(&path.join(part))?;
             removed.extend(files::remove_unfinished(&path.join(part))?);
         }
-        // Every weight there is in a checkpoint, or was lost with the update that made it.
+        // All weights in this directory are also in a checkpoint, or were lost with the update that produced them.
         remove_weights(path)?;
         if view.report_directory().is_dir() {
             removed.extend(files::remove_unfinished(&view.report_directory())?);
@@ -121,7 +122,7 @@ impl RunDir {
         }
         let journal = Journal::open(&journal_path)?;
         recovery::recover(&view, &journal)?;
-        // After the recovery, which may have marked an update as complete: its evaluation is then valid.
+        // Do this after the recovery, which may have marked an update as complete: its evaluation is then valid.
         let markers = journal.reader().markers()?;
         evaluations::drop_orphans(&path.join(EVALUATIONS), |round| {
             markers.iter().any(|m| m.round == round && m.stage >= JournalStage::Updated)
@@ -270,8 +271,8 @@ impl RunDir {
         self.view.checkpoints().prepare(round, detail, fill)
     }
 
-    /// Publishes the weights of a round's update for workers, before its checkpoint is complete, and removes those of earlier
-    /// rounds. They are a second copy: opening the run removes them. Returns their directory.
+    /// Publishes the weights of a round's update for workers, before its checkpoint is complete, and removes those of
+    /// earlier rounds. They are a second copy, which is removed when the run is opened. Returns their directory.
     ///
     /// # Errors
     /// Returns an error if `fill` fails or a file cannot be written or removed.
@@ -499,7 +500,7 @@ fn refuse_taken(path: &Path) -> Result<()> {
     for entry in fs::read_dir(path).map_err(Error::io("list", path))? {
         let name = entry.map_err(Error::io("list", path))?.file_name();
         let name = name.to_string_lossy();
-        // Without a lock, no interrupted creation wrote `fleet.toml`: it is the user's.
+        // Without a lock, no interrupted creation wrote `fleet.toml`, so it belongs to the user.
         let is_own = OWN_NAMES.contains(&&*name) && (name != FLEET || path.join(LOCK).exists());
         if !is_own && !name.starts_with(TEMPORARY_PREFIX) {
             return Err(taken(format!("other files, such as `{name}`")));
@@ -508,8 +509,8 @@ fn refuse_taken(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns an error if a directory contains the remains of a run whose `config.toml` is missing: a new run would adopt its
-/// rounds. Removes a journal without markers.
+/// Returns an error if a directory contains the remains of a run whose `config.toml` is missing, because a new run
+/// would adopt its rounds. Removes a journal without markers.
 fn refuse_begun(path: &Path) -> Result<()> {
     let what = |of: &str| Error::Taken {
         path: path.to_path_buf(),

@@ -103,7 +103,7 @@ impl Marker {
         Self { round, stage, checkpoint, detail: detail.to_owned(), unix_time: unix_time() }
     }
 
-    /// Checksum of all fields, stored with the marker.
+    /// Computes the checksum of all fields, which is stored with the marker.
     fn sum(&self) -> String {
         let Self { round, stage, checkpoint, detail, unix_time } = self;
         let (stage, bits) = (stage.as_str(), unix_time.to_bits());

@@ -54,7 +54,7 @@ impl WriteQueue {
         Self { state: Mutex::default(), filled: Condvar::new(), progressed: Condvar::new(), limit_bytes }
     }
 
-    /// Ignores poisoning: no code panics while it modifies the state.
+    /// Locks the state. Poisoning is ignored, because no code panics while it modifies the state.
     fn lock(&self) -> MutexGuard<'_, WriteQueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

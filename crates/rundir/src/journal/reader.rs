@@ -38,7 +38,7 @@ impl JournalReader {
         Ok(reader)
     }
 
-    /// Returns an error if the file has no tables: a journal has them from the moment that it is created.
+    /// Returns an error if the file has no tables, because a journal has them from the moment that it is created.
     pub(crate) fn refuse_empty(path: &Path, busy: Duration) -> Result<()> {
         refuse_without_tables(path, &Self::connect(path, busy)?.lock())
     }

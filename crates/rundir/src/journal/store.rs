@@ -36,7 +36,8 @@ const TABLES: &str = "
     ) STRICT;
 ";
 
-/// Adds the checksums of markers to a journal of an older program. Its markers have none and are accepted without.
+/// Adds the checksums of markers to a journal of an older program. Its existing markers have no checksums and are
+/// accepted without them.
 const ADD_SUM: &str = "ALTER TABLE marker ADD COLUMN sum TEXT";
 
 pub(super) fn failed(action: &'static str, path: &Path) -> impl FnOnce(rusqlite::Error) -> Error + use<> {
@@ -122,7 +123,7 @@ impl Store {
             return Ok(false);
         }
         run_pragma(&self.connection, "PRAGMA incremental_vacuum").map_err(failed("shrink", &self.path))?;
-        // A concurrent reader prevents the log from being truncated. The next round does it then.
+        // A concurrent reader prevents the log from being truncated. The next round then truncates it.
         run_pragma(&self.connection, "PRAGMA wal_checkpoint(TRUNCATE)")
             .map_err(failed("shrink", &self.path))?;
         Ok(true)
@@ -159,7 +160,7 @@ fn lay_out(path: &Path) -> rusqlite::Result<()> {
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", JOURNAL_VERSION)?;
     transaction.commit()?;
-    // After the tables, so that they are in the file itself and not in a log.
+    // Do this after the tables are created, so that they are in the file itself and not in a log.
     run_pragma(&connection, "PRAGMA journal_mode = WAL")?;
     connection.close().map_err(|(_, error)| error)
 }

@@ -150,7 +150,7 @@ impl ProtoMessage {
     }
 }
 
-/// `Event { wall_time = 1, step = 2, summary = 5 }` with `Summary { repeated Value value = 1 }`.
+/// Encodes `Event { wall_time = 1, step = 2, summary = 5 }` with `Summary { repeated Value value = 1 }`.
 fn event_message(metrics: &MetricValues) -> Vec<u8> {
     let mut summary = ProtoMessage::default();
     for (name, &value) in &metrics.scalars {
@@ -168,8 +168,8 @@ fn event_message(metrics: &MetricValues) -> Vec<u8> {
     event.0
 }
 
-/// `HistogramProto`. The sums are approximated from the midpoints of the bins; only TensorBoard's legacy plots use them.
-/// The message's minimum is the lower bound of the first bin.
+/// Encodes a `HistogramProto`. The sums are approximated from the midpoints of the bins; only TensorBoard's legacy
+/// plots use them. The message's minimum is the lower bound of the first bin.
 fn histogram_message(histogram: &Histogram) -> Vec<u8> {
     let middles = histogram.edges.windows(2).map(|pair| (pair[0] + pair[1]) / 2.0);
     let (mut number, mut sum, mut squares) = (0.0, 0.0, 0.0);
@@ -200,7 +200,8 @@ fn tf_record(payload: &[u8]) -> Vec<u8> {
     record
 }
 
-/// TFRecord's masked checksum: CRC-32C, rotated and offset, so that data that contain checksums can be checksummed.
+/// Computes TFRecord's masked checksum: CRC-32C, rotated and offset, so that data that contains checksums can be
+/// checksummed.
 fn masked_crc(bytes: &[u8]) -> u32 {
     const CRC: crc::Crc<u32> = crc::Crc::<u32>::new(&crc::CRC_32_ISCSI);
     CRC.checksum(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
