@@ -10,7 +10,7 @@ use std::ops::Range;
 /// Number of resamples of a bootstrap.
 const RESAMPLES: usize = 4000;
 
-/// Runs that differ only in their seeds, at most one per seed.
+/// Runs that differ only in their seeds, with at most one run per seed.
 pub struct MethodRuns<'a> {
     /// Name in tables.
     pub label: String,
@@ -215,8 +215,8 @@ mod tests {
     use crate::run::{EvaluationData, TargetHistory};
     use sgs_rundir::MetricValues;
 
-    /// A run of three rounds with 100 generations each. Target `i` of ten is solved in round `solved[i]`; the others are never
-    /// sampled. Held-out problem `i` has `proved[i]` proofs in eight attempts.
+    /// Creates a run of three rounds with 100 generations each. Target `i` of ten is solved in round `solved[i]`; the
+    /// others are never sampled. Held-out problem `i` has `proved[i]` proofs in eight attempts.
     fn run(seed: u64, solved: &[u32], tokens: f64, proved: &[u32]) -> RunData {
         let mut run = RunData { seed: Some(seed), ..RunData::default() };
         for round in 0..3 {
@@ -279,7 +279,7 @@ mod tests {
             means(row).into_iter().zip(expected).for_each(|(found, expected)| close(found, expected));
         }
         assert!(first.differences.is_empty());
-        // Pairs: seed 1 has 4 against 2 targets, and seed 2 has 3 against 1.
+        // The pairs are 4 against 2 targets for seed 1, and 3 against 1 for seed 2.
         let difference = second.differences[0].unwrap();
         close(Some(difference.over_seeds.mean), 0.2);
         assert_eq!(

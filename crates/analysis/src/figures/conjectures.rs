@@ -8,7 +8,7 @@ use crate::run::{ConjectureClass, ConjectureRound, RunData, StatementOrigin, met
 /// Colour of each [`StatementOrigin`]. New statements stand out.
 const ORIGINS: [usize; 5] = [0, 1, 5, 3, 2];
 
-/// Origins of the statements, and the number of distinct statements.
+/// Returns the figure of the origins of the statements and the number of distinct statements.
 pub(super) fn novelty(d: &PlottedRun<'_>) -> Option<Figure> {
     let rounds = &d.run.conjecture_stats.rounds;
     let last = rounds.last()?;
@@ -43,7 +43,7 @@ pub(super) fn novelty(d: &PlottedRun<'_>) -> Option<Figure> {
     })
 }
 
-/// The Guide's scores, their correlations, and the reward with and without them.
+/// Returns the figure of the Guide's scores, their correlations, and the reward with and without them.
 pub(super) fn guide(d: &PlottedRun<'_>) -> Option<Figure> {
     let run = d.run;
     if run.conjecture_stats.rounds.iter().all(|r| r.scores.is_none() && r.correlations == [None; 2]) {
@@ -80,7 +80,7 @@ pub(super) fn guide(d: &PlottedRun<'_>) -> Option<Figure> {
     })
 }
 
-/// Shares of the reward by class of conjecture, with and without the Guide.
+/// Returns the panel of the shares of the reward by class of conjecture, with and without the Guide.
 fn rewards(run: &RunData) -> Option<FigurePanel> {
     let shares = run.conjecture_stats.rewards_by_kind()?;
     let of = |pick: fn(&(f64, f64)) -> f64| shares.values().map(pick).collect::<Vec<_>>();

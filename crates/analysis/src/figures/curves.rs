@@ -67,7 +67,7 @@ pub(super) fn fitted(fit: &Fit, name: String, ink: Ink, until: f64) -> Series {
     Series { name, ink, style: SeriesStyle::Fit, points, band }
 }
 
-/// Shown instead of an asymptote that the points do not determine.
+/// Text that is shown instead of an asymptote that the points do not determine.
 pub(crate) const NOT_YET: &str = "not yet";
 
 /// Describes a fit by its asymptote and its uncertainty.
@@ -80,7 +80,7 @@ pub(crate) fn describe(fit: &Fit) -> String {
     }
 }
 
-/// Cumulative solve rate with fits and reference lines (Fig. 1).
+/// Returns the figure of the cumulative solve rate with fits and reference lines (Fig. 1).
 pub(super) fn cumulative(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> Option<Figure> {
     let until = drawn.iter().filter_map(|d| d.run.last(metric::GENERATIONS)).fold(0.0, f64::max);
     let groups = groups(drawn);
@@ -89,7 +89,7 @@ pub(super) fn cumulative(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> O
         return None;
     }
     let base = super::main_run(drawn).and_then(|d| d.run.baseline.as_ref());
-    // Runs of sampling-only are a base model's curve themselves.
+    // A run of sampling-only is itself the curve of a base model.
     let base = base.filter(|_| drawn.iter().all(|d| d.run.method != Some(Method::SamplingOnly)));
     series.extend(base.map(|base| untrained(base, until)));
     let mut laws = Vec::new();
@@ -171,7 +171,7 @@ fn subset<'a, 'b>(drawn: &'b [PlottedRun<'a>], wanted: impl Fn(Method) -> bool) 
     drawn.iter().filter(|d| d.run.method.is_some_and(&wanted)).collect()
 }
 
-/// The baselines that train on targets alone (Fig. 5).
+/// Returns the figure of the baselines that train on targets alone (Fig. 5).
 pub(super) fn baselines(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
     let chosen = subset(drawn, is_baseline);
     let groups = groups(chosen);
@@ -184,7 +184,7 @@ pub(super) fn baselines(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
     Some(single("baselines", "Baselines", caption, plot))
 }
 
-/// Entropy of the baselines (Appendix F.1).
+/// Returns the figure of the baselines' entropy (Appendix F.1).
 pub(super) fn baseline_entropy(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
     let chosen = subset(drawn, is_baseline);
     let series = smoothed_series(chosen.iter().copied(), metric::SOLVER_ENTROPY);
@@ -197,7 +197,7 @@ pub(super) fn baseline_entropy(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
     Some(single("baseline-entropy", "Entropy of the baselines", caption, xy(generations_axis(), y, series)))
 }
 
-/// SGS without each of its parts (Fig. 6).
+/// Returns the figure of SGS without each of its parts (Fig. 6).
 pub(super) fn ablations(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
     let is_ablation = |m| {
         matches!(
@@ -249,7 +249,7 @@ fn hard_baseline<'a, 'b>(drawn: &'b [PlottedRun<'a>], options: &FigureOptions) -
     }
 }
 
-/// Progress on the targets that the baseline never solves (Appendix F.3).
+/// Returns the figure of the progress on the targets that the baseline never solves (Appendix F.3).
 pub(super) fn hard(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> Option<Figure> {
     let baseline = hard_baseline(drawn, options)?;
     let never: Vec<_> = baseline.runs.iter().map(|d| never_solved(&d.run.targets)).collect();
@@ -270,7 +270,7 @@ pub(super) fn hard(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> Option<
     Some(single("hard-targets", "Targets beyond the baseline", caption, plot))
 }
 
-/// Cumulative solve rate over wall time.
+/// Returns the figure of the cumulative solve rate over wall time.
 pub(super) fn by_wall_time(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
     let groups = groups(drawn);
     let mut series = series_of(&groups, rate_by_time);

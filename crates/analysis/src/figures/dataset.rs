@@ -4,7 +4,8 @@ use super::common::bars_panel;
 use crate::plot::{Axis, BarSeries, Bars, Figure, FigurePanel, Ink, PanelContent, PanelShape, Unit};
 use crate::run::{RunData, TargetHistory};
 
-/// Distributions of length, hypotheses, depth and connectives over solved and unsolved targets.
+/// Returns the figure of the distributions of length, hypotheses, depth and connectives over solved and unsolved
+/// targets.
 pub(super) fn composition(run: &RunData) -> Option<Figure> {
     let known: Vec<&TargetHistory> = run.targets.iter().filter(|t| t.features.length > 0).collect();
     if known.is_empty() {
@@ -29,7 +30,8 @@ pub(super) fn composition(run: &RunData) -> Option<Figure> {
     })
 }
 
-/// Problems by area and difficulty (paper, Fig. 9). `counts` has a row for each difficulty with a count for each area.
+/// Returns the figure of problems by area and difficulty (paper, Fig. 9). `counts` has a row for each difficulty with a
+/// count for each area.
 pub fn problem_types(areas: &[String], difficulties: &[String], counts: &[Vec<usize>]) -> Figure {
     let all: usize = counts.iter().flatten().sum();
     let series = difficulties.iter().zip(counts).enumerate().map(|(number, (name, row))| {
@@ -60,7 +62,7 @@ fn solved_and_not(solved: Vec<f64>, unsolved: Vec<f64>) -> Vec<BarSeries> {
 
 const BINS: u32 = 14;
 
-/// Counts in bins of equal integer width. The last bin includes all larger values.
+/// Returns the panel of counts in bins of equal integer width. The last bin includes all larger values.
 fn histogram(
     targets: &[&TargetHistory],
     title: &str,
@@ -99,7 +101,8 @@ fn histogram(
     panel
 }
 
-/// Fraction of solved targets in five groups of about equal size, by the length of their statements.
+/// Returns the panel of the fraction of solved targets in five groups of about equal size, by the length of their
+/// statements.
 fn solved_by_length(targets: &[&TargetHistory]) -> FigurePanel {
     const GROUPS: usize = 5;
     let mut order: Vec<&TargetHistory> = targets.to_vec();

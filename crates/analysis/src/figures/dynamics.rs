@@ -87,17 +87,18 @@ impl MetricFigure {
     }
 }
 
-/// The Solver's pass@k and the Conjecturer's rewards (Fig. 3).
+/// Returns the figure of the Solver's pass@k and the Conjecturer's rewards (Fig. 3).
 pub(super) fn training(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
     TRAINING.of(drawn)
 }
 
-/// Diagnostics: lengths, malformed output, and the gap between sampler and trainer.
+/// Returns the figure of diagnostics: lengths, malformed output, and the gap between sampler and trainer.
 pub(super) fn health(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
     HEALTH.of(drawn)
 }
 
-/// Disjunctions and lengths of the conjectures' conclusions (Fig. 2), with those of the targets for comparison.
+/// Returns the figure of the disjunctions and lengths of the conjectures' conclusions (Fig. 2), with those of the
+/// targets for comparison.
 pub(super) fn conjecture_quality(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
     let mut figure = CONJECTURES.of(drawn)?;
     for (title, name) in [
@@ -113,7 +114,7 @@ pub(super) fn conjecture_quality(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
     Some(figure)
 }
 
-/// Entropy and histograms of solve rates (Fig. 7).
+/// Returns the figure of the entropy and the histograms of solve rates (Fig. 7).
 pub(super) fn entropy(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> Option<Figure> {
     let mut figure = ENTROPY.of(drawn)?;
     let (chosen, is_whole) = chosen_for_bars(drawn, options);
@@ -155,7 +156,7 @@ fn chosen_for_bars<'a, 'b>(
     (groups, false)
 }
 
-/// Fractions of problems by solve rate in the last 10% of each run's rounds.
+/// Returns the panel of the fractions of problems by solve rate in the last 10% of each run's rounds.
 fn rates_panel(groups: &[SeedGroup<'_, '_>], title: &str, name: &str) -> Option<FigurePanel> {
     let mut categories: Vec<String> = Vec::new();
     let mut series = Vec::new();
@@ -199,7 +200,7 @@ const VERDICTS: [(&str, Ink); 5] = [
     ("infra", Ink::Series(1)),
 ];
 
-/// Verdicts of the checker over time, for targets and for conjectures.
+/// Returns the figure of the checker's verdicts over time, for targets and for conjectures.
 pub(super) fn verdicts(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
     let run = super::main_run(drawn)?.run;
     let of = |title: &str, prefix: &str| -> Option<FigurePanel> {
@@ -235,7 +236,7 @@ pub(super) fn verdicts(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
 
 const MOST_BARS: usize = 60;
 
-/// Wall time of each round by stage.
+/// Returns the figure of the wall time of each round by stage.
 pub(super) fn timings(run: &RunData) -> Option<Figure> {
     let times: Vec<(u32, [f64; 7])> =
         run.rounds.iter().filter_map(|r| Some((r.round, stage_seconds(r)?))).collect();

@@ -7,7 +7,7 @@ use crate::fit::{FitOptions, Parameter, TailFit, prepare};
 use crate::plot::{Axis, BarSeries, Figure, FigurePanel, Ink, PanelShape, Series, SeriesStyle, Unit, Xy};
 use crate::run::metric;
 
-/// Fits without the last points and on random halves.
+/// Returns the figure of the fits without the last points and on random halves.
 pub(super) fn sensitivity(d: &PlottedRun<'_>, options: &FitOptions) -> Option<Figure> {
     let fit = d.fit.as_ref().ok().filter(|fit| fit.is_identified())?;
     let (tails, halves) = d.against.as_ref()?;

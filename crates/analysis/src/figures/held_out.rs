@@ -6,7 +6,7 @@ use crate::plot::{Axis, Figure, FigurePanel, Ink, PanelShape, ReferenceLine, Ser
 use crate::run::{RunData, metric};
 use crate::stats::pass_at_k_interval;
 
-/// pass@1 and pass@k on held-out problems and on the targets over generations.
+/// Returns the figure of pass@1 and pass@k on held-out problems and on the targets over generations.
 pub(super) fn held_out(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
     let most = drawn.iter().flat_map(|d| d.run.held_out()).map(|e| e.samples()).max()?;
     let mut panels = vec![rates(drawn, 1)?];

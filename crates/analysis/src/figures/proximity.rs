@@ -150,10 +150,10 @@ mod tests {
         late[16..].fill(Some(true));
         let mut run = RunData { targets: vec![target("a", Some(18), &late)], ..RunData::default() };
         let p = proximity(&run).unwrap();
-        // 18 rounds before the solution; bucket 9 holds rounds 16 and 17, both fit.
+        // There are 18 rounds before the solution. Bucket 9 holds rounds 16 and 17, and both fit.
         assert_eq!(p.buckets[9], 1.0);
         assert_eq!(p.buckets[..8], [0.0; 8]);
-        // Never solved, or solved before any conjecture: neither counts.
+        // A target that is never solved, or is solved before any conjecture, does not count.
         run.targets = vec![target("b", None, &late), target("c", Some(0), &late)];
         assert_eq!(proximity(&run), None);
     }

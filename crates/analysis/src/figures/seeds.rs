@@ -45,7 +45,7 @@ pub(crate) fn groups<'a: 'b, 'b>(
     out
 }
 
-/// Removes repetitions: of several runs with the same seed, the longest is kept.
+/// Removes repetitions. Of several runs with the same seed, the longest is kept.
 fn leave_repeats_out<'r, T: Copy>(runs: &mut Vec<T>, data: impl Fn(T) -> &'r RunData) {
     let mut kept: Vec<T> = Vec::with_capacity(runs.len());
     for run in runs.drain(..) {
@@ -59,8 +59,8 @@ fn leave_repeats_out<'r, T: Copy>(runs: &mut Vec<T>, data: impl Fn(T) -> &'r Run
     *runs = kept;
 }
 
-/// Returns the indices of the runs of each group, in the order of the groups' first runs. Runs of a group differ only in
-/// their seeds; of several runs with the same seed, the longest is taken.
+/// Returns the indices of the runs of each group, in the order of the groups' first runs. Runs of a group differ only
+/// in their seeds; of several runs with the same seed, only the longest is included.
 pub fn seed_groups(runs: &[RunData]) -> Vec<Vec<usize>> {
     let numbers = numbers(runs);
     let mut out: Vec<Vec<usize>> = Vec::new();
@@ -98,7 +98,8 @@ pub(crate) fn repeats(drawn: &[PlottedRun<'_>]) -> Vec<String> {
 }
 
 impl SeedGroup<'_, '_> {
-    /// Returns the generations of the shortest and the longest run, if they differ: the mean ends with the shortest run.
+    /// Returns the generations of the shortest and the longest run, if they differ. The mean ends with the shortest
+    /// run.
     pub(super) fn ends_early(&self) -> Option<(f64, f64)> {
         let lengths = self.runs.iter().map(|d| length(d.run)).filter(|l| *l > 0.0);
         let (shortest, longest) =
@@ -188,8 +189,8 @@ fn mean_and_range(curves: &[&Curve]) -> Vec<((f64, f64), (f64, f64))> {
     at.into_iter().map(mean).collect()
 }
 
-/// Returns a group number for each run. Runs have equal numbers if they differ only in their seeds. A run whose method is
-/// unknown is in a group by itself.
+/// Returns a group number for each run. Runs have equal numbers if they differ only in their seeds. A run whose method
+/// is unknown is in a separate group.
 pub(super) fn numbers(runs: &[RunData]) -> Vec<usize> {
     let settings: Vec<Option<(Method, String)>> = runs.iter().map(setting).collect();
     let first = |(i, own): (usize, &Option<(Method, String)>)| {

@@ -120,7 +120,7 @@ mod tests {
         assert_eq!((found.tails.len(), found.halves.unwrap().fits.len()), (3, 100));
     }
 
-    /// The curve levels off and then rises again: the whole curve and its beginning follow different laws.
+    /// The curve levels off and then rises again, so the whole curve and its beginning follow different laws.
     #[test]
     fn a_law_contradicted_by_the_beginning_of_its_curve_is_not_identified() {
         let mut rising = curve(200, 0.0005);

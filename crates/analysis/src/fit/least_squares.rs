@@ -1,11 +1,11 @@
 //! Bounded least squares for the scaling law.
 //!
-//! This is not taken from a library: the `levenberg-marquardt` crate does not support bounds, and a change of variables
-//! that hides them (for example a logistic for A) moves the optimum of a fit at a bound and flattens it elsewhere, so that
-//! it no longer agrees with SciPy's bounded `curve_fit`. With three parameters, the method is short: a grid over
-//! (ln C_mid, ln B) with A solved exactly (it is linear), Levenberg-Marquardt with an active set from the best valleys of
-//! the grid, and Newton steps on the exact Hessian at the end, which determine the parameters to rounding error even in a
-//! flat valley.
+//! No library is used, because the `levenberg-marquardt` crate does not support bounds, and a change of variables that
+//! hides them (for example a logistic for A) moves the optimum of a fit at a bound and flattens it elsewhere, so that
+//! it no longer agrees with SciPy's bounded `curve_fit`. With three parameters, the method is short: a grid over (ln
+//! C_mid, ln B) with A solved exactly (it is linear), Levenberg-Marquardt with an active set from the best valleys of
+//! the grid, and Newton steps on the exact Hessian at the end, which determine the parameters to rounding error even in
+//! a flat valley.
 
 // 3 × 3 matrices are clearest with explicit indices.
 #![allow(clippy::needless_range_loop)]
@@ -145,7 +145,7 @@ fn gradient(points: &Points, theta: &Theta) -> Theta {
 
 const MAX_ITERATIONS: usize = 500;
 
-/// Levenberg-Marquardt with Marquardt's scaling. Parameters at a bound are excluded from the step.
+/// Minimises by Levenberg-Marquardt with Marquardt's scaling. Parameters at a bound are excluded from the step.
 fn descend(points: &Points, bounds: &Bounds, start: Theta) -> Minimum {
     let mut theta = bounds.clamp(start);
     let mut current = cost(points, &theta);
@@ -317,7 +317,7 @@ pub(super) fn inverse_normal(rows: impl Iterator<Item = [f64; 3]>) -> Option<[[f
     if (0..3).any(|i| r[i][i].abs() <= tolerance) {
         return None;
     }
-    // Columns of R⁻¹, then R⁻¹ R⁻ᵀ, scaled back.
+    // Compute the columns of R⁻¹, then R⁻¹ R⁻ᵀ, scaled back.
     let mut inverse = [[0.0; 3]; 3];
     for k in 0..3 {
         let mut system = r;

@@ -213,7 +213,7 @@ impl Fit {
         (self.points > 3).then(|| (self.squares / self.degrees()).sqrt())
     }
 
-    /// Returns whether the points determine the parameters, that is, whether no warning denies it.
+    /// Returns whether the points determine the parameters, that is, whether no warning says that they do not.
     pub fn is_identified(&self) -> bool {
         !self.warnings.iter().any(Warning::is_unidentified)
     }
@@ -473,7 +473,7 @@ mod tests {
         assert_eq!(long.anchor.generations, 120e3);
     }
 
-    /// The nine rounds of a run of SGS with CISPO on 100 theorems.
+    /// These are the nine rounds of a run of SGS with CISPO on 100 theorems.
     #[test]
     fn a_midpoint_whose_interval_includes_zero_is_not_identified() {
         let rounds = [

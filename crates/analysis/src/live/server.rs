@@ -134,7 +134,7 @@ const EVENT_PART: usize = 64 << 10;
 /// Maximum time that stopping waits for open event streams to end.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
-/// The same if no event stream makes progress.
+/// Maximum time that stopping waits if no event stream makes progress.
 const LAST_STALL: Duration = Duration::from_millis(500);
 
 /// Interval of keep-alive messages on an idle event stream, which detect closed pages.
@@ -292,7 +292,7 @@ async fn tell(shared: Arc<LiveShared>, number: u64, mut to: Sender<Bytes>) {
     while shared.listeners().contains(&number) {
         let now = changes.borrow_and_update().clone();
         if now.is_over {
-            // The page could not fetch them any more.
+            // The page could not fetch the figures any more.
             told += &event("figures", &String::from_utf8_lossy(&now.fragment));
         } else if now.version != version {
             told += &event("version", &now.version.to_string());
@@ -317,7 +317,7 @@ async fn tell(shared: Arc<LiveShared>, number: u64, mut to: Sender<Bytes>) {
     }
 }
 
-/// `data` must be a single line.
+/// Formats a server-sent event. `data` must be a single line.
 fn event(name: &str, data: &str) -> String {
     format!("event: {name}\ndata: {data}\n\n")
 }
@@ -330,7 +330,7 @@ fn whole(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Live
     headed(status, kind, Either::Left(Full::new(body.into())))
 }
 
-/// A response after which the connection is closed.
+/// Creates the head of a response after which the connection is closed.
 fn headed(status: StatusCode, kind: &'static str, body: Either<Full<Bytes>, Channel<Bytes>>) -> LiveResponse {
     let mut answer = Response::new(body);
     *answer.status_mut() = status;

@@ -1,6 +1,6 @@
 //! Writes SVG shapes and text whose colours are roles.
 //!
-//! This is not taken from a plotting library: `plotters` and `charming` write fixed colours, which excludes a dark mode by
+//! No plotting library is used, because `plotters` and `charming` write fixed colours, which excludes a dark mode by
 //! CSS variables, and `charming` needs a JavaScript engine. Little more than string formatting is required here.
 
 use super::theme::Ink;
@@ -81,7 +81,7 @@ pub struct Stroke {
 }
 
 impl Stroke {
-    /// A solid line.
+    /// Creates the stroke of a solid line.
     pub fn solid(ink: Ink, width: f64) -> Self {
         Self { ink, width, dashes: None }
     }

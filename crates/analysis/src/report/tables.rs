@@ -30,8 +30,8 @@ pub(super) fn wall_time(run: &RunData) -> Option<f64> {
     run.clock().last().map(|c| c.1).filter(|s| s.is_finite() && *s > 0.0)
 }
 
-/// Returns the generations at which the shortest run ends, if the runs differ in length. All runs can be compared up to
-/// there.
+/// Returns the generations at which the shortest run ends, if the runs differ in length. Up to this point, all runs can
+/// be compared.
 fn common_end(drawn: &[PlottedRun<'_>]) -> Option<f64> {
     let curves: Vec<Curve> = drawn.iter().map(|d| d.run.series(metric::CUMULATIVE)).collect();
     let end = common_generations(&curves.iter().map(Vec::as_slice).collect::<Vec<_>>()).last().copied()?;

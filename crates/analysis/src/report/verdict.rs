@@ -48,7 +48,7 @@ pub(super) fn sentences(drawn: &[PlottedRun<'_>]) -> Vec<String> {
     vec![targets + ".", held_out(&groups, main), guide(&groups, main)]
 }
 
-/// Returns the measured baseline: sampling alone; if there is none, a method that trains on the targets only.
+/// Returns the measured baseline: sampling alone or, if there is none, a method that trains on the targets only.
 fn baseline<'c, 'a, 'b>(
     groups: &'c [SeedGroup<'a, 'b>],
     main: &SeedGroup<'a, 'b>,
@@ -143,7 +143,7 @@ fn pass_at_1(group: &SeedGroup<'_, '_>) -> Option<BeforeAndAfter> {
     Some((average(|run| &run.0), average(|run| &run.1)))
 }
 
-/// States whether the Guide mattered: by a run without it; if there is none, by its effect on the reward.
+/// States whether the Guide mattered, judged by a run without it or, if there is none, by its effect on the reward.
 fn guide(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
     let without = groups.iter().find(|g| g.method() == Some(Method::SgsNoGuide));
     if let Some(without) = without.filter(|g| g.label != main.label) {

@@ -1,7 +1,7 @@
 //! Reads a run's directory into plain data.
 //!
-//! Most data come from the rounds' metrics. Only the columns that figures need are read from tables, and texts from a few
-//! rounds only, so that reading a long run takes seconds. Damaged files are left out and noted.
+//! Most data come from the rounds' metrics. Only the columns that figures need are read from tables, and texts are read
+//! only from a few rounds, so that reading a long run takes seconds. Damaged files are left out and noted.
 
 use super::columns::{ConjectureTarget, ConjectureText, ProblemTally, ProblemText, ProofText, ReviewText};
 use super::conjectures::ConjectureCollector;
@@ -57,8 +57,8 @@ pub fn read_metrics(path: &Path) -> Result<RunData, sgs_rundir::Error> {
     Ok(reader.run)
 }
 
-/// Reads the metrics of a run, its targets with the rounds that solved them, and its evaluations, without texts. What cannot
-/// be read is noted in [`RunData::notes`].
+/// Reads the metrics of a run, its targets with the rounds that solved them, and its evaluations, without texts. Data
+/// that cannot be read are noted in [`RunData::notes`].
 ///
 /// # Errors
 /// Returns an error if the directory is not a run or its rounds cannot be listed.
@@ -350,7 +350,7 @@ impl RunReader<'_> {
     }
 }
 
-/// Returns the targets that remained unsolved longest. Their conjectures are shown in all rounds.
+/// Returns the targets that remained unsolved longest. Their conjectures are shown for all rounds.
 fn longest_unsolved(run: &RunData) -> Vec<String> {
     let mut order: Vec<&TargetHistory> = run.targets.iter().collect();
     // Unsolved targets first, then those solved last; of these, targets with the most selected conjectures first.

@@ -1,4 +1,4 @@
-//! Reads the rows of rounds' tables and collects what could not be read.
+//! Reads the rows of rounds' tables and collects notes about rows that could not be read.
 
 use sgs_rundir::PublishedRound;
 use sgs_rundir::directories::check_file;
@@ -63,7 +63,7 @@ impl TableRows {
         rows
     }
 
-    /// Adds a note, unless it is there already.
+    /// Adds a note unless it exists already.
     pub(super) fn note(&mut self, note: String) {
         if !self.notes.contains(&note) {
             self.notes.push(note);

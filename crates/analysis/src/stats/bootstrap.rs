@@ -84,7 +84,7 @@ mod tests {
         let large = bootstrap_mean(&values(4000), 0.95, 2000, 1).unwrap();
         assert_eq!(large.value, 0.25);
         assert!(small.low < 0.25 && 0.25 < small.high);
-        // The normal approximation: 2 · 1.96 · sqrt(p (1 - p) / n).
+        // Use the normal approximation: 2 · 1.96 · sqrt(p (1 - p) / n).
         let expected = 2.0 * 1.96 * (0.25_f64 * 0.75 / 4000.0).sqrt();
         assert!(((large.high - large.low) / expected - 1.0).abs() < 0.1, "{large:?} {expected}");
         assert_eq!(bootstrap_mean(&[], 0.95, 10, 1), None);
@@ -97,13 +97,13 @@ mod tests {
             (found.value, found.high - found.low)
         };
         let column = |i: usize| f64::from(u8::from(i.is_multiple_of(4)));
-        // Equal rows: only the columns vary, as in `bootstrap_mean`.
+        // The rows are equal, so only the columns vary, as in `bootstrap_mean`.
         let equal = vec![(0..400).map(column).collect::<Vec<_>>(); 5];
         let expected = 2.0 * 1.96 * (0.25_f64 * 0.75 / 400.0).sqrt();
         let (value, over_columns) = width(&equal);
         assert_eq!(value, 0.25);
         assert!((over_columns / expected - 1.0).abs() < 0.1, "{over_columns} {expected}");
-        // Rows that differ by a constant widen the interval: their standard error is 0.1 * sqrt(2 / 5).
+        // Rows that differ by a constant widen the interval, because their standard error is 0.1 * sqrt(2 / 5).
         let shifted: Vec<Vec<f64>> =
             (-2..=2).map(|row| (0..400).map(|i| column(i) + 0.1 * f64::from(row)).collect()).collect();
         let expected = (expected.powi(2) + (2.0 * 1.96 * 0.1 * (2.0_f64 / 5.0).sqrt()).powi(2)).sqrt();

@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn rank_correlations_match_scipy() {
-        // SciPy's spearmanr of these: 0.8207826816681233 (ties on both sides).
+        // SciPy's spearmanr returns 0.8207826816681233 for these pairs, which have ties on both sides.
         let pairs = [(1.0, 5.0), (2.0, 6.0), (3.0, 7.0), (4.0, 8.0), (5.0, 7.0)];
         assert!((rank_correlation(&pairs).unwrap() - 0.820_782_681_668_123_3).abs() < 1e-12);
         let turned = pairs.map(|(x, y)| (x, -y));

@@ -33,7 +33,7 @@ mod tests {
     fn an_interval_needs_two_seeds() {
         assert_eq!(seed_mean(&[]), None);
         assert_eq!(seed_mean(&[0.25]), Some(SeedMean { mean: 0.25, half: None, seeds: 1 }));
-        // One degree of freedom: t = 12.706, and the standard error of 0.2 and 0.1 is 0.05.
+        // With one degree of freedom, t = 12.706, and the standard error of 0.2 and 0.1 is 0.05.
         let found = seed_mean(&[0.2, 0.1]).unwrap();
         assert!((found.mean - 0.15).abs() < 1e-12 && (found.half.unwrap() - 12.7062 * 0.05).abs() < 1e-4);
     }

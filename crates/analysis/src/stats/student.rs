@@ -1,7 +1,7 @@
 //! Quantiles of Student's t distribution, for intervals from few points.
 //!
-//! This is not taken from `statrs` 0.19, whose quantiles are less accurate: at 10^6 degrees of freedom, the relative error of
-//! the 97.5% quantile is 6e-5, against less than 1e-10 here (compared with SciPy).
+//! `statrs` 0.19 is not used, because its quantiles are less accurate: at 10^6 degrees of freedom, the relative error
+//! of the 97.5% quantile is 6e-5, against less than 1e-10 here (compared with SciPy).
 
 /// Returns the `p`-quantile of the t distribution with `degrees` > 0 degrees of freedom, for 0 < p < 1, and NaN otherwise.
 ///
