@@ -97,7 +97,8 @@ pub struct Malformed {
 }
 
 impl Malformed {
-    /// The kind of a completion that the formal system failed to read. It may be well-formed, so it is never judged.
+    /// Kind of the defect of a completion that the formal system failed to read. It may be well-formed, so it is never
+    /// judged.
     pub const INFRA: &str = "infra";
 
     /// Reports that the formal system failed to read a completion.
@@ -121,7 +122,7 @@ pub fn lines_of(proof: &str) -> u32 {
     u32::try_from(proof.lines().filter(|line| !line.trim().is_empty()).count()).unwrap_or(u32::MAX)
 }
 
-/// The formal system has no problems of the requested form.
+/// The error of a formal system that has no problems of the requested form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} derives no statements from proofs: set algorithm.conjecturer.form=statement")]
 pub struct NoDerivations(String);
@@ -169,7 +170,7 @@ pub fn read_conjecture(
 ///
 /// All methods may be called from several threads at once. [`FormalSystem::verify`] blocks until the verdict is known; all
 /// other methods are pure and fast. Completions are untrusted input, so no method may panic on them. A `read_` method that
-/// fails for a reason that is not the completion's returns [`Malformed::infra`].
+/// fails for a reason other than the completion returns [`Malformed::infra`].
 pub trait FormalSystem: Send + Sync {
     /// Returns the system's name in files and on the command line: `metamath`, `lean` or `external`.
     fn name(&self) -> &'static str;
@@ -285,7 +286,7 @@ pub trait FormalSystem: Send + Sync {
 
     /// Returns the maximum number of proofs to verify in one call of [`FormalSystem::verify_all`].
     fn proofs_per_call(&self) -> usize {
-        // A checker that is faster than a round trip gets many, others one for each thread.
+        // A checker that is faster than a round trip gets many proofs, others get one for each thread.
         if self.parallel_verifications() <= 1 { 32 } else { 1 }
     }
 

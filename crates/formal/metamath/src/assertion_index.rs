@@ -35,7 +35,7 @@ const MAX_TRIES: usize = 2_000;
 impl AssertionIndex {
     /// Indexes all assertions of a theory.
     pub fn new(theory: &Theory) -> Self {
-        // Sequential, like everything that a `OnceLock` of `Metamath` calls (see its fields).
+        // Do this sequentially, like everything that a `OnceLock` of `Metamath` calls (see its fields).
         let texts: Vec<Option<NormalText>> = (0..theory.rules().len())
             .map(|i| normal_form_of_rule(theory, RuleId(i as u32)).map(|s| normal_text(theory, &s)))
             .collect();

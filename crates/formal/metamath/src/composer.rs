@@ -144,8 +144,9 @@ pub fn inferences(steps: &[ProofStep]) -> usize {
     steps.iter().filter(|step| matches!(step, ProofStep::Rule(_))).count()
 }
 
-/// Returns the most general statement that steps prove from the rules before `before`, in normal form, with the text that identifies it. Returns `None`
-/// if the steps prove nothing, if the statement is too large, or if it is trivial: a variable, or one of its hypotheses.
+/// Returns the most general statement that steps prove from the rules before `before`, in normal form, with the text
+/// that identifies it. Returns `None` if the steps prove nothing, if the statement is too large, or if it is trivial: a
+/// variable, or one of its hypotheses.
 pub fn general(
     theory: &Theory,
     unifier: &mut Unifier,

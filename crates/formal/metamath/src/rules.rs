@@ -85,12 +85,12 @@ impl CompiledRules {
         compiled
     }
 
-    /// The roots of a rule's hypotheses.
+    /// Returns the roots of a rule's hypotheses.
     pub(crate) fn hypotheses(&self, rule: CompiledRule) -> &[u32] {
         &self.hypothesis_roots[rule.hypotheses.0 as usize..rule.hypotheses.1 as usize]
     }
 
-    /// The `$d` pairs of a rule, by the numbers of its variables.
+    /// Returns the `$d` pairs of a rule, by the numbers of its variables.
     pub(crate) fn distinct(&self, rule: CompiledRule) -> &[(u16, u16)] {
         &self.distinct[rule.distinct.0 as usize..rule.distinct.1 as usize]
     }

@@ -34,8 +34,9 @@ pub struct Metamath {
     statement_limits: StatementLimits,
     proof_limits: ProofLimits,
     judges: Mutex<Vec<Judge>>,
-    // They are often created within a parallel iterator. Their creation must therefore not use Rayon: a worker that waits
-    // for a nested iterator runs other tasks meanwhile, and one of those would wait for the same `OnceLock` forever.
+    // These values are often created within a parallel iterator. Their creation must therefore not use Rayon: a worker
+    // that waits for a nested iterator runs other tasks meanwhile, and one of those would wait for the same `OnceLock`
+    // forever.
     assertion_index: OnceLock<AssertionIndex>,
     composer: OnceLock<Composer>,
     targets: OnceLock<(Vec<RuleId>, usize)>,
@@ -290,11 +291,11 @@ fn is_hypothesis_token(token: &str) -> bool {
 fn formulas(error: &str) -> impl Iterator<Item = &str> {
     let formulas = error.find("|-").map_or("", |start| &error[start..]);
     let words = formulas.split_ascii_whitespace().filter(|word| *word != "found");
-    // The comma is a symbol, too.
+    // The comma is also a symbol.
     words.map(|word| word.strip_suffix(',').filter(|symbol| !symbol.is_empty()).unwrap_or(word))
 }
 
-/// Attempts to compose a theorem of the requested length. Long proofs are rare.
+/// Maximum number of attempts to compose a theorem of the requested length. Long proofs are rare.
 const COMPOSE_ATTEMPTS: u64 = 10_000;
 
 impl FormalSystem for Metamath {
@@ -306,8 +307,8 @@ impl FormalSystem for Metamath {
         Prompt::Raw(format!("{SOLVER} {} {} {PROOF}", self.place_token(&problem.context), problem.statement))
     }
 
-    /// The proof, with [`REVIEW`] before the step at fault, and the formulas that the error names. Words of the error have
-    /// no tokens.
+    /// Returns the proof, with [`REVIEW`] before the step at fault, and the formulas that the error names. Words of the
+    /// error have no tokens.
     fn repair_prompt(&self, problem: &Problem, failed: &FailedProof) -> Prompt {
         let Prompt::Raw(prompt) = self.solver_prompt(problem) else {
             unreachable!("invariant: Metamath prompts are raw")

@@ -1,4 +1,4 @@
-//! Verifies a file of problems with proofs: JSON Lines in, JSON Lines out, in the same order and in bounded memory.
+//! Verifies a file of problems with proofs. Input and output are JSON Lines, in the same order, and memory is bounded.
 //!
 //! An input line is
 //! `{"id": "…", "context": "label", "distinct": [["x", "y"], …], "hypotheses": ["|- …", …], "conclusion": "|- …",
@@ -267,7 +267,7 @@ fn check_in_order(
             pool.install(|| {
                 batch.par_iter().enumerate().with_min_len(16).try_for_each_init(
                     || (Judge::new(), send.clone()),
-                    // Sending fails after a failed write: the rest is not checked.
+                    // Sending fails after a failed write. The remaining lines are then not checked.
                     |(judge, send), (number, line)| send.send((number, check(judge, line))).ok(),
                 )
             })

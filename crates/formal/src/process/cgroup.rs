@@ -42,7 +42,7 @@ pub fn join(base: &Path, memory: u64, threads: u64) -> io::Result<()> {
 
 /// Kills all processes in the group of the process `pid`. Does nothing if there is no such group.
 pub fn kill_group(base: &Path, pid: u32) {
-    // The caller also kills the process group. A control group that is gone needs no kill.
+    // The caller also kills the process group. A control group that no longer exists needs no kill.
     let _ = fs::write(folder(base, pid).join("cgroup.kill"), "1");
 }
 

@@ -188,7 +188,7 @@ impl Process {
                 if found > quota.memory {
                     return Err(ProcessFault::Memory { found, limit: quota.memory });
                 }
-                // Frequently at first, to catch an early surge, then once per second, which is cheap.
+                // Check frequently at first, to detect an early increase, then once per second, which is cheap.
                 memory_every = (memory_every * 2).min(Duration::from_secs(1));
                 memory_at = now + memory_every;
             }
@@ -229,7 +229,7 @@ impl Process {
                 }
             }
         }
-        // At most 1 MiB per call, so that the caller can enforce its limits during a flood.
+        // Read at most 1 MiB per call, so that the caller can enforce its limits on a process that writes continuously.
         let mut budget = 64;
         while let Some(stdout) = &mut self.stdout {
             match stdout.read(&mut chunk) {
