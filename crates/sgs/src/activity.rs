@@ -20,7 +20,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 pub enum Activity {
     /// A process holds the run's lock.
     Running { holder: String },
-    /// No process does; the run can be resumed.
+    /// No process holds the lock; the run can be resumed.
     Stopped,
     /// The run has used its rounds or minutes.
     Finished,
@@ -99,7 +99,7 @@ mod tests {
     fn a_holder_that_no_longer_exists_is_detected() {
         let here = host_name();
         assert!(!is_gone(&format!("process {} on host {here}", std::process::id())));
-        // Above the kernel's largest process id.
+        // This number is above the kernel's largest process id.
         assert_eq!(is_gone(&format!("process 4194999 on host {here}")), Path::new("/proc").exists());
         assert!(!is_gone("process 4194999 on host elsewhere.invalid"));
         assert!(!is_gone("anything"));

@@ -84,17 +84,17 @@ impl TypedValueParser for Completed {
     }
 }
 
-/// A method, or a TOML file.
+/// Accepts a method or a TOML file.
 pub fn method() -> Completed {
     Completed(METHODS.iter().map(|(name, _)| *name).collect())
 }
 
-/// A size.
+/// Accepts a size.
 pub fn size() -> Completed {
     Completed(SIZES.iter().map(|(name, _)| *name).collect())
 }
 
-/// `KEY=VALUE` for a key of a run. Completes keys, and the values of those with few.
+/// Accepts `KEY=VALUE` for a key of a run. Completes keys, and the values of keys that have only a few.
 pub fn setting() -> Completed {
     static SETTINGS: LazyLock<Vec<String>> = LazyLock::new(|| {
         let complete = |key: KeySpec| match key.allowed {
@@ -109,12 +109,12 @@ pub fn setting() -> Completed {
     Completed(SETTINGS.iter().map(String::as_str).collect())
 }
 
-/// A problem set, or a file.
+/// Accepts a problem set or a file.
 pub fn problem_set() -> Completed {
     Completed(METAMATH_SETS.into_iter().chain(LEAN_SETS).collect())
 }
 
-/// A device.
+/// Parses a device.
 pub fn devices() -> impl TypedValueParser<Value = DeviceKind> {
     PossibleValuesParser::new([
         PossibleValue::new("cpu").help("The processor"),
@@ -124,7 +124,7 @@ pub fn devices() -> impl TypedValueParser<Value = DeviceKind> {
     .try_map(|name| name.parse::<DeviceKind>())
 }
 
-/// A formal system.
+/// Parses a formal system.
 pub fn systems() -> impl TypedValueParser<Value = SystemName> {
     PossibleValuesParser::new([
         PossibleValue::new("metamath").help("Metamath, embedded"),
@@ -133,13 +133,13 @@ pub fn systems() -> impl TypedValueParser<Value = SystemName> {
     .try_map(|name| name.parse::<SystemName>())
 }
 
-/// A role.
+/// Parses a role.
 pub fn roles() -> impl TypedValueParser<Value = Role> {
     let names = [Role::Solver, Role::Conjecturer, Role::Guide].map(Role::as_str);
     PossibleValuesParser::new(names).try_map(|name| serde_json::from_value::<Role>(name.into()))
 }
 
-/// The address of a page: `127.0.0.1:8080`, `localhost:8080` or `8080`.
+/// Parses the address of a page: `127.0.0.1:8080`, `localhost:8080` or `8080`.
 pub fn page_address(text: &str) -> Result<SocketAddr, String> {
     let port = text.strip_prefix("localhost:").unwrap_or(text);
     let loopback = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));

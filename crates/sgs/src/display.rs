@@ -19,7 +19,7 @@ impl TextDisplay {
         Self((system.name() != "external").then(|| Arc::clone(system)))
     }
 
-    /// Formats texts as the system of a run does. Lean is not started: its texts are readable unchanged.
+    /// Formats texts as the system of a run does. Lean is not started, because its texts are readable unchanged.
     ///
     /// # Errors
     /// Returns an error if the folder is not a run, or if its database cannot be read.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use sgs_keys::FileError;
 pub use sgs_run::{Code, Outcome, RunError, Usage};
 
-/// The exit codes, for the end of `--help`.
+/// Returns the exit codes, for the end of `--help`.
 pub fn help() -> String {
     let mut text = "Exit codes:".to_owned();
     for code in Code::ALL {
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
     use anyhow::anyhow;
 
-    /// A cause is printed even if the message above happens to contain its text.
+    /// Checks that a cause is printed even if the message above happens to contain its text.
     #[test]
     fn every_cause_is_printed_once_in_order() {
         let error = anyhow!("full").context("the disk is full of files").context("cannot publish round 3");

@@ -13,7 +13,7 @@ pub fn settings(args: &LeanArgs) -> Result<LeanSettings> {
     settings_over(LeanSettings::default(), args)
 }
 
-/// As [`settings`], starting from `base`; a settings file replaces `base` completely.
+/// Reads the same as [`settings`], starting from `base`; a settings file replaces `base` completely.
 ///
 /// # Errors
 /// Returns an error as [`settings`] does.
@@ -45,7 +45,7 @@ pub fn settings_over(base: LeanSettings, args: &LeanArgs) -> Result<LeanSettings
 /// Starts Lean, and prints the state of its sandbox on standard error.
 ///
 /// # Errors
-/// As [`sgs_run::config::lean::start`].
+/// Returns an error as [`sgs_run::config::lean::start`] does.
 pub fn start(settings: &LeanSettings) -> Result<Lean> {
     let (lean, notes) = sgs_run::config::lean::start(settings)?;
     print_notes(&notes);

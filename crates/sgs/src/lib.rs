@@ -1,6 +1,6 @@
 //! The program `sgs` as a library: parses a command line, runs the command and returns its exit code.
 //!
-//! [`run`] executes a command in this process; `main` is a call of it. [`command`] is the definition of the command line,
+//! [`run`] executes a command in this process; `main` only calls it. [`command`] is the definition of the command line,
 //! for tools that read it (help, completions, manual pages):
 //!
 //! ```

@@ -75,7 +75,7 @@ impl ModelSource {
         Ok(Self { system: own, folders, run: Some(TrainedRun { config, round }) })
     }
 
-    /// The formal system.
+    /// Returns the formal system.
     pub fn system(&self) -> SystemName {
         self.system
     }
@@ -107,8 +107,8 @@ impl ModelSource {
         self.run.as_ref().map(|run| run.config.problems.set.as_str())
     }
 
-    /// Returns the maximum length of a role's completions, in tokens: the run's, or the default. For a Lean model without
-    /// a run it is the paper's context window, which prompt and completion share.
+    /// Returns the maximum length of a role's completions, in tokens: that of the run, or the default. For a Lean model
+    /// without a run, it is the paper's context window, which prompt and completion share.
     pub fn tokens(&self, role: Role) -> usize {
         match (&self.run, self.system) {
             (Some(run), _) => run.config.sampling.tokens(role),
@@ -117,7 +117,7 @@ impl ModelSource {
         }
     }
 
-    /// Returns the maximum context window to load a model with: the run's.
+    /// Returns the maximum context window to load a model with, which is that of the run.
     pub fn positions(&self) -> usize {
         self.run.as_ref().map_or(usize::MAX, |run| run.config.model.positions())
     }

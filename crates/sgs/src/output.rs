@@ -1,4 +1,4 @@
-//! Writes to standard output without the panics of `println!`: a closed pipe, as with `head`, is not a failure (see
+//! Writes to standard output without the panics of `println!`. A closed pipe, as with `head`, is not a failure (see
 //! [`crate::exit`]). No text can control the terminal (see [`harmless`]).
 
 pub use sgs_data::text_table::text_table as table;

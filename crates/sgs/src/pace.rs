@@ -3,7 +3,7 @@
 use sgs_run::config::RunConfig;
 use std::time::Instant;
 
-/// Number of latest rounds to average over: the duration of a round changes while the model learns.
+/// Number of latest rounds to average over. It is small because the duration of a round changes while the model learns.
 const ROUNDS: usize = 10;
 
 /// The limits of a run and what it has done so far.
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(left(limits(5.0, 60.0, 0.0), &[], 0.0, 0.0), Some(60.0));
         assert_eq!(left(rounds_only, &[2.0, 4.0], 6.0, 200.0), Some(9.0));
         assert_eq!(left(limits(5.0, 10.0, 0.0), &[2.0, 4.0], 6.0, 200.0), Some(7.0));
-        // Two rounds made 200 generations; the next one reaches the limit.
+        // Two rounds made 200 generations, and the next round reaches the limit.
         assert_eq!(left(limits(5.0, 0.0, 300.0), &[2.0, 4.0], 6.0, 200.0), Some(3.0));
         let long = [&[100.0; 5][..], &[1.0; ROUNDS]].concat();
         assert_eq!(left(limits(25.0, 0.0, 0.0), &long, 0.0, 0.0), Some(10.0));

@@ -10,7 +10,8 @@ use signal_hook::flag;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// State of the handlers. They are registered once: after removal, a signal would have no effect at all.
+/// State of the handlers. They are registered once and never removed, because after removal a signal would have no
+/// effect at all.
 struct Handlers {
     interrupt: StopFlag,
     /// True while no guard exists.

@@ -90,7 +90,7 @@ fn best(mut conjectures: Vec<ProvedTheorem>, run: &RunData, shown: &TextDisplay)
         let statement = shown.statement(statement);
         run.targets.iter().any(|target| target.solved_round.is_some() && target.statement == statement)
     };
-    // Best first, because the database is searched for each.
+    // Sort the best first, because the database is searched for each.
     conjectures
         .into_iter()
         .rev()

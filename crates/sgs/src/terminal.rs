@@ -30,9 +30,9 @@ impl Drop for LiveGuard {
 /// The codes of colours that this program writes to a terminal.
 const COLOURS: [&str; 9] = ["0", "1", "2", "3", "31", "32", "33", "34", "35"];
 
-/// Makes a text harmless for a terminal, because it may quote a file, a model or a server: control characters except line
-/// breaks and tabs, and characters that change the direction of writing, become `\uXXXX` as in JSON. `coloured` keeps the
-/// codes of colours.
+/// Makes a text harmless for a terminal, because it may quote a file, a model or a server. Control characters except
+/// line breaks and tabs, and characters that change the direction of writing, become `\uXXXX` as in JSON. `coloured`
+/// keeps the codes of colours.
 pub fn harmless(text: &str, coloured: bool) -> Cow<'_, str> {
     if !text.contains(is_harmful) {
         return Cow::Borrowed(text);
@@ -61,7 +61,7 @@ fn is_harmful(c: char) -> bool {
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Writes a line to standard error. Ignores a closed pipe: the run continues.
+/// Writes a line to standard error. Ignores a closed pipe, so that the run continues.
 pub fn print_line(text: Arguments<'_>) {
     let text = text.to_string();
     let text = harmless(&text, io::stderr().is_terminal());
@@ -170,7 +170,7 @@ mod tests {
         let painted = "\x1b[31mwarning:\x1b[0m \x1b[8mhidden \x1b";
         assert_eq!(harmless(painted, true), "\x1b[31mwarning:\x1b[0m \\u001b[8mhidden \\u001b");
         assert_eq!(harmless(painted, false).matches('\x1b').count(), 0);
-        // What is escaped in JSON still means the same.
+        // JSON with escaped characters must still have the same meaning.
         let json = serde_json::to_string("\u{9b}2J\x7f").unwrap();
         let back: String = serde_json::from_str(&harmless(&json, false)).unwrap();
         assert_eq!(back, "\u{9b}2J\x7f");

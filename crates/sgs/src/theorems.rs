@@ -32,7 +32,7 @@ pub struct ProvedTheorem {
 /// returns the number of inference steps of a proof.
 ///
 /// # Errors
-/// Returns an error if a table that is read is missing or damaged. Rollouts are read in rounds with such problems only.
+/// Returns an error if a table that is read is missing or damaged. Rollouts are read only in rounds with such problems.
 pub fn proved(
     view: &RunView,
     wanted: impl Fn(ProblemKind) -> bool + Sync,

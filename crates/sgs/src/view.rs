@@ -43,7 +43,7 @@ const STAGES: [(TaskKind, &str); 4] = [
     (TaskKind::Review, "reviews"),
 ];
 
-/// Narrower terminals get the short line of a round.
+/// Minimum width of a terminal for the long line of a round.
 const WIDE: usize = 140;
 /// Maximum numbers of lines about rounds and evaluations on a terminal. With notes and summary, a run stays below forty.
 const ROUND_LINES: u32 = 18;
@@ -73,7 +73,7 @@ impl TextBar {
 
     fn set(&self, parts: Vec<StyledText>) {
         self.line.set(parts);
-        // Draw immediately: the line may not change again during this round.
+        // Draw immediately, because the line may not change again during this round.
         self.bar.force_draw();
     }
 }
@@ -107,7 +107,7 @@ pub struct View {
     pace: Pace,
     /// The bar of the whole run.
     head: TextBar,
-    /// What `head` says of the current round.
+    /// The text of `head` about the current round.
     stage: String,
     standing: TextBar,
     counts: TextBar,
@@ -125,9 +125,9 @@ pub struct View {
     /// Held-out evaluation of the base model.
     base: Option<MetricValues>,
     page: Option<LivePage>,
-    // Keeps other output above the display.
+    // This field keeps other output above the display.
     _live: Option<LiveGuard>,
-    // Owns the bars.
+    // This field owns the bars.
     all: MultiProgress,
 }
 
@@ -242,7 +242,8 @@ impl View {
         self.advance(part);
     }
 
-    /// Advances the bar; `part` is the fraction of the round that is done. It never moves back, although later tasks of a round are not known at its start.
+    /// Advances the bar; `part` is the fraction of the round that is done. The bar never moves back, although later
+    /// tasks of a round are not known at its start.
     fn advance(&self, part: f64) {
         let done = (self.pace.done(part) * BAR_STEPS as f64) as u64;
         self.head.bar.set_position(done.max(self.head.bar.position()));
@@ -376,7 +377,7 @@ fn line(outcome: &RoundOutcome, metrics: &MetricValues, newly: usize) -> String 
             get("conjectures_solved").unwrap_or(0.0),
         ));
     }
-    // Not every method has a Guide, and not every round a review.
+    // Not every method has a Guide, and not every round has a review.
     if let Some(score) = get("r_guide") {
         out.push_str(&format!("  Guide's score {score:.2} of 8"));
     }

@@ -331,7 +331,7 @@ impl Rehearsal {
     }
 }
 
-/// The keys that make a rehearsal of `lean-d3k`.
+/// Returns the keys that make a rehearsal of `lean-d3k`.
 fn keys(args: &Args, [base, guide, lean]: [&PathBuf; 3]) -> Vec<String> {
     let mut keys = vec![
         "rounds=2".to_owned(),

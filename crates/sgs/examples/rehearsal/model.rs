@@ -45,7 +45,7 @@ pub struct Lengths {
     pub endless: f64,
 }
 
-/// The shape of DeepSeek-Prover-V2-7B with this number of layers.
+/// Returns the shape of DeepSeek-Prover-V2-7B with this number of layers.
 pub fn seven_b(layers: usize) -> ModelConfig {
     ModelConfig {
         family: Family::Llama,
@@ -70,7 +70,7 @@ pub fn seven_b(layers: usize) -> ModelConfig {
     }
 }
 
-/// A shape for CPUs.
+/// Returns a shape for CPUs.
 pub fn tiny(layers: usize) -> ModelConfig {
     ModelConfig {
         vocab_size: 2048,

@@ -58,7 +58,7 @@ fn sampling(args: &BenchSampleArgs) -> Result<()> {
             let head = head(&args.shape, &bench.config, &device.name());
             let model = device.random_model(&bench.config, bench.config.max_positions)?;
             let (free, _) = device.gpu().free_memory()?;
-            // The rest is for the driver and cuBLAS.
+            // Leave the rest for the driver and cuBLAS.
             bench.memory_budget_bytes = free as u64 / 10 * 9;
             bench.prefill_tokens = 8192;
             (head, sample(&model, &bench, Cuda::gemm_peak)?)

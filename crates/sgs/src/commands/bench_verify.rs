@@ -39,7 +39,7 @@ pub struct VerifyBenchReport {
     repeats: usize,
     threads: usize,
     unifier: ProofRate,
-    /// Unifier, expansion and kernel.
+    /// Rate of unifier, expansion and kernel together.
     judge: ProofRate,
     /// Peak resident memory of the process in bytes, if known.
     peak_memory: Option<u64>,
@@ -134,7 +134,7 @@ fn best_time<C: Default>(
     check: impl Fn(&Case, &mut C) -> bool + Sync,
 ) -> Duration {
     let barrier = Barrier::new(threads);
-    // The start and end of each repeat on one thread.
+    // Return the start and end of each repeat on one thread.
     let run = |number: usize| -> Vec<(Instant, Instant)> {
         let mut checker = C::default();
         let time_one = |_| {

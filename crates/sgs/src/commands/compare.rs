@@ -95,7 +95,7 @@ pub fn run(args: &CompareArgs) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Formats how far runs have come, one row per run.
+/// Formats the progress of runs, one row per run.
 pub fn ends_table(runs: &[(&str, &RunData)]) -> String {
     let show = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.0}"));
     let row = |(name, data): &(&str, &RunData)| {

@@ -119,7 +119,7 @@ fn plan(config: &RunConfig, kind: DeviceKind, fleet: Option<&FleetConfig>) -> Re
 const PROCESSORS: usize = 132;
 /// Memory of an H200, in bytes.
 const H200_BYTES: u64 = 139 << 30;
-/// Memory of a process's context and libraries on a GPU, in bytes: assumed.
+/// Assumed memory of a process's context and libraries on a GPU, in bytes.
 const CONTEXT_BYTES: u64 = 1 << 30;
 /// Cores of a node with eight GPUs.
 const NODE_CORES: usize = 128;

@@ -75,12 +75,12 @@ fn lean_lack(config: &RunConfig) -> Option<MissingRequirement> {
 }
 
 fn model_lack(config: &RunConfig) -> Option<MissingRequirement> {
-    // A run that begins has, or makes, every other model.
+    // A run has, or makes, every other model when it begins.
     let BaseSource::Folder(folder) = config.model.base_source() else { return None };
     (!is_model(folder)).then(|| no_model("model", &config.model.base))
 }
 
-/// The Guide's own model. `sgs sft` makes it; a run never does.
+/// Returns the Guide's own model if it is missing. `sgs sft` makes it; a run never does.
 fn guide_lack(config: &RunConfig) -> Option<MissingRequirement> {
     let name = config.model.guide.as_str();
     (name != "base" && !Path::new(name).join("config.json").is_file()).then(|| no_model("Guide", name))
@@ -97,7 +97,7 @@ fn no_model(what: &'static str, name: &str) -> MissingRequirement {
     }
 }
 
-/// The files with problems, and the database.
+/// Returns the files with problems and the database, if they are missing.
 fn set_lacks(config: &RunConfig) -> Vec<MissingRequirement> {
     let sets = [
         ("problems", "problems.set", Some(config.problems.set.as_str())),

@@ -72,7 +72,7 @@ pub fn dispatch(cli: Cli) -> Result<Outcome> {
         Command::Schema { file } => schema::run(&file),
         Command::Man { command } => man::run(&command),
         Command::Completions { shell } => {
-            // Generated in memory: the generator panics if standard output is closed.
+            // Generate it in memory, because the generator panics if standard output is closed.
             let mut script = Vec::new();
             let mut root = with_settings(crate::command());
             clap_complete::generate(shell, &mut root, "sgs", &mut script);
@@ -85,7 +85,7 @@ pub fn dispatch(cli: Cli) -> Result<Outcome> {
     }
 }
 
-/// Logs go to standard error; `RUST_LOG` overrides the flag.
+/// Starts logging to standard error; `RUST_LOG` overrides the flag.
 fn start_logging(verbose: u8) {
     let level = ["warn", "info", "debug", "trace"][usize::from(verbose.min(3))];
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
@@ -95,7 +95,7 @@ fn start_logging(verbose: u8) {
         .with_writer(|| crate::terminal::LogWriter)
         .with_target(false)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()));
-    // Fails if an earlier command of this process has set it: that subscriber stays.
+    // This fails if an earlier command of this process has set a subscriber, which then stays.
     let _ = subscriber.try_init();
 }
 

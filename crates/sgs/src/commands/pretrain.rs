@@ -15,19 +15,19 @@ use sgs_run::train::launcher::{self, LaunchMode};
 use std::error::Error;
 use std::path::Path;
 
-/// The keys of the file of `sgs sft`, which has no shape of a new model.
+/// Returns the keys of the file of `sgs sft`, which has no shape of a new model.
 pub fn sft_keys() -> Vec<KeySpec> {
     let mut keys = PretrainConfig::keys("");
     keys.retain(|key| !key.key.starts_with("model."));
     keys
 }
 
-/// `sgs pretrain`: trains a new model.
+/// Runs `sgs pretrain`: trains a new model.
 pub fn pretrain(args: &PretrainArgs) -> Result<Outcome> {
     run("sgs pretrain", &PretrainConfig::keys(""), args, None)
 }
 
-/// `sgs sft`: trains an existing model.
+/// Runs `sgs sft`: trains an existing model.
 pub fn sft(args: &SftArgs) -> Result<Outcome> {
     run("sgs sft", &sft_keys(), &args.train, args.model.as_deref())
 }
@@ -102,7 +102,7 @@ impl TrainingObserver for TrainingView {
                     "{parameters} parameters; {examples} examples in {steps} steps, {too_long} too long; from step {done}{on}"
                 );
                 self.bar = Some(progress_bar(steps, done));
-                // A rank cannot be stopped alone: signals end it.
+                // A single rank cannot be stopped alone, so signals end it.
                 self.signal_guard =
                     (ranks == 1).then(signals::guard).transpose()?.map(|(_, signal_guard)| signal_guard);
             }

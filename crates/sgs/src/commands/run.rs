@@ -104,7 +104,7 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
 /// The start of a run: everything before its first round.
 #[derive(Default)]
 struct Start {
-    /// Printed when the run begins. Empty if the run existed before.
+    /// Text that is printed when the run begins. Empty if the run existed before.
     greeting: String,
     has_begun: bool,
 }
@@ -283,7 +283,7 @@ fn run_on_device<D: Parallel + Decode>(
     let page = LivePage::start(&execution.page, &path, &system)?;
     let shown = match config.problems.system {
         SystemName::Metamath => TextDisplay::by(&system),
-        // The report does not need their processes.
+        // The report does not need the processes of these systems.
         SystemName::Lean | SystemName::External => TextDisplay::of(&config.problems)?,
     };
     let mut view = View::new(
@@ -316,7 +316,7 @@ fn run_on_device<D: Parallel + Decode>(
     Ok((done, shown))
 }
 
-/// Returns an error if a requirement is missing, before anything is written.
+/// Checks that no requirement is missing, before anything is written.
 fn check_requirements(config: &RunConfig, workers: Option<&FleetConfig>, asked: &Layers) -> Result<()> {
     let mut lacks = missing::lacks(config);
     for lack in &lacks {

@@ -1,4 +1,5 @@
-//! `sgs sweep`: runs a grid of methods, seeds and settings, as many at the same time as there are GPUs or cores for.
+//! `sgs sweep`: runs a grid of methods, seeds and settings. It runs at the same time as many runs as there are GPUs or
+//! cores for.
 
 mod machine;
 mod mps;
@@ -89,7 +90,7 @@ struct ActiveRuns(Vec<ActiveRun>);
 impl Drop for ActiveRuns {
     fn drop(&mut self) {
         self.0.iter_mut().for_each(interrupt);
-        // Signal once: a second signal would end them immediately.
+        // Signal only once, because a second signal would end them immediately.
         for one in &mut self.0 {
             let _ = one.child.wait();
         }

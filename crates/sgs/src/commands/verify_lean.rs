@@ -69,7 +69,7 @@ pub fn run(args: &VerifyArgs) -> Result<Outcome> {
         )?;
     }
     let started = Instant::now();
-    // Not in the order of the file: the results that waited for a slow proof would be lost with this process.
+    // Do not keep the order of the file: if this process ended, the results that wait for a slow proof would be lost.
     verify_all(&checker, &import.targets, |target, verified| {
         let line = line(&checker, target, verified);
         counts.add(target, &line);

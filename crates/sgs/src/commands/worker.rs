@@ -111,7 +111,7 @@ fn exit_with_parent(parent: u32) -> Result<()> {
 /// Time after the grace period before a draining worker is ended.
 const EXIT_MARGIN: Duration = Duration::from_secs(2);
 
-/// Ends this process after its grace period, even if it waits for something: a coordinator that accepts a connection and
+/// Ends this process after its grace period, even if it is waiting, because a coordinator that accepts a connection and
 /// never answers must not keep it alive.
 fn enforce_grace_period(drain: StopFlag, grace: Duration) -> Result<()> {
     let exit_late = move || {
@@ -191,7 +191,7 @@ fn verify(args: &WorkerVerifyArgs) -> Result<Outcome> {
             }
             Arc::new(system)
         }
-        // Its command would come from the network.
+        // The command of the system would come from the network.
         SystemName::External => bail!("the proofs of an external system are verified by the run itself"),
     };
     let slots = match (sheet.system, args.slots) {

@@ -129,12 +129,12 @@ fn show_board(board: &BoardStatus, status: &mut LiveStatus) {
 
 impl Drop for LivePage {
     fn drop(&mut self) {
-        // The last status of open pages.
+        // This is the last status of open pages.
         let message = if self.run.ended().is_some() { FINISHED } else { STOPPED };
         self.server.set_status(&LiveStatus { message: message.into(), ..self.feed.status() });
         self.stop.flag().store(true, Ordering::SeqCst);
         if let Some(figures) = self.figures.take() {
-            // Ignore a panic of the thread: the run is over.
+            // Ignore a panic of the thread, because the run is over.
             let _ = figures.join();
         }
     }

@@ -77,7 +77,7 @@ impl JournalFollower {
         if let Some(journal) = &self.journal {
             match self.replica.as_mut().map(|replica| replica.catch_up(&self.view, journal)) {
                 Some(Ok((reached, now))) => (stage, status) = (reached, now),
-                // Between two stages; the next poll succeeds.
+                // The run is between two stages. The next poll succeeds.
                 Some(Err(error)) => status.message = format!("{error:#}"),
                 None => status.message = self.trouble.clone().unwrap_or_default(),
             }

@@ -23,7 +23,7 @@ pub(super) fn read(paths: &[PathBuf], sides: &[ComparedRun]) -> Result<Option<Me
     }
     let data: Vec<RunData> = paths.iter().map(|path| read_results(path)).collect::<Result<_, _>>()?;
     for (side, run) in sides.iter().zip(&data) {
-        // Notes on the metrics were printed when these were read.
+        // Notes on the metrics were already printed when these were read.
         let is_new = |note: &&String| !side.data.notes.contains(note);
         run.notes.iter().filter(is_new).for_each(|note| eprintln!("warning: {}: {note}", side.name));
     }
@@ -44,7 +44,7 @@ fn label(own: &[usize], all: &[Vec<usize>], sides: &[ComparedRun]) -> String {
     let Some(name) = method(own) else { return sides[own[0]].name.clone() };
     let same: Vec<&ComparedRun> =
         all.iter().filter(|group| method(group) == method(own)).map(|group| &sides[group[0]]).collect();
-    // A key that a version of the program lacks makes no other group.
+    // A key that some versions of the program lack does not separate groups.
     let keys = differences(&same).into_iter().filter(|(_, values)| values.iter().all(Option::is_some));
     let keys = keys.map(|(key, _)| key);
     let keys =

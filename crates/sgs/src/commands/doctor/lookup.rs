@@ -48,7 +48,7 @@ pub fn ask(program: &Path, args: &[&str]) -> Option<String> {
         }
     };
     let mut text = String::new();
-    // The output of a line or two does not fill the pipe.
+    // An output of one or two lines does not fill the pipe.
     child.stdout.take()?.take(1 << 16).read_to_string(&mut text).ok()?;
     (status.success() && !text.trim().is_empty()).then(|| text.trim().to_owned())
 }

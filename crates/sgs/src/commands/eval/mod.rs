@@ -84,14 +84,15 @@ pub fn run(args: &EvalArgs) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Fails an evaluation that measured nothing, as with a server that rejects every request.
+/// Returns a failure for an evaluation that measured nothing, as with a server that rejects every request.
 fn outcome_of(solver: &SolverResult) -> Outcome {
     let is_nothing =
         !solver.problems.is_empty() && solver.problems.iter().all(|problem| problem.summary.judged == 0);
     if is_nothing { Outcome::Failed } else { Outcome::Done }
 }
 
-/// Returns the maximum length of a role's completions, in tokens: the user's, or the default of the formal system.
+/// Returns the maximum length of a role's completions, in tokens: that of the user, or the default of the formal
+/// system.
 fn longest_of(args: &EvalArgs, players: &ModelSource, role: Role) -> usize {
     args.max_new_tokens.unwrap_or_else(|| match players.system() {
         SystemName::Metamath => 64,
@@ -103,7 +104,7 @@ fn options(args: &EvalArgs) -> SamplerOptions {
     sampling::options(args.batch, args.play.memory_mib)
 }
 
-/// Returns the endpoint that serves the Solver: the arguments', or the run's.
+/// Returns the endpoint that serves the Solver: that of the arguments, or that of the run.
 fn endpoint(args: &EvalArgs, players: &ModelSource) -> Option<EndpointConfig> {
     match args.server.config() {
         None => players.served(Role::Solver),
@@ -136,7 +137,7 @@ struct SolverResult {
 }
 
 impl SolverResult {
-    /// Mean unbiased pass@k over the problems; `None` if a problem has fewer than `k` judged attempts.
+    /// Returns the mean unbiased pass@k over the problems; `None` if a problem has fewer than `k` judged attempts.
     fn pass_at(&self, k: u64) -> Option<f64> {
         let add = |sum, problem: &ProblemAttempts| Some(sum + problem.summary.pass_at(k)?);
         Some(self.problems.iter().try_fold(0.0, add)? / self.problems.len().max(1) as f64)
@@ -174,7 +175,7 @@ impl Evaluator<'_> {
         let mut longest = asks.iter().map(|ask| ask.prompt.len()).max().unwrap_or_default();
         let new = longest_of(args, self.players, Role::Solver);
         if args.repair_turns > 0 {
-            // The proof and the error, at one token for each character.
+            // Add the proof and the error, at one token for each character.
             longest += new + FailedProof::MAX_ERROR;
         }
         // Without a limit by the user, Lean completions may fill the window that the prompt leaves.

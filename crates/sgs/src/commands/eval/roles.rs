@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-/// How well a model proposes problems.
+/// The quality of a model's problems.
 #[derive(Default)]
 pub struct ConjecturerResult {
     pub sampled: u64,
@@ -79,11 +79,11 @@ struct KnownReview {
     kind: String,
 }
 
-/// How well a model reviews, against known scores.
+/// The quality of a model's reviews, compared with known scores.
 #[derive(Default)]
 pub struct GuideResult {
     sampled: u64,
-    /// Those with three scores.
+    /// Number of reviews with three scores.
     well_formed: u64,
     /// Defects of the others by name.
     defects: BTreeMap<String, u64>,

@@ -24,7 +24,7 @@ pub fn run(args: &ProveArgs) -> Result<Outcome> {
     let players = ModelSource::choose(&args.play)?;
     let mut statements =
         StatementInput::new(&players, args.context.as_deref().unwrap_or_default(), &args.play.lean)?;
-    // Parse before anything starts: an invalid statement is reported immediately.
+    // Parse before anything starts, so that an invalid statement is reported immediately.
     let given = || statements.given_target(args.problem.as_deref(), args.statement.as_deref());
     let first = if args.is_interactive() { None } else { Some(given()?) };
     let folder = players.solver()?;
@@ -67,7 +67,7 @@ impl<D: Device + Decode> ProofSampler<'_, D> {
         if typed {
             eprintln!("{}", statements.greeting());
         }
-        // The first failure, or success; `None` before the first statement.
+        // The outcome is the first failure, or success; `None` before the first statement.
         let mut outcome = None;
         let mut input = std::io::stdin().lock();
         loop {
@@ -94,7 +94,8 @@ impl<D: Device + Decode> ProofSampler<'_, D> {
             }
         }
         if typed {
-            // End the line for the shell's prompt. The user has seen the failures; a script needs the exit code.
+            // End the line for the shell's prompt. The user has already seen the failures; a script needs the exit
+            // code.
             eprintln!();
             return Ok(Outcome::Done);
         }

@@ -56,7 +56,7 @@ pub fn search<D: Device + Decode>(
     };
     let mut search = ProofSearch::default();
     if system.parallel_verifications() > 1 {
-        // Verification takes seconds and uses all cores: sample everything first.
+        // Verification takes seconds and uses all cores, so sample everything first.
         let answers = sampler.answers(&asks, || ())?;
         answers.iter().try_for_each(check_accepted)?;
         let attempts = judge_all(system, &problems, args.samples, &answers);
@@ -74,7 +74,7 @@ pub fn search<D: Device + Decode>(
     refused.map(|()| search)
 }
 
-/// Refuses an answer without a sample: the others have the same prompt.
+/// Returns an error for an answer without a sample, because the others have the same prompt.
 fn check_accepted(answer: &Answer) -> Result<()> {
     match answer {
         Answer::Refused(why) => Err(anyhow!(why.clone()).context("the sampler refused the prompt")),

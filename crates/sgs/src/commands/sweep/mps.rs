@@ -117,7 +117,7 @@ impl MpsControl {
         keeper.env("CUDA_VISIBLE_DEVICES", gpus.join(","));
         keeper.env(PIPES, folder.path()).env("CUDA_MPS_LOG_DIRECTORY", folder.path());
         keeper.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        // Ctrl-C must reach only the sweep: the runs need the daemon until they have stopped.
+        // Ctrl-C must reach only the sweep, because the runs need the daemon until they have stopped.
         let keeper = keeper.process_group(0).spawn()?;
         let mut daemon = MpsDaemon { keeper, folder, gpus: gpus.to_vec(), limit: self.limit };
         let start = Instant::now();
@@ -235,7 +235,7 @@ read -r command
             control_at(self.path("control"))
         }
 
-        /// The words of the log.
+        /// Returns the words of the log.
         fn log(&self) -> Vec<String> {
             let text = fs::read_to_string(self.path("log")).unwrap_or_default();
             text.split_whitespace().map(str::to_owned).collect()
