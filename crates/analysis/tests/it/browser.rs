@@ -27,7 +27,7 @@ fn a_report_works_in_a_browser() {
     assert_eq!(browser.text("document.title"), "Comparison of 4 runs · sgs");
     assert!(browser.value("document.querySelectorAll('.panel svg.full').length").as_u64().unwrap() > 20);
 
-    // Hover: the values of all curves under the pointer are shown until it leaves.
+    // Hover: the values of all curves under the pointer are shown until the pointer leaves the figure.
     let panel = "#cumulative-solve-rate .panel";
     browser.point_at(panel, 0.6, 0.5, "!document.getElementById('tip').hidden");
     let tip = browser.text("document.getElementById('tip').innerText");
@@ -161,7 +161,7 @@ fn the_live_page_follows_a_run_in_a_browser() {
     browser.open(&server.url());
     browser.wait("document.body.innerText.includes('No round is finished yet')");
 
-    // The first figures appear without a reload, then the status.
+    // The first figures appear without a reload, followed by the status.
     server.publish(&[until(20)], &options);
     let rounds = "Array.from(document.querySelectorAll('.tiles div')).find(d=>d.textContent.endsWith('rounds')).textContent";
     browser.wait("document.querySelectorAll('.panel svg.full').length>10");

@@ -12,7 +12,7 @@ use sgs_rundir::{FrozenConfig, MetricValues, RunDir};
 use sgs_selfplay::{FinishReason, ProblemId, Verdict};
 use std::path::Path;
 
-/// Statements are compared without case; `THEOREM` is in the database.
+/// A display that compares statements without case; `THEOREM` is in its database.
 struct Cases;
 
 impl StatementDisplay for Cases {
@@ -207,7 +207,7 @@ fn conjectures_are_classified_by_origin() {
     assert_eq!((first.accepted, second.accepted), (4, 6));
     assert_eq!(first.reviewed, [4, 1, 0], "one has a score of 0");
     assert_eq!(first.scores, Some([1.5, 0.0, 1.0]));
-    // R_guide 6, 0, 2, 4 for conjectures that are proved, proved, proved, not proved.
+    // R_guide is 6, 0, 2 and 4 for conjectures that are proved, proved, proved and not proved.
     assert!(
         (first.correlations[0].unwrap() + 1.0 / 15.0_f64.sqrt()).abs() < 1e-9,
         "{:?}",
@@ -220,7 +220,7 @@ fn the_report_describes_the_conjectures_and_the_effect_of_the_guide() {
     let dir = tempfile::tempdir().unwrap();
     let run = run(&dir.path().join("run"));
     let shares = run.conjecture_stats.rewards_by_kind().unwrap();
-    // R_synth: 4.5 + 0 + 1.5, then 4.5 for a statement that an earlier round had; R_solve: 0.75 each.
+    // R_synth is 4.5 + 0 + 1.5, then 4.5 for a statement that an earlier round had; R_solve is 0.75 each.
     let expected = [
         (ConjectureClass::Trivial, (0.0, 0.25)),
         (ConjectureClass::Known, (6.0 / 10.5, 0.5)),

@@ -1,8 +1,8 @@
-//! The coverage of confidence intervals matches their level.
+//! Tests that the coverage of confidence intervals matches their level.
 
 use sgs_analysis::fit::{CurvePoint, Cut, FitOptions, Parameter, ScalingLaw, fit};
 
-/// A synthetic run with 200 rounds of 40,000 generations and independent normal noise.
+/// Creates a synthetic run with 200 rounds of 40,000 generations and independent normal noise.
 fn synthetic(seed: u64) -> (ScalingLaw, Vec<CurvePoint>) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let law = ScalingLaw {

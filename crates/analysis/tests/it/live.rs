@@ -132,7 +132,7 @@ fn a_stopping_server_sends_the_last_figures() {
     assert!(rest.ends_with("\r\n0\r\n\r\n"), "the stream is complete");
 }
 
-/// Stopping waits only for pages that make progress.
+/// Checks that stopping waits only for pages that make progress.
 #[test]
 fn readers_that_do_not_read_do_not_delay_the_end() {
     let times: Vec<Duration> = (0..3).map(|_| time_to_stop_with_deaf_readers()).collect();
@@ -177,7 +177,7 @@ fn is_open(server: SocketAddr, client: SocketAddr) -> bool {
     std::fs::read_to_string("/proc/net/tcp").unwrap().contains(&format!("{ends} 01 "))
 }
 
-/// A reader that stalls in the middle of an event is dropped.
+/// Checks that a reader that stalls in the middle of an event is dropped.
 #[test]
 fn a_reader_that_stalls_is_dropped() {
     let server = LiveServer::start(&LiveOptions::default()).unwrap();
@@ -185,7 +185,7 @@ fn a_reader_that_stalls_is_dropped() {
     let text = "long ".repeat(4 << 20);
     let recent = Recent { kind: "proof".into(), text, ..Recent::default() };
     server.set_status(&LiveStatus { recent: vec![recent], ..LiveStatus::default() });
-    // TCP may retransmit for some seconds before nothing more fits into its buffers. Then the server waits twenty seconds.
+    // TCP may retransmit for some seconds before its buffers are full. The server then waits twenty seconds.
     let (start, client) = (Instant::now(), stalled.get_ref().local_addr().unwrap());
     while is_open(server.address(), client) {
         assert!(start.elapsed() < Duration::from_secs(240), "the connection is still open");
@@ -197,13 +197,13 @@ fn a_reader_that_stalls_is_dropped() {
     assert!(rest.len() < 15 << 20 && !rest.ends_with(b"0\r\n\r\n"), "{} bytes arrived", rest.len());
 }
 
-/// Requests that are sent byte by byte and never end time out, and do not delay stopping the server.
+/// Checks that requests that are sent byte by byte and never end time out, and do not delay stopping the server.
 #[test]
 fn incomplete_requests_do_not_block_the_server() {
     let server = LiveServer::start(&LiveOptions::default()).unwrap();
     let at = server.address();
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
-    // More than all connections that are accepted or rejected.
+    // Open more connections than are accepted or rejected.
     let mut streams: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(at).unwrap()).collect();
     let dribbling = std::thread::spawn(move || {
         while stopped.recv_timeout(Duration::from_millis(50)).is_err() {

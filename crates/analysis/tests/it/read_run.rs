@@ -1,4 +1,4 @@
-//! Reading run directories that are intact, damaged or large.
+//! Tests reading of run directories that are intact, damaged or large.
 
 use crate::disk;
 use crate::synthetic;
@@ -112,14 +112,14 @@ fn a_missing_run_is_an_error_and_a_run_without_rounds_is_not() {
     assert!(read.is_empty() && read.targets.is_empty() && read.notes.is_empty());
 }
 
-/// 200 rounds of 16,000 rollouts with 40 tokens each. `SGS_LARGE_RUN` names a directory that keeps the run.
+/// Analyses 200 rounds of 16,000 rollouts with 40 tokens each. `SGS_LARGE_RUN` names a directory that keeps the run.
 #[test]
 #[ignore = "writes some GB: minutes"]
 fn a_large_run_is_analysed_in_ten_seconds() {
     let temporary = tempfile::tempdir().unwrap();
     let path = std::env::var("SGS_LARGE_RUN").map_or_else(|_| temporary.path().join("large"), Into::into);
     if !path.exists() {
-        // 1,000 targets and about 1,000 conjectures, with 8 rollouts each.
+        // The run has 1,000 targets and about 1,000 conjectures per round, with 8 rollouts each.
         let mut run = synthetic::run(Method::Sgs, 1, synthetic::Size { rounds: 200, targets: 1000 });
         run.targets.iter_mut().flat_map(|t| &mut t.rounds).for_each(|r| {
             r.conjecture.get_or_insert(false);

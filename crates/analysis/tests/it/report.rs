@@ -71,7 +71,7 @@ fn a_comparison_has_all_figures_of_the_paper() {
 
 #[test]
 fn seeds_of_a_method_are_averaged_with_a_band_and_an_uncertainty() {
-    // Long runs with many targets, so that the fits are confirmed.
+    // Use long runs with many targets, so that the fits are confirmed.
     let of = |m, seed| synthetic::run(m, seed, synthetic::Size { rounds: 200, targets: 600 });
     let runs =
         [of(Method::Sgs, 1), of(Method::Sgs, 2), of(Method::ReinforceHalf, 3), of(Method::ReinforceHalf, 4)];
@@ -159,7 +159,7 @@ fn unusual_runs_result_in_useful_pages() {
         ..empty.clone()
     };
     html(std::slice::from_ref(&nothing_but_nan));
-    // All runs together, with all files.
+    // Write a report on all runs together, with all files.
     let dir = tempfile::tempdir().unwrap();
     let runs = [empty, single, zeros, broken, nothing_but_nan];
     let options = FigureOptions::default();

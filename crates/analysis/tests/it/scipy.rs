@@ -44,8 +44,8 @@ fn prepared(curve: &Curve) -> PreparedCurve {
     }
 }
 
-/// Compares a fit. Returns whether the parameters were compared: a flat curve has no unique minimum, so that only the
-/// residuals are.
+/// Compares a fit. Returns whether the parameters were compared. A flat curve has no unique minimum, so only its
+/// residuals are compared.
 fn compare(curve: &Curve, expected: &Expected) -> bool {
     let fit = fit_prepared(&prepared(curve), &FitOptions::default()).unwrap();
     let name = &curve.name;
@@ -81,7 +81,7 @@ fn fits_match_recorded_fits_of_scipy() {
     assert!(compared >= 30, "{compared} of {} curves compared in their parameters", golden.curves.len());
 }
 
-/// Curves with other shapes than the recorded ones.
+/// Creates curves with other shapes than the recorded ones.
 fn fresh_curves() -> Vec<Curve> {
     let mut rng = fastrand::Rng::with_seed(99);
     let mut normal = move || {

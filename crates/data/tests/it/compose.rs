@@ -68,8 +68,8 @@ fn the_shipped_sets_share_no_theorem() {
     assert!(targets.iter().chain(&held_out).all(|t| t.proof.is_some()));
 }
 
-/// Draws every production of the generator at every level. Lean may refuse one draw in a hundred, if `simp` has already
-/// closed the goal.
+/// Draws every production of the generator at every level and checks the theorems with Lean. Lean may refuse one draw
+/// in a hundred, if `simp` has already closed the goal.
 #[test]
 #[ignore = "runs Lean: a minute of CPU time; `just lean-all` runs it"]
 fn real_lean_proves_theorems_of_every_production() {

@@ -10,7 +10,7 @@ use sgs_endpoint::{
     RemoteCompletion, ServerKind, StopReason,
 };
 
-/// `<solver> |- ( ph -> ph ) <proof>` as tokens of the model.
+/// The prompt `<solver> |- ( ph -> ph ) <proof>` as tokens of the model.
 const PROMPT: [u32; 8] = [3, 126, 121, 129, 123, 129, 122, 6];
 /// The model's end-of-sequence token and vocabulary size.
 const END: u32 = 2;
@@ -80,15 +80,15 @@ fn samples_are_reproducible_and_have_tokens_and_log_probs() {
         connect(EndpointSettings { prompt: PromptMode::Text, ..settings(&server.url) }).unwrap();
     assert_eq!(as_text.capabilities().prompt, PromptEncoding::Text);
     assert_eq!(sample(&as_text, &likeliest).tokens, by_tokens.tokens);
-    // A stop text.
+    // Use a stop text.
     let word = by_tokens.text.split_whitespace().nth(1).unwrap().to_owned();
     let cut = sample(&endpoint, &CompletionRequest { stop_texts: vec![word.clone()], ..likeliest });
     assert_eq!(cut.end, StopReason::Stop);
     assert!(by_tokens.text.starts_with(&cut.text) && !cut.text.contains(&word), "{:?}", cut.text);
 }
 
-/// The distribution is not truncated: over many draws of one token, the frequencies match the probabilities that the server
-/// returns.
+/// Checks that the distribution is not truncated: over many draws of one token, the frequencies match the probabilities
+/// that the server returns.
 #[test]
 fn the_whole_distribution_is_sampled() {
     let Some(server) = Server::start(&Options::default()) else { return };
@@ -162,7 +162,7 @@ fn a_wrong_configuration_fails_at_once() {
     let long = CompletionRequest { tokens: PROMPT.repeat(40), ..ask(1) };
     let refused = endpoint.sample(&long, || false).unwrap_err();
     assert!(!refused.is_final() && refused.to_string().contains("context"), "{refused}");
-    // A server of another kind, and no server.
+    // Try a server of another kind, and no server.
     let port = free_port();
     let away = EndpointSettings {
         patience: Duration::from_secs(1),

@@ -48,7 +48,7 @@ struct MHeld {
     started: u64,
     deadline: u64,
     hold: Hold,
-    /// Whether the board granted it, rather than reclaimed it.
+    /// Whether the board granted the lease, rather than reclaimed it.
     granted: bool,
     alone: bool,
 }
@@ -58,14 +58,14 @@ struct MTask {
     id: u64,
     kind: WorkKind,
     priority: i32,
-    /// The worker that never gets it.
+    /// The worker that never gets the task.
     excluded: Option<usize>,
     requeued: bool,
     next_attempt: u32,
     faults: u32,
     deaths: u32,
     deaths_alone: u32,
-    /// Attempt, worker, cause.
+    /// Attempt, worker and cause of each failure.
     failures: Vec<(u32, usize, Cause)>,
     held: Vec<MHeld>,
     done_by: Option<u32>,
@@ -131,11 +131,12 @@ struct Model {
     workers: BTreeMap<usize, MWorker>,
     /// Kinds that have had a task.
     kinds: Vec<WorkKind>,
-    /// In order of submission.
+    /// The tasks in order of submission.
     tasks: Vec<MTask>,
     /// Time of the last contact, by worker number. Absent if the board does not know the worker.
     seen: BTreeMap<usize, u64>,
-    /// With the number of the operation that ended them, because the board chooses the order within an operation.
+    /// Tasks whose results are undelivered, with the number of the operation that ended them, because the board chooses
+    /// the order within an operation.
     undelivered: Vec<(u64, u64)>,
     calls: u64,
     accepted: BTreeMap<u64, u32>,

@@ -39,7 +39,7 @@ fn board(lease: Duration) -> BoardConfig {
 }
 
 fn outcome_time(id: u64) -> u64 {
-    // Most tasks are short, some are long.
+    // Most tasks are short, and some are long.
     if id.is_multiple_of(97) { 300 } else { id % 13 }
 }
 
@@ -240,7 +240,7 @@ impl Stage {
         let words = command(&self.url, 2).into_iter().map(|word| word.replace("{worker}", &name));
         let mut words: Vec<String> = words.collect();
         if self.skew && self.launched.is_multiple_of(3) {
-            // Several minutes ahead of the others.
+            // The clock is several minutes ahead of the others.
             let ahead =
                 ["unshare", "--time", "--monotonic", "400", "--boottime", "400", "--"].map(str::to_owned);
             words.splice(0..0, ahead);

@@ -22,7 +22,7 @@ fn idlers() {
     let mut address = String::new();
     std::io::stdin().read_line(&mut address).unwrap();
     let address: SocketAddr = address.trim().parse().unwrap();
-    // More connections than the coordinator has descriptors. Those that it does not accept wait in its backlog.
+    // Open more connections than the coordinator has descriptors. Those that it does not accept wait in its backlog.
     let connect = |_| TcpStream::connect_timeout(&address, Duration::from_secs(3)).ok();
     let idle: Vec<TcpStream> = (0..2 * LIMIT).map_while(connect).collect();
     println!("\nidle: {}", idle.len());

@@ -132,7 +132,7 @@ fn a_worker_that_only_fails_backs_off_exponentially() {
     let mut board = board(100);
     let (mut now, mut pauses) = (0, Vec::new());
     while pauses.len() < 12 {
-        // New tasks, so that there is always work.
+        // Submit new tasks, so that there is always work.
         let Some(leased) = lease(&mut board, now, "broken", 1).pop() else {
             let benched = board.status(Time(now)).workers[0].backoff_s;
             assert!(benched > 0.0, "the worker backs off");
@@ -349,7 +349,7 @@ fn an_excluded_worker_never_gets_the_task() {
     let mut board = Board::new(BoardConfig::default());
     let task = Task { id: TaskId(1), kind: VERIFY, priority: 0, payload: "x".into() };
     board.submit_excluding(Time(0), task, Some(name("first"))).unwrap();
-    // Not even if no other worker is present, or another worker has failed it.
+    // This holds even if no other worker is present, or another worker has failed it.
     assert!(lease(&mut board, 1, "first", 9).is_empty());
     assert!(!board.has_work_for(Time(1), &name("first"), &VERIFY));
     let second = lease(&mut board, 2, "second", 9);

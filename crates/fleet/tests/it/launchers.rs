@@ -48,13 +48,13 @@ fn a_killed_worker_is_replaced_and_its_tasks_are_leased_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let fleet = Fleet::in_memory(board());
     let service = start_service(&fleet);
-    // A unique name, to find the right process.
+    // Use a unique name, to find the right process.
     let command = command(&service.url("127.0.0.1"), 2);
     let prefix = format!("k{}", std::process::id());
     let launcher = LocalLauncher::new(command, &prefix, folder.path()).unwrap();
     let supervisor = Supervisor::start(Box::new(launcher), 2, quick(), Some(fleet.clone())).unwrap();
     wait_for("both workers to ask", LONG, || fleet.status().unwrap().workers.len() == 2);
-    // Long enough that the victim still works when it is killed.
+    // The tasks take long enough that the victim is still working when it is killed.
     fleet.submit((0..60).map(|id| task(id, 200))).unwrap();
     wait_for("both workers to work", LONG, || {
         fleet.status().unwrap().workers.iter().filter(|w| w.leases > 0).count() == 2
@@ -93,7 +93,7 @@ fn a_worker_asked_to_leave_returns_its_tasks_and_exits_cleanly() {
         state = launcher.poll(&jobs).unwrap().remove(0);
         state != JobState::Running
     });
-    // Its grace is 5 s, but the task would take a minute.
+    // The worker's grace period is 5 s, but the task would take a minute.
     assert_eq!(
         state,
         JobState::Ended { end: WorkerExit::Well, how: "exit status 0".into() },

@@ -61,7 +61,7 @@ fn fault_4_a_task_that_kills_is_put_away_and_its_neighbours_are_not() {
     let mut board = board();
     let mut now = 0;
     for round in 0..12 {
-        // Workers with four slots. Task 5 kills its worker.
+        // The workers have four slots. Task 5 kills its worker.
         let worker = format!("w{round}");
         let leases = lease(&mut board, now, &worker, 4);
         if ids(&leases).contains(&5) {

@@ -113,7 +113,7 @@ fn tasks_are_leased_and_outcomes_reported() {
     let held: Vec<_> = grant.leases.iter().map(|l| l.id()).collect();
     assert!(client.heartbeat(&worker("w"), &held).unwrap().abandon.is_empty());
     assert_eq!(client.heartbeat(&worker("other"), &held).unwrap().abandon, held, "another worker holds them");
-    // A payload that is not UTF-8, and a compressed body.
+    // Send a payload that is not UTF-8, and a compressed body.
     let large: Vec<u8> = (0..300_000u32).map(|n| (n % 251) as u8).collect();
     let reports = vec![
         done(held[0].task, held[0].attempt, large.clone()),
@@ -258,8 +258,8 @@ fn a_client_neither_reveals_the_token_to_a_stranger_nor_obeys_it() {
         let heard = String::from_utf8_lossy(&heard.lock().unwrap()).into_owned();
         assert!(!heard.contains(SECRET) && !heard.contains("HTTP"), "{heard}");
     }
-    // A token in the old format, which has no fingerprint, is not sent to a server whose certificate no authority has
-    // signed.
+    // A token in the old format, which has no fingerprint, must not be sent to a server whose certificate is not signed
+    // by an authority.
     let (url, heard) = stranger(Stranger::OwnKey, http("200 OK", JSON, lease));
     let old = Client::new(&url, Some(AuthToken::new(SECRET, "test").unwrap()), None).unwrap();
     let error = old.status().unwrap_err();
@@ -268,7 +268,7 @@ fn a_client_neither_reveals_the_token_to_a_stranger_nor_obeys_it() {
         "{error}"
     );
     assert!(heard.lock().unwrap().is_empty());
-    // The token is not sent in plain text, either.
+    // The token must not be sent in plain text, either.
     let error = Client::new("http://127.0.0.1:1", Some(token()), None).unwrap_err();
     assert!(matches!(&error, CallError::Refused(why) if why.contains("begins with https://")), "{error}");
 }
@@ -331,10 +331,10 @@ fn plain_text_is_accepted_from_this_machine_only() {
     Client::new(&service.url(&outside.to_string()), Some(token()), None).unwrap().status().unwrap();
 }
 
-/// The address from which this machine would send to the network.
+/// Returns the address from which this machine would send to the network.
 fn address_of_this_machine() -> Option<std::net::IpAddr> {
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
-    // Sends nothing.
+    // This call sends nothing.
     socket.connect("192.0.2.1:9").ok()?;
     Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_loopback())
 }
@@ -374,7 +374,7 @@ fn malformed_requests_are_rejected_with_a_message_and_change_nothing() {
             raw(at, format!("GET {path} HTTP/1.1\r\nhost: x\r\n{AUTH}connection: close\r\n\r\n").as_bytes());
         assert_eq!(status, 405, "calls that change state must be POST");
     }
-    // A request cut off in the middle of its body.
+    // Send a request that is cut off in the middle of its body.
     let cut = format!("POST /v1/lease HTTP/1.1\r\nhost: x\r\ncontent-length: 500\r\n{both}\r\n{{\"worker\":");
     TcpStream::connect(at).unwrap().write_all(cut.as_bytes()).unwrap();
     assert_eq!(fleet.status().unwrap().counters.leases, 0);
@@ -415,8 +415,8 @@ fn the_memory_for_decompressed_bodies_is_bounded() {
             thread::sleep(Duration::from_millis(1));
         }
     });
-    // One body, and the buffer that it outgrew. Freed buffers of this size are returned to the system; the allocator may
-    // keep smaller ones, one per thread.
+    // The memory is that of one body and of the buffer that it outgrew. Freed buffers of this size are returned to the
+    // system; the allocator may keep smaller ones, one per thread.
     assert!(most < 3.5 * SIZE as f64, "{:.0} MiB for eight bodies of 64 MiB", most / f64::from(1 << 20));
     // A wrong announced size is detected, and a missing one counts as the maximum.
     let liar = [&zstd::bulk::compress(b"{}", 1).unwrap()[..], &swollen(1 << 20)[..]].concat();
@@ -455,7 +455,7 @@ fn unfinished_bodies_hold_a_bounded_memory() {
         begun.into_iter().map(|stream| stream.join().unwrap()).collect()
     });
     let most = resident() - before;
-    // One body, and the first part of each of the others.
+    // The memory is that of one body and of the first part of each of the others.
     assert!(most < 2.5 * SIZE as f64, "{:.0} MiB for ten bodies of 32 MiB", most / f64::from(1 << 20));
     // Small requests do not wait for them.
     let begun = Instant::now();
@@ -464,7 +464,7 @@ fn unfinished_bodies_hold_a_bounded_memory() {
     assert_eq!(client.heartbeat(&worker("w"), &[lease.id()]).unwrap().abandon, []);
     assert!(begun.elapsed() < 5 * SECOND, "{:?}", begun.elapsed());
     drop(unfinished);
-    // The room of these bodies is free again.
+    // The memory that was reserved for these bodies is free again.
     let noise: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(2_000_000).collect();
     let report = vec![done(lease.task, lease.attempt, noise)];
     assert_eq!(client.report(&worker("w"), report).unwrap(), [Receipt::Accepted]);
@@ -479,7 +479,7 @@ fn a_silent_body_gives_way_to_others() {
     let service = Service::start(fleet, config).unwrap();
     let (at, client) = (service.address(), client(&service));
     let lease = client.lease(&worker("w"), &VERIFY, 1, SECOND).unwrap().leases.remove(0);
-    // A declared length, or a small part of a body, takes no room.
+    // A declared length, or a small part of a body, reserves no memory.
     let noise: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(SIZE / 2).collect();
     let report = vec![done(lease.task, lease.attempt, noise)];
     let small: Vec<_> = (0..5).map(|_| begin_body(at, SIZE, 3 * 4096)).collect();
@@ -487,7 +487,8 @@ fn a_silent_body_gives_way_to_others() {
     assert_eq!(client.report(&worker("w"), report.clone()).unwrap(), [Receipt::Accepted]);
     assert!(begun.elapsed() < 3 * SECOND, "{:?}", begun.elapsed());
     drop(small);
-    // Behind several large bodies, which do not hold their room for long, the report is sent again until there is room.
+    // Several large bodies come first, but do not hold their memory for long. The report is sent again until there is
+    // room.
     let large: Vec<_> = (0..3).map(|_| begin_body(at, SIZE, SIZE / 2)).collect();
     let begun = Instant::now();
     while let Err(error) = client.report(&worker("w"), report.clone()) {
@@ -528,7 +529,8 @@ fn a_client_that_disconnects_while_waiting_gets_no_lease() {
     assert_eq!(grant.leases[0].attempt, AttemptId(1), "the task was not leased before");
 }
 
-/// Without a token, a web page of another site can neither read nor change anything, whatever its name points to.
+/// Without a token, a web page of another site can neither read nor change anything, regardless of the address that its
+/// name resolves to.
 #[test]
 fn web_pages_of_other_sites_are_rejected() {
     let fleet = Fleet::in_memory(BoardConfig::default());
@@ -628,7 +630,7 @@ fn workers_outlive_their_coordinator() {
                 }
             }
             if stage < 4 {
-                // Taken, but the coordinator dies before it writes the journal.
+                // These tasks are taken, but the coordinator dies before it writes the journal.
                 unwritten += fleet.take_finished(None, 10, Duration::from_millis(20)).unwrap().len();
                 drop(service);
                 drop(fleet);
@@ -718,7 +720,7 @@ fn workers_can_read_published_artifacts_only() {
     assert_eq!(get("/v1/files/models/a/model.safetensors", AUTH).0, 413, "large files need range requests");
     assert_eq!(get("/v1/files/run.json", &format!("{AUTH}range: bytes=0-9\r\n")), (206, "{}".to_owned()));
     for range in ["lines=1-2", "bytes=+0-9", "bytes=0-+9", "bytes=0-9\u{a0}", "bytes=-9", "bytes=9-0"] {
-        // Also as Latin-1, in which the blank is one byte.
+        // Also send the range as Latin-1, in which the non-breaking space is one byte.
         let head =
             format!("GET /v1/files/run.json HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{AUTH}range: ");
         let latin: Vec<u8> = range.chars().map(|c| c as u8).collect();

@@ -49,7 +49,7 @@ fn jobs_that_are_cancelled_or_killed_are_replaced_and_every_task_is_done_once() 
     let mut jobs = running(&cluster);
     assert_eq!(jobs.len(), 3, "{jobs:?}");
     assert!(jobs.iter().all(|job| job.contains('_')), "one array: {jobs:?}");
-    // One job is cancelled, one is killed.
+    // One job is cancelled, and one is killed.
     println!("{}", cluster.run("scancel", &[&jobs.remove(0)]));
     let victim = format!("ver-0-{}", jobs.remove(0).rsplit('_').next().unwrap());
     kill_process(process_of(&victim).expect("it lives"), Signal::KILL).unwrap();

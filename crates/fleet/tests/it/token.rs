@@ -33,7 +33,7 @@ fn a_token_file_is_private_and_read_as_it_was_written() {
     assert_eq!(AuthToken::read_or_generate(&path).expect("reads").secret(), token.secret());
     let fingerprint = sgs_tls::Identity::from_secret("of this test").fingerprint();
     let named = token.clone().with_fingerprint(Some(fingerprint));
-    // A file that an interrupted write has left.
+    // Write the file that an interrupted write leaves behind.
     fs::write(path.with_extension("tmp"), "half").expect("writes");
     named.write(&path).expect("replaces");
     assert_eq!(fs::metadata(&path).expect("is there").permissions().mode() & 0o777, 0o600);

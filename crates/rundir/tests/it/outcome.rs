@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 const RUN_SEED: u64 = 11;
 
-/// A number from 0 to 99 that depends only on the key.
+/// Returns a number from 0 to 99 that depends only on the key.
 fn chance(key: &TaskKey) -> u32 {
     u32::from_str_radix(&checksum_of(key.to_string().as_bytes())[..6], 16).unwrap() % 100
 }
@@ -54,7 +54,7 @@ fn answer(command: &Command) -> Event {
             Event::Rollout { key, read: if chance < 15 { Err("no-end".into()) } else { Ok(proof) }, sample }
         }
         Command::Verify { .. } => {
-            // Targets are hard, so that some remain unsolved.
+            // Targets are hard, so that some of them remain unsolved.
             let proved = chance < if key.problem.as_str().starts_with('t') { 3 } else { 30 };
             let verdict = if proved { Verdict::Proved } else { Verdict::Refused };
             let reason = if proved { "" } else { "unification" };
@@ -196,7 +196,7 @@ fn every_column_and_every_metric_is_documented() {
         let section = section.split("\n### ").next().unwrap();
         for field in fields {
             let column = field.column.as_str();
-            // Outside of code, Markdown takes `<i32>` for HTML.
+            // Outside of code, Markdown interprets `<i32>` as HTML.
             let column = if column.contains('<') { format!("`{column}`") } else { column.to_owned() };
             let optional = if field.optional { "?" } else { "" };
             let row = format!("\n| `{}` | {column}{optional} |", field.name);

@@ -1,4 +1,4 @@
-//! Runs from the caller's perspective: order of steps, rejected steps, recovery and resume.
+//! Tests runs from the caller's perspective: order of steps, rejected steps, recovery and resume.
 
 use crate::tensorboard::read_events;
 use sgs_rundir::metrics::{MetricKind, MetricValues};
@@ -111,7 +111,7 @@ fn weights_for_workers_are_removed_and_made_again() {
         run.remove_weights().unwrap();
         assert!(!path.join("weights").exists());
     }
-    // A process that is killed leaves them behind.
+    // A process that is killed leaves these weights behind.
     run.publish_weights(2, weights("a")).unwrap();
     drop(run);
     open(&path).unwrap();
@@ -155,7 +155,8 @@ fn a_round_may_start_while_the_previous_one_is_published() {
         run.start_round(1).unwrap();
         run.journal().append_durably(vec![record(1, 0), record(1, 1)]).unwrap();
     };
-    // The weights were lost with the process: samples from these weights are removed, samples for their update are kept.
+    // The weights were lost with the process, so samples from these weights are removed, and samples for their update
+    // are kept.
     let run = create(&path);
     begin(&run);
     run.finish_sampling(1).unwrap();
@@ -174,7 +175,7 @@ fn a_round_may_start_while_the_previous_one_is_published() {
     assert_eq!(run.next_step(1).unwrap(), NextStep::Start);
     drop(run);
 
-    // The weights are durable: the next round's results are kept, and it continues after the publication.
+    // The weights are durable, so the next round's results are kept, and it continues after the publication.
     let path = dir.path().join("other");
     let run = create(&path);
     begin(&run);
@@ -580,7 +581,7 @@ fn files_that_a_run_needs_are_checked_when_it_is_opened() {
             .unwrap();
     }
     drop(run);
-    // The altered file, the alteration, and two parts of the expected message.
+    // Name of the altered file, the alteration, and two parts of the expected message.
     type Change = fn(String) -> String;
     let changes: [(&str, Change, [&str; 2]); 6] = [
         (
@@ -634,7 +635,8 @@ fn files_that_a_run_needs_are_checked_when_it_is_opened() {
     // Large files are only read by `examine`, which reports all damage.
     let view = RunView::open(&path).unwrap();
     let examined = view.examine().unwrap();
-    // Configuration and journal; five tables and two JSON files in each round; two files in each checkpoint.
+    // The files are the configuration and the journal; five tables and two JSON files in each round; two files in each
+    // checkpoint.
     assert_eq!((examined.files, examined.damages.len()), (2 + 2 * 7 + 2 * 2, 0));
     fs::write(path.join("rounds/0000/rollouts.parquet"), b"altered").unwrap();
     fs::write(path.join("checkpoints/0000/weights"), b"altered").unwrap();
@@ -656,12 +658,12 @@ fn files_that_a_run_needs_are_checked_when_it_is_opened() {
 fn an_interrupted_creation_is_repeated_and_the_remains_of_a_run_are_rejected() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("run");
-    // Files of SQLite next to an unfinished database, as older programs left them.
+    // Create files of SQLite next to an unfinished database, as older programs left them.
     fs::create_dir_all(path.join("rounds")).unwrap();
     for name in ["journal.sqlite", "journal.sqlite-journal", ".tmp-7-0-journal.sqlite-wal"] {
         fs::write(path.join(name), b"").unwrap();
     }
-    // The decision where the workers come from is the last file before the configuration.
+    // The file that says where the workers come from is the last one before the configuration.
     fs::write(path.join("fleet.toml"), "").unwrap();
     assert!(RunDir::create(&path, &config(), None).is_err(), "a file of the user");
     fs::write(path.join("lock"), "").unwrap();
@@ -826,7 +828,7 @@ fn a_journal_without_checksums_of_markers_is_resumed() {
 const READ_ONLY_RUN: &str = "SGS_RUNDIR_READ_ONLY_RUN";
 const CLOSED_PARTS: &str = "SGS_RUNDIR_CLOSED_PARTS";
 
-/// Not a test: the process that `a_run_is_sound_for_a_user_who_may_only_read_it` starts as another user.
+/// This is not a test, but the process that `a_run_is_sound_for_a_user_who_may_only_read_it` starts as another user.
 #[test]
 #[ignore = "started by another test as a child process"]
 fn read_only_child() {
@@ -847,7 +849,7 @@ fn a_run_is_sound_for_a_user_who_may_only_read_it() {
     let open_to_all = |base: &Path| {
         base.ancestors().all(|part| fs::metadata(part).is_ok_and(|about| about.mode() & 0o001 != 0))
     };
-    // The other user has to reach the files: TMPDIR may lie in a folder that only this user may enter.
+    // The other user must be able to reach the files, but TMPDIR may be in a folder that only this user may enter.
     let bases = [std::env::temp_dir(), "/tmp".into(), "/var/tmp".into()];
     let base = bases.iter().find(|base| open_to_all(base)).expect("no temporary folder is open to all users");
     let dir = TempDir::new_in(base).unwrap();
@@ -869,7 +871,7 @@ fn a_run_is_sound_for_a_user_who_may_only_read_it() {
     }
     mode("", 0o555);
     let open = child.output().unwrap();
-    // Parts that the user may not even list are no damage either.
+    // Parts that the user may not even list are not reported as damaged, either.
     let parts = ["rounds/0001", "checkpoints/0000", "checkpoints/0001/SHA256SUMS"];
     parts.iter().for_each(|part| mode(part, 0o000));
     let closed = is_root.then(|| child.env(CLOSED_PARTS, "").output().unwrap());

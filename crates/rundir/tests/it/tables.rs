@@ -6,7 +6,7 @@ use sgs_rundir::table::*;
 use std::path::{Path, PathBuf};
 
 sgs_rundir::table_row! {
-    /// All types of columns.
+    /// A row with all types of columns.
     #[derive(Clone, Debug, Default, PartialEq)]
     pub struct Wide {
         pub text: String,
@@ -21,7 +21,7 @@ sgs_rundir::table_row! {
 }
 
 sgs_rundir::table_row! {
-    /// All types of columns, with missing values.
+    /// A row with all types of columns, with missing values.
     #[derive(Clone, Debug, Default, PartialEq)]
     pub struct Narrow {
         pub name: Option<String>,
@@ -106,7 +106,7 @@ fn no_flipped_bit_in_a_parquet_file_causes_a_panic() {
         let mut flipped = whole.clone();
         flipped[place] ^= 1 << bit;
         std::fs::write(&path, &flipped).unwrap();
-        // The result may be correct, wrong or an error, which only a checksum can decide. There must be no panic.
+        // Without a checksum, the result may be correct, wrong or an error. There must be no panic.
         let _ = read_rows::<Small>(&path);
     }
 }

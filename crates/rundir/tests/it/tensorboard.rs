@@ -1,4 +1,4 @@
-//! A reader of TensorBoard event files, independent of the writer.
+//! Reads TensorBoard event files, independently of the writer.
 
 use sgs_rundir::Histogram;
 use std::fs;
@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 pub struct TensorBoardEvent {
     /// Seconds since 1970.
     pub wall_time: f64,
-    /// The step: here the round.
+    /// The step, which is the round.
     pub step: i64,
-    /// Values by name; empty for the event at a file's head.
+    /// Values by name; empty for the event at the beginning of a file.
     pub values: Vec<(String, TensorBoardValue)>,
 }
 
@@ -112,7 +112,7 @@ fn parse_event(mut bytes: &[u8]) -> Option<TensorBoardEvent> {
     Some(event)
 }
 
-/// A value of a kind that is known here; `Some(None)` for others.
+/// Parses a value. Returns `Some(None)` for a value of an unknown kind.
 fn parse_value(mut bytes: &[u8]) -> Option<Option<(String, TensorBoardValue)>> {
     let (mut name, mut value) = (String::new(), None);
     while !bytes.is_empty() {
@@ -148,7 +148,7 @@ fn parse_doubles(bytes: &[u8]) -> Option<Vec<f64>> {
     rest.is_empty().then(|| chunks.iter().map(|c| f64::from_le_bytes(*c)).collect())
 }
 
-/// The event files of a directory, in the order of their names.
+/// Returns the event files of a directory, in the order of their names.
 pub fn event_files(directory: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> =
         fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();

@@ -453,7 +453,7 @@ fn check_attempts(mut config: AlgorithmConfig) {
     let sampled = if config.conjecturer.is_sampled() { 1 } else { 0 };
     let all = targets(200);
     let mut state = RunState::default();
-    // The refused proofs of each target's last sampled round, collected from the rollouts of the outcomes.
+    // Collect the refused proofs of each target's last sampled round from the rollouts of the outcomes.
     let mut expected: HashMap<ProblemId, Vec<Arc<str>>> = HashMap::new();
     let (mut conditions, mut short, mut repeated, mut dropped) = (0, 0, 0, 0);
     let mut weights = 0;

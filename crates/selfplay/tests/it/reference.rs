@@ -1,4 +1,4 @@
-//! Parity with the paper's code. The results of its functions are recorded in `data/reference_vectors.json`.
+//! Tests parity with the paper's code. The results of its functions are recorded in `data/reference_vectors.json`.
 
 use crate::simulation;
 use serde_json::Value;
@@ -230,7 +230,8 @@ fn conjecturer_rewards_equal_the_reference() {
     }
 }
 
-/// Removes comments. The reference does so before it searches for `try` and counts characters; here the formal system does.
+/// Removes comments. The reference does so before it searches for `try` and counts characters; in this program, the
+/// formal system does.
 fn without_comments(proof: &str) -> String {
     let mut text = String::new();
     let mut rest = proof;

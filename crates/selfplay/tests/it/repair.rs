@@ -1,4 +1,5 @@
-//! Attempts of several turns (`solver.repair_turns`): which rollouts count, which are trained on, with which weight.
+//! Tests attempts of several turns (`solver.repair_turns`): which rollouts count, which are trained on, and with which
+//! weights.
 
 use crate::simulation::{WINDOW, begin, facts, judgement, targets};
 use sgs_selfplay::config::{AlgorithmConfig, Objective};
@@ -48,7 +49,7 @@ impl Turn {
         }
     }
 
-    /// Whether an attempt continues after it.
+    /// Returns whether an attempt continues after this turn.
     fn is_repaired(self) -> bool {
         matches!(self, Judged(Verdict::Refused | Verdict::Malformed))
     }
@@ -112,7 +113,7 @@ fn play(config: &AlgorithmConfig, state: &RunState, turn: impl Fn(u32, u32) -> T
     round.finish(state).unwrap()
 }
 
-/// Every pair of turns of one attempt, next to an attempt that is proved at once, under every objective.
+/// Plays every pair of turns of one attempt, next to an attempt that is proved at once, under every objective.
 #[test]
 fn every_pair_of_turns_follows_the_rules() {
     for objective in

@@ -640,7 +640,8 @@ fn cispo_groups_are_complete() {
 #[test]
 fn overlong_conjectures_get_the_length_penalty() {
     let fixed = fixed_round(|config| config.penalties.length_start = 0.1);
-    // 20 prompt and 10 generated tokens in a window of 200 whose first 20 are free: -(30 - 20) / 180.
+    // There are 20 prompt tokens and 10 generated tokens in a window of 200 whose first 20 tokens are free, so the
+    // penalty is -(30 - 20) / 180.
     let outcome = fixed.round.finish(&fixed.state).unwrap();
     let trained: Vec<f64> = outcome.conjecturer_examples.iter().map(|e| e.weight).collect();
     assert_eq!(trained.len(), 3);
@@ -661,7 +662,7 @@ fn the_selection_rule_can_differ_from_the_objective() {
 
 #[test]
 fn conjectures_above_the_maximum_solve_rate_are_not_trained_on() {
-    // The conjectures have the rates 1/4 and 3/4, and target b has 2/4: the limit is not for targets.
+    // The conjectures have the rates 1/4 and 3/4, and target b has 2/4. The limit does not apply to targets.
     for (limit, expected) in [
         (0.75, &["b", "b", "c0-a-0", "c0-b-0", "c0-b-0", "c0-b-0"][..]),
         (0.5, &["b", "b", "c0-a-0"]),

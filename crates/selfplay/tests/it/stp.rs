@@ -23,7 +23,7 @@ fn directions(embeddings: &[Vec<f32>]) -> Vec<UnitEmbedding> {
 #[test]
 fn targets_are_matched_to_the_nearest_conjecture_with_free_capacity() {
     let at = |degrees: f32| vec![2.0 * degrees.to_radians().cos(), 2.0 * degrees.to_radians().sin()];
-    // Two conjectures and four targets: each target adds 1/2, so a maximum weight of 1.5 allows three targets.
+    // With two conjectures and four targets, each target adds 1/2, so a maximum weight of 1.5 allows three targets.
     let conjectures = directions(&[at(0.0), at(90.0)]);
     let targets = directions(&[at(10.0), at(20.0), at(30.0), at(40.0)]);
     let matching = match_to_targets(&conjectures, &targets, 1.5);

@@ -77,7 +77,7 @@ pub fn receive(mut stream: TcpStream) -> (u16, Value) {
     (status, serde_json::from_str(body).unwrap_or_else(|_| json!(body)))
 }
 
-/// Headers of a JSON request to the server's own address, with the key.
+/// Returns the headers of a JSON request to the server's own address, with the key.
 pub fn own(address: SocketAddr) -> String {
     format!("host: {address}\r\ncontent-type: application/json\r\nauthorization: Bearer {KEY}\r\n")
 }

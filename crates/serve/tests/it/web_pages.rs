@@ -1,4 +1,4 @@
-//! Requests that a web page of another site can make a browser send.
+//! Tests requests that a web page of another site can make a browser send.
 
 use crate::small_server::{KEY, complete, post, receive, send, start};
 use hyper::Request;

@@ -109,7 +109,7 @@ fn live_page_and_report_of_a_real_run() {
     let late = browser.requests();
     assert!(late.iter().all(|url| url.starts_with(&address)), "{late:?}");
 
-    // The report that the run has written.
+    // Open the report that the run has written.
     let page = format!("file://{}/report/index.html", folder);
     browser.open(&page);
     assert!(browser.value(FIGURES).as_u64().unwrap() > 20);
@@ -132,7 +132,7 @@ fn live_page_and_report_of_a_real_run() {
     check_layouts(&browser, "real-report");
     browser.keeps_to_itself(&page);
 
-    // The same run, served by another process.
+    // Serve the same run from another process.
     let mut watcher = command(&["status", folder.as_str(), "--serve"]);
     let mut watcher = Running(watcher.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
     let mut address = String::new();

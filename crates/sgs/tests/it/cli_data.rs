@@ -120,7 +120,7 @@ fn a_table_that_unpacks_to_800_mb_needs_little_memory() {
         let message = format!("0 problems written, {} records not taken", groups * rows);
         assert!(done.err.contains(&message), "{}", done.err);
     }
-    // A single page that would not fit into memory.
+    // Write a single page that would not fit into memory.
     write_parquet(&table, 1, 1, 600 << 20, false);
     small(&table);
     let done = sgs_with_limited_memory(&["data", "import", &table, "--out", "-"]).expect(1);
@@ -143,7 +143,7 @@ fn a_file_that_unpacks_to_800_mb_needs_little_memory() {
     let out = path(dir.path(), "out.jsonl");
     let done = sgs_with_limited_memory(&["data", "import", &packed, "--out", &out]).expect(1);
     assert!(done.err.contains("1 problems written, 80 records not taken"), "{}", done.err);
-    // A single record that would not fit into memory.
+    // Write a single record that would not fit into memory.
     let packed = path(dir.path(), "long.jsonl.zst");
     let mut writer = zstd::stream::Encoder::new(std::fs::File::create(&packed).unwrap(), 1).unwrap();
     put(&mut writer, 70 << 20);

@@ -1,4 +1,4 @@
-//! Commands that request a GPU on a machine without one, and other missing requirements.
+//! Tests commands that request a GPU on a machine without one, and other missing requirements.
 
 use crate::program::{command, finish};
 
@@ -11,7 +11,7 @@ fn commands_that_need_a_missing_gpu_say_what_is_missing() {
     ] {
         for device in ["cuda", "cuda-f32"] {
             let mut command = command(&[args, &["--device", device]].concat());
-            // Hides the GPUs of the machine, if it has any.
+            // Hide the GPUs of the machine, if it has any.
             let done = finish({
                 command.env("CUDA_VISIBLE_DEVICES", "");
                 command

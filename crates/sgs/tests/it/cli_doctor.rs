@@ -107,7 +107,7 @@ fn altered_files_of_a_run_are_named() {
     noted(&["SHA256SUMS is missing", "edits of config.toml cannot be detected"]);
     let done = sgs(&["resume", "--verify", name]).expect(0);
     assert!(done.err.contains("note: ") && run.join("base/tokenizer.json").is_file(), "{}", done.err);
-    // A run of a program version that shipped another base model.
+    // Simulate a run of a program version that shipped another base model.
     let config = std::fs::read_to_string(run.join("config.toml")).unwrap();
     let (ships, other) =
         (sgs_run::config::base_model::hash(sgs_run::config::SystemName::Metamath).unwrap(), {

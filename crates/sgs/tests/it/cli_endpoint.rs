@@ -29,10 +29,10 @@ fn run(method: &str, out: &Path, url: &str, settings: &[&str]) -> Vec<String> {
     args
 }
 
-/// Prompt, completion and the server's log-probs.
+/// The prompt, the completion and the server's log-probs.
 type Sampled = (Vec<u32>, Vec<u32>, Vec<f32>);
 
-/// Mean absolute difference between the server's log-probs and those of the built-in engine, in nats.
+/// Returns the mean absolute difference between the server's log-probs and those of the built-in engine, in nats.
 fn gap(samples: &[Sampled]) -> f64 {
     let weights = HostWeights::load(&project("data/metamath/base")).unwrap();
     let device = Arc::new(Cpu::new(1).unwrap());
@@ -101,7 +101,7 @@ fn a_served_model_evaluates_like_a_local_one() {
     // The same weights with other random numbers have a similar solve rate.
     let [there, here] = [&served, &here].map(|result| result["pass@1"].as_f64().unwrap());
     assert!(here > 0.0 && (there - here).abs() < 0.1, "{there} served, {here} local");
-    // A missing key, a model that is not served, and options that exclude each other.
+    // Try a missing key, a model that is not served, and options that exclude each other.
     let short = ["eval", "--problems", "quick", "--limit", "1", "-k", "1", "--endpoint", &server.url];
     let refused = sgs(&short).expect(1);
     assert!(refused.err.contains("401") || refused.err.contains("key"), "{}", refused.err);

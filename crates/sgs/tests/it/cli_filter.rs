@@ -296,7 +296,8 @@ fn a_server_that_stops_answering_ends_the_command_and_its_answers_are_kept() {
     assert_eq!(ledger(), 31);
 }
 
-/// The paper's stages with real Lean: problems that tactics prove are dropped as easy, and those they disprove as false.
+/// The paper's stages with real Lean: problems that tactics prove are dropped as easy, and those that they disprove are
+/// dropped as false.
 #[test]
 #[ignore = "runs Lean as WebAssembly (lean/wasm, or SGS_LEAN_WASM): minutes of CPU time; `just lean-all` runs it"]
 fn real_lean_separates_easy_and_false_problems() {

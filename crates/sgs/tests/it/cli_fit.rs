@@ -4,7 +4,8 @@ use crate::program::{file, path, sgs};
 use sgs_rundir::{FrozenConfig, MetricValues, RunDir};
 use std::path::Path;
 
-/// A scaling law with R_0 = 0.3, A = 0.7, C_mid = 1.5e6 and B = 0.9, which starts at 100,000 generations.
+/// Returns the rate of a scaling law with R_0 = 0.3, A = 0.7, C_mid = 1.5e6 and B = 0.9, which starts at 100,000
+/// generations.
 fn rate(generations: f64) -> f64 {
     let c = generations - 1e5;
     if c <= 0.0 { 0.3 } else { 0.3 + 0.4 / (1.0 + (1.5e6 / c).powf(0.9)) }
@@ -88,7 +89,8 @@ fn several_runs_in_one_file_are_fitted_separately_or_refused() {
     assert!(done.err.contains("a column that distinguishes them"), "{}", done.err);
 }
 
-/// A curve that seems to level off and then rises again, as one run did four rounds after an apparent asymptote of 23%.
+/// Fits a curve that seems to level off and then rises again, as one run did four rounds after an apparent asymptote of
+/// 23%.
 #[test]
 fn a_curve_that_keeps_rising_has_no_asymptote() {
     let dir = tempfile::tempdir().unwrap();

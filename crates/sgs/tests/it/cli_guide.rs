@@ -12,12 +12,12 @@ fn review(relevance: u32) -> String {
     [score("relevance", relevance), score("redundancy", 0), score("conclusion_complexity", 1)].concat()
 }
 
-/// Completions of the teacher. Half of them are well-formed reviews.
+/// Returns the completions of the teacher. Half of them are well-formed reviews.
 fn reviews() -> Vec<String> {
     vec![review(4), review(1), "Relevance: 4 of 5.".to_owned(), review(9)]
 }
 
-/// Completions of the base model: proofs, conjectures and reviews, for any prompt.
+/// Returns the completions of the base model: proofs, conjectures and reviews, for any prompt.
 fn base_completions() -> Vec<String> {
     let code = |text: String| format!("```lean4\n{text}\n```");
     let proofs = ["  omega", "  simp"].map(|proof| code(proof.to_owned()));

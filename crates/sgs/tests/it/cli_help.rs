@@ -58,7 +58,7 @@ fn commands_are_listed_once_in_groups() {
     assert!(sgs(&["help", "data", "build"]).expect(0).out.contains("Usage: sgs data build"));
 }
 
-/// A heading applies to the options of its group only.
+/// Checks that a heading applies only to the options of its group.
 #[test]
 fn options_stand_under_their_own_heading() {
     for_each_command(&mut |path, command, help| {
@@ -104,7 +104,7 @@ fn the_help_of_a_run_has_examples_and_its_limits() {
     assert!(!help.contains("algorithm.solver.objective="), "{help}");
 }
 
-/// Every flag that takes an integer names its type and bounds.
+/// Checks that every flag that takes an integer names its type and bounds.
 #[test]
 fn numbers_have_bounds() {
     let mut tried = 0;
@@ -112,7 +112,7 @@ fn numbers_have_bounds() {
         for option in command.get_arguments().filter(|option| option.get_action().takes_values()) {
             let Some(long) = option.get_long() else { continue };
             let flag = format!("--{long}");
-            // Two ways to be far too large.
+            // Test two ways of writing a number that is far too large.
             for value in ["99999999999999999999", "1e300"] {
                 let error = command.clone().no_binary_name(true).try_get_matches_from([&flag, value]).err();
                 let Some(told) = error.map(|error| error.to_string()) else { continue };
@@ -367,7 +367,7 @@ fn a_closed_standard_output_is_not_a_failure() {
     let mut stdin = child.stdin.take().unwrap();
     let line = "{\"id\":\"a\",\"conclusion\":\"|- ( ph -> ph )\",\"proof\":[\"id\"]}\n";
     let writer = std::thread::spawn(move || {
-        // Fails when the program stops reading.
+        // Writing fails when the program stops reading.
         let _ = stdin.write_all(line.repeat(20_000).as_bytes());
     });
     let output = child.wait_with_output().unwrap();

@@ -54,7 +54,7 @@ fn is_evaluation(row: &Value) -> bool {
 fn the_forecast_of_the_paper_size_fits_one_screen() {
     let dir = tempfile::tempdir().unwrap();
     let mut dry = command(&["run", "--size", "lean-d3k", "--dry-run"]);
-    // A machine without programs and libraries, and a working folder without Lean.
+    // Simulate a machine without programs and libraries, and a working folder without Lean.
     dry.current_dir(dir.path()).env("PATH", "/nonexistent").env_remove("LD_LIBRARY_PATH");
     let done = finish(dry).expect(0);
     let lines: Vec<&str> = done.out.lines().collect();
@@ -103,10 +103,11 @@ fn the_forecast_follows_the_configuration() {
     };
     let number = |f: &Value, key: &str| f[key].as_f64().unwrap();
     let all = forecast(&[]);
-    // 8 rollouts for each of 3,323 targets and of the conjectures, 45% as many; 3 CPU seconds each.
+    // There are 8 rollouts for each of 3,323 targets and of the conjectures, which are 45% as many; each takes 3 CPU
+    // seconds.
     assert!((number(&all, "generations") - 8.0 * 3323.0 * 1.45).abs() < 1.0, "{all}");
     assert!((number(&all, "checking_cpu_s") - 3.0 * number(&all, "generations")).abs() < 1.0, "{all}");
-    // Three bf16 models of 6.91 billion parameters; the Adam states of two of them, sharded over 8 GPUs.
+    // These are three bf16 models of 6.91 billion parameters, and the Adam states of two of them, sharded over 8 GPUs.
     let parts = |f: &Value, process: usize, what: &str| {
         let parts = f["memory"][0][process]["device"].as_array().unwrap().iter();
         let bytes = parts.filter(|part| part["what"].as_str().unwrap().starts_with(what));
@@ -114,7 +115,7 @@ fn the_forecast_follows_the_configuration() {
     };
     assert!((parts(&all, 0, "weights") - 41.5).abs() < 0.1, "{all}");
     assert!((parts(&all, 0, "Adam") - 17.3).abs() < 0.1, "{all}");
-    // A copy of two policies: f32 weights, and 12 bytes per parameter of a shard.
+    // The host has a copy of two policies: f32 weights, and 12 bytes per parameter of a shard.
     let host = all["host"].as_array().unwrap().iter().map(|part| part["bytes"].as_f64().unwrap());
     assert!((host.clone().take(2).sum::<f64>() / 1e9 - 76.0).abs() < 1.0, "{all}");
     // A KL penalty needs no further model, because the Guide is the base model; a Guide on a server needs none either.
@@ -345,7 +346,7 @@ fn eval_and_prove_work_with_lean() {
     assert!(count("proved") > 0 && count("refused") > 0, "{json}");
     assert!(json["pass@8"].as_f64().unwrap() > 0.0, "{json}");
 
-    // The layout of miniF2F.
+    // Use the layout of miniF2F.
     let problem = |split: &str, name: &str, says: &str| {
         json!({
             "name": name, "split": split, "informal_prefix": "/-- In words. -/\n", "goal": "⊢ …",
@@ -422,7 +423,7 @@ fn verdicts_are_written_as_they_arrive() {
     assert_eq!((ids.len(), ids[9].as_str()), (10, "p0"), "{ids:?}");
 }
 
-/// A run with real Lean: a round, verdicts and `resume`.
+/// Tests a run with real Lean: a round, verdicts and `resume`.
 #[test]
 #[ignore = "runs Lean as WebAssembly (lean/wasm, or SGS_LEAN_WASM): minutes of CPU time; `just lean` runs it"]
 fn a_run_with_real_lean_completes() {

@@ -43,7 +43,7 @@ fn a_run_ends_with_results_and_next_steps() {
 fn starting_a_run_again_offers_to_resume_the_unfinished_one() {
     let folder = tempfile::tempdir().unwrap();
     let first = folder.path().join("first");
-    // Enough rounds that the run is killed before it ends.
+    // Use enough rounds that the run is killed before it ends.
     let more = ["--set", "rounds=500", "--out", text(&first)].map(str::to_owned);
     let mut child = command(&[&settings()[..], &more].concat())
         .stdout(Stdio::null())

@@ -93,7 +93,7 @@ fn a_run_uses_the_users_database() {
     assert!(done.err.contains("held out: 13 problems of `held-out`"), "{}", done.err);
     let config = std::fs::read_to_string(at("run/config.toml")).unwrap();
     assert!(!config.contains(sgs_metamath::slice::SLICE_SHA256), "{config}");
-    // Commands on the run use its database: `mine` is none of the shipped slice's theorems.
+    // Commands on the run use its database. `mine` is not a theorem of the shipped slice.
     sgs(&["conjecture", "--run", &run, "--problem", "mine", "-n", "1"]);
     let proofs = sgs(&["prove", "--run", &run, "--problem", "mine", "-n", "1", "--json"]);
     assert!(proofs.code < 2, "{}", proofs.err);

@@ -59,7 +59,7 @@ fn empty_and_interrupted_runs() {
     assert_contains(&fit, &["no finished round yet"]);
     assert_contains(&status, &["0 of 40 published", "stopped; to continue: `sgs resume"]);
 
-    // Killed during its third round.
+    // This run was killed during its third round.
     let folder = path(dir.path(), "interrupted");
     let open = run(Path::new(&folder), &[0.1, 0.2]);
     open.start_round(2).unwrap();
@@ -119,7 +119,7 @@ fn runs_with_values_that_are_not_numbers() {
     assert_contains(&fit, &["too few points"]);
     assert_contains(&status, &["4 of 40 published"]);
 
-    // A report of all of them and a normal run.
+    // Write a report on all of them and a normal run.
     let good = path(dir.path(), "good");
     drop(run(Path::new(&good), &(0..30).map(|i| 0.5 - 0.4 / f64::from(i + 1)).collect::<Vec<_>>()));
     let out = path(dir.path(), "all");

@@ -94,7 +94,7 @@ fn an_interrupted_run_resumes_to_the_same_results() {
 #[test]
 fn sha256sum_accepts_the_checksum_files() {
     let folder = tempfile::tempdir().unwrap();
-    // A copy, because this test alters it.
+    // Use a copy, because this test alters the run.
     let copied = Command::new("cp").arg("-r").arg(embedded()).arg(folder.path()).status().unwrap();
     assert!(copied.success(), "{copied}");
     let run = folder.path().join("run");

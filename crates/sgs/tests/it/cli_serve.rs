@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Much longer than needed, so that tests also pass on a busy machine.
+/// Time limit of waits. It is much longer than needed, so that tests also pass on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A child process that is killed on drop.
@@ -84,8 +84,8 @@ fn a_live_run_is_served_by_itself_and_by_another_process() {
     let page = address(run.0.stderr.take().unwrap());
     assert!(page.starts_with("127.0.0.1:"), "{page}");
 
-    // The page of the run itself: progress with totals, workers, the queue, checked proofs and reviewed conjectures.
-    // The evaluation before the first round has fewer rollouts than a round.
+    // The page of the run itself shows progress with totals, workers, the queue, checked proofs and reviewed
+    // conjectures. The evaluation before the first round has fewer rollouts than a round.
     let is_of_round = |r: &Value| r["done"].as_u64() > Some(0) && r["total"].as_u64() >= Some(24 * 4);
     let now = status(&page, "rollouts of a round", |s| stage(s, "Rollouts").is_some_and(is_of_round));
     let workers: Vec<&str> =

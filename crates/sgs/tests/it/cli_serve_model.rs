@@ -105,7 +105,7 @@ fn stop_strings_end_completions_and_are_excluded() {
     assert_eq!(choices.len(), 4);
     let texts: Vec<&str> = choices.iter().map(|choice| choice["text"].as_str().unwrap()).collect();
     assert_ne!(texts[0], texts[1], "the completions of a prompt must differ");
-    // A part in the middle of the longest completion.
+    // Take a part in the middle of the longest completion.
     let long = texts.iter().max_by_key(|text| text.len()).unwrap();
     let stop: String = long.chars().skip(long.chars().count() / 2).take(3).collect();
     for streamed in [false, true] {
@@ -187,7 +187,7 @@ fn requests_need_the_key() {
     assert!(open.err.contains("weight updates") && open.err.contains("without a key"), "{}", open.err);
 }
 
-/// Completions of a closed connection take no more compute time.
+/// Checks that completions of a closed connection take no more compute time.
 #[test]
 fn a_disconnected_client_cancels_its_completions() {
     let server = Server::start(&["--batch", "4"]);
@@ -226,7 +226,7 @@ fn health(server: &Server) -> Duration {
     start.elapsed()
 }
 
-/// Clients that send many requests at once and never read the replies, on all regular connections.
+/// Opens clients that send many requests at once and never read the replies, on all regular connections.
 #[test]
 #[ignore = "a minute of load; `just chaos` runs it"]
 fn deaf_clients_do_not_keep_all_places() {
@@ -301,7 +301,7 @@ fn weights_are_replaced_between_completions() {
             std::fs::copy(file.path(), place.join(file.file_name())).unwrap();
         }
     }
-    // Weights of the same shape with another distribution: doubling the final norm sharpens it.
+    // Use weights of the same shape with another distribution: doubling the final norm makes it sharper.
     sharpen(&updates.join("greedy").join("model.safetensors"));
     let key = program::file(folder.path(), "key", "a-secret");
     let server = Server::start(&["--updates", updates.to_str().unwrap(), "--key-file", &key]);
@@ -361,7 +361,7 @@ fn weights_are_reloaded_from_the_model_folder() {
     let tokens = Tokenizer::load(&base()).unwrap().encode(PROMPT).unwrap();
     let ask = json!({ "prompt": tokens, "max_tokens": 1, "prompt_logprobs": 0 });
     let before = server.complete(ask.clone())["choices"][0]["prompt_logprobs"].clone();
-    // The trainer's log-probs of the prompt tokens.
+    // Compute the trainer's log-probs of the prompt tokens.
     let model =
         Model::new(Arc::new(Cpu::new(1).unwrap()), HostWeights::load(&base()).unwrap(), usize::MAX).unwrap();
     let device = Arc::new(Cpu::new(1).unwrap());

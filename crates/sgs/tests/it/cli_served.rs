@@ -181,7 +181,7 @@ fn crash_and_resume_restores_the_weights_of_the_servers() {
             kills += u32::from(child.try_wait().unwrap().is_none());
             let _ = child.kill();
             if child.wait().unwrap().success() {
-                // The run ended before all kills were done: continue with a new run.
+                // The run ended before all kills were done, so continue with a new run.
                 assert_eq!(snapshot(&out), expected, "{refresh}, after {kills} kills");
                 std::fs::remove_dir_all(&out).unwrap();
             }
@@ -210,7 +210,7 @@ fn a_restarted_server_gets_the_current_weights() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // While the second round samples, so that the new server gets tasks of the same round.
+    // Restart the server while the second round samples, so that the new server gets tasks of the same round.
     let results =
         || RunView::open(&out).ok()?.journal().ok()?.counts(1).ok().map(|n| n.values().sum::<u64>());
     small_run::wait_for("results of the second round", || {
@@ -290,7 +290,7 @@ fn forward(line: TcpStream, root: &str, ignores: impl Fn(&str) -> bool, hidden: 
             let text = answer.body_mut().read_to_string().ok()?;
             (answer.status().as_u16(), text.replace(&format!("{hidden:?}:"), "\"other\":"))
         };
-        // One write: with several, the second would wait for the TCP acknowledgement of the first.
+        // Use one write. With several, the second one would wait for the TCP acknowledgement of the first.
         let answer = format!("HTTP/1.1 {status} -\r\ncontent-length: {}\r\n\r\n{text}", text.len());
         (&line).write_all(answer.as_bytes()).ok()?;
     }
@@ -343,7 +343,7 @@ fn continues_with_the_repaired_or_another_server(
     let done = sgs(&run(2, &second, weights, "vllm", &[&proxy.url, &healthy.url], &[])).expect(0);
     // The healthy server may do all the work before the faulty one is excluded.
     assert!(done.err.contains("It has not loaded the new weights"), "{}", done.err);
-    // A lease lasts a minute: no task may wait for the excluded server's lease to expire.
+    // A lease lasts a minute. No task may wait for the excluded server's lease to expire.
     assert!(start.elapsed() < Duration::from_secs(55), "{:?}: {}", start.elapsed(), done.err);
     assert_eq!(snapshot(&second), snapshot(&out));
 }

@@ -184,7 +184,7 @@ fn a_killed_process_has_written_its_verdicts() {
         .spawn()
         .unwrap();
     let mut input = child.stdin.take().unwrap();
-    // Endless, so that the process cannot finish before it is killed.
+    // The input is endless, so that the process cannot finish before it is killed.
     let writer = std::thread::spawn(move || {
         (0..).find(|number| {
             let line =

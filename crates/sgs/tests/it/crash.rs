@@ -158,9 +158,9 @@ fn crash_and_resume(settings: &[String], kills_wanted: usize) -> tempfile::TempD
         }
         let ended = child.wait().expect("waits").success();
         assert_no_torn_rounds(&run);
-        // The last evaluation follows the last round: only the exit status shows that the run is complete.
+        // The last evaluation follows the last round, so only the exit status shows that the run is complete.
         if ended && kills < kills_wanted {
-            // The run ended before all kills were done: continue with a new run.
+            // The run ended before all kills were done, so continue with a new run.
             assert_eq!(snapshot(&run), expected, "after {kills} kills, attempt {attempt}");
             std::fs::remove_dir_all(&run).expect("removes");
             exists = false;
@@ -237,7 +237,7 @@ fn kill_workers_and_coordinator(kills: u32) {
         std::thread::sleep(Duration::from_millis(50 + draw(1_200)));
         if let Some(status) = child.try_wait().expect("waits") {
             if status.success() {
-                // The run ended before all kills were done: continue with a new run.
+                // The run ended before all kills were done, so continue with a new run.
                 assert_eq!(
                     snapshot(&run),
                     expected,

@@ -1,4 +1,4 @@
-//! The program and the tests are built from the same libraries.
+//! Checks that the program and the tests are built from the same libraries.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,8 +17,8 @@ fn packages(arguments: &[&str]) -> BTreeSet<String> {
     text.lines().map(|line| line.trim_end_matches(" (*)").trim_end().to_owned()).collect()
 }
 
-/// If a test enables a feature that the program does not need, `cargo test` compiles that library and most crates above it
-/// a second time: minutes on two cores.
+/// If a test enables a feature that the program does not need, `cargo test` compiles that library and most crates above
+/// it a second time, which takes minutes on two cores.
 #[test]
 fn tests_enable_no_features_that_the_program_lacks() {
     let program = packages(&["--package", "sgs", "--edges", "normal,build"]);

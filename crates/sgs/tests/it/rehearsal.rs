@@ -1,4 +1,4 @@
-//! The rehearsal of the paper's run, with tiny models on two CPU ranks.
+//! Runs the rehearsal of the paper's run, with tiny models on two CPU ranks.
 #![cfg(target_os = "linux")]
 
 use crate::program::finish;

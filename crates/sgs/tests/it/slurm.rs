@@ -164,7 +164,7 @@ fn a_new_coordinator_takes_over_the_jobs_of_a_dead_one() {
 fn the_tasks_of_a_slurm_step_are_ranks() {
     let Some(cluster) = cluster() else { return };
     let folder = tempfile::tempdir().unwrap();
-    // The port is derived from the job id; another process may use it.
+    // The port is derived from the job id, so another process may use it.
     for attempt in 0.. {
         let run = folder.path().join(format!("run-{attempt}"));
         let mut step = Command::new(cluster.bin().join("srun"));

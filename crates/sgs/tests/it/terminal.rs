@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Much longer than needed, so that tests also pass on a busy machine.
+/// Time limit of waits. It is much longer than needed, so that tests also pass on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A tmux session with a shell.
@@ -32,7 +32,7 @@ impl Terminal {
                 return None;
             }
         }
-        // A short prompt without escape sequences.
+        // Use a short prompt without escape sequences.
         terminal.type_line("PS1='$ '; clear");
         Some(terminal)
     }
@@ -116,7 +116,7 @@ fn check_live_view(columns: u32, lines: u32) {
         screen.contains(" of 3  sampling") && screen.lines().any(live) && rounds(screen).len() == 1
     });
     terminal.save(&format!("{name}-live"));
-    // The view is on the screen once: no remains of an older one, and no wrapped lines.
+    // The view is on the screen once, without remains of an older one and without wrapped lines.
     for part in [" of 3  sampling", "rollouts ", "ever solved "] {
         let lines = live.lines().filter(|line| line.contains(part) && !line.contains("--set"));
         let lines = lines.filter(|line| !line.starts_with("round "));
@@ -127,7 +127,7 @@ fn check_live_view(columns: u32, lines: u32) {
     assert!(bar.starts_with('█') && bar.contains("about "), "a bar over the run with the time left:\n{live}");
     let end = terminal.wait("the end", |screen| screen.contains("\ncode 0"));
     terminal.save(&format!("{name}-end"));
-    // The first round, rounds that solve something, and the last one.
+    // The lines are those of the first round, of rounds that solve something, and of the last one.
     assert!((2..=3).contains(&rounds(&end).len()), "{end}");
     assert!(rounds(&end).last().is_some_and(|line| line.starts_with("round    2 ")), "{end}");
     assert!(end.lines().filter(|line| !line.is_empty()).count() <= 40, "{end}");
@@ -153,7 +153,7 @@ fn a_warning_stays_above_the_view_when_the_terminal_is_resized() {
     let Some(terminal) = Terminal::start("resized", 120, 40) else { return };
     let dir = tempfile::tempdir().unwrap();
     let folder = path(dir.path(), "run");
-    // A cluster that accepts no jobs: its error message appears while the view is on the screen.
+    // Simulate a cluster that accepts no jobs. Its error message appears while the view is on the screen.
     let sbatch = dir.path().join("sbatch");
     std::fs::write(&sbatch, "#!/bin/sh\necho 'no jobs are taken today' >&2\nexit 1\n").unwrap();
     std::fs::set_permissions(&sbatch, std::fs::Permissions::from_mode(0o755)).unwrap();

@@ -17,7 +17,7 @@ pub struct Browser {
     driver: Child,
     agent: ureq::Agent,
     session: String,
-    // The profile directory, removed after the browser has ended.
+    // The profile directory, which is removed after the browser has ended.
     _profile: tempfile::TempDir,
 }
 

@@ -122,7 +122,7 @@ fn conjecture(target: &ProblemRow, round: u32, fit: bool, tokens: usize, tables:
 }
 
 fn rollouts(problem: &ProblemId, judged: u32, proved: u32, tokens: usize, tables: &mut RoundTables) {
-    // Incompressible data, so that reading is not unrealistically fast.
+    // Use incompressible data, so that reading is not unrealistically fast.
     let mut rng = fastrand::Rng::new();
     let prompt: Arc<[u32]> = vec![3; tokens / 4].into();
     for index in 0..judged {

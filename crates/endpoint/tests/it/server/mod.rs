@@ -130,7 +130,7 @@ fn folder() -> PathBuf {
 
 /// Returns a path in the repository.
 fn project(path: &str) -> PathBuf {
-    // Works for the tests of both crates that use this module, because both are in `crates`.
+    // This path is right for the tests of both crates that use this module, because both are in `crates`.
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 

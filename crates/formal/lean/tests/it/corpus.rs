@@ -66,7 +66,7 @@ fn every_correct_proof_is_proved_by_the_real_lean() {
         let problem = Problem { id, statement: entry.statement.as_str().into(), context: "".into() };
         lean.outcome(&problem, &entry.proof().to_text())
     };
-    // Concurrently, so that one start of Lean serves all of them.
+    // Check the proofs concurrently, so that one start of Lean serves all of them.
     let outcomes: Vec<_> = std::thread::scope(|scope| {
         let calls: Vec<_> = corpus.iter().map(|entry| scope.spawn(|| judge(entry))).collect();
         calls.into_iter().map(|call| call.join().unwrap()).collect()

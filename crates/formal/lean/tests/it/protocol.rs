@@ -57,7 +57,7 @@ fn one(body: &str, limits: Limits) -> (CheckOutcome, CheckOutcome) {
     let checker = ReplChecker { limits, ..repl(folder.path()) };
     let pool = Pool::new(&CheckerConfig::Repl(checker), 1).unwrap();
     let outcome = pool.check(candidate(body));
-    // The slot must serve the next proof, whatever happened.
+    // The slot must serve the next proof, regardless of the result.
     (outcome, pool.check(candidate("rfl")))
 }
 
@@ -85,7 +85,7 @@ fn honest_replies_are_verdicts() {
 fn a_process_that_dies_is_replaced_and_the_proof_retried() {
     expect("exact scripted_crash_once", Verdict::Proved, "");
     expect("exact scripted_crash", Verdict::Resource, "died twice");
-    // Lean exits when it runs out of memory, which is the proof's fault too.
+    // Lean exits when it runs out of memory, so this is also the proof's fault.
     expect("exact scripted_exit", Verdict::Resource, "died twice");
 }
 

@@ -65,7 +65,7 @@ fn databases_that_swell_are_reported() {
     broken_after_head(&format!("$v{variables} $.\n$d{variables} $."), 2, 1, "too many $d pairs");
     let hypotheses: String = (0..10_000).map(|i| format!("h{i} $e |- ph $.\n")).collect();
     let theorems: String = (0..10_000).map(|i| format!("t{i} $a |- ph $.\n")).collect();
-    // 2^26 divided by the 10,000 hypotheses of two symbols each.
+    // The limit is 2^26 divided by the 10,000 hypotheses of two symbols each.
     broken_after_head(&format!("{hypotheses}{theorems}"), 13_356, 1, "too many $d pairs and hypotheses");
 }
 

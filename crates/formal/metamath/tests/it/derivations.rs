@@ -41,7 +41,7 @@ fn the_largest_valid_part_of_an_attempt_is_a_conjecture() {
     let system = Metamath::shipped().unwrap();
     let target = system.problem("pm2.61").unwrap();
     let read = |proof: &str| system.derive_from_part(&target, 1, proof);
-    // `mpd` needs another formula first: the part before it holds.
+    // `mpd` needs another formula first, so only the part before it is valid.
     let read_part = read("h1 h2 syl con3i h1 h2 ax-1 con3i mpd mpd mpd mpd").unwrap();
     assert_eq!(&*read_part.statement, "$e |- ( ph -> ps ) $e |- ( ps -> ch ) $p |- ( -. ch -> -. ph )");
     assert_eq!(read("h1").unwrap_err().kind, "no-theorem");
@@ -87,7 +87,7 @@ fn the_deep_problems_are_distinct_statements_in_normal_form() {
     }
 }
 
-/// Tasks of a parallel iterator that all need the composer first: one of them creates it, and the others wait.
+/// Runs tasks of a parallel iterator that all need the composer first. One of them creates it, and the others wait.
 #[test]
 fn parallel_tasks_can_create_the_composer() {
     let (finished, is_finished) = std::sync::mpsc::channel();

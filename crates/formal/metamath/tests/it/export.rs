@@ -155,8 +155,8 @@ fn an_unfinished_export_leaves_no_files() {
     assert!(Exporter::create(&theory, &missing).err().unwrap().to_string().contains("cannot write"));
 }
 
-/// A term that is saved 140 times and recalled by its last number. If all saves were written, its number would be about 150,
-/// and the `metamath` program would mistake the proof for one in an obsolete format.
+/// Exports a term that is saved 140 times and recalled by its last number. If all saves were written, its number would
+/// be about 150, and the `metamath` program would mistake the proof for one in an obsolete format.
 #[test]
 fn a_proof_with_many_saved_terms_passes_the_metamath_program() {
     const MORE: u32 = 139;
@@ -165,7 +165,7 @@ fn a_proof_with_many_saved_terms_passes_the_metamath_program() {
     let mut proofs = theorem_proofs(&theory, 60).into_iter().filter_map(|proof| {
         let goal = Goal::of_rule(&theory, proof.rule).unwrap();
         let ops = judge.prove(&theory, &goal, &proof.steps, ProofLimits::default()).unwrap();
-        // A proof with a single saved term and few labels.
+        // The proof has a single saved term and few labels.
         let saves = ops.iter().filter(|op| **op == ProofOp::Save).count();
         (saves == 1 && ops.contains(&ProofOp::Recall(0)) && ops.len() < 25).then_some((goal, ops))
     });
@@ -190,7 +190,8 @@ fn a_proof_with_many_saved_terms_passes_the_metamath_program() {
     }
 }
 
-/// Every proof of `set.mm` with zero, one and two additional hypotheses, which change the numbers of the compressed proof.
+/// Exports every proof of `set.mm` with zero, one and two additional hypotheses, which change the numbers of the
+/// compressed proof.
 #[test]
 #[ignore = "takes two minutes: a hundred thousand proofs of set.mm, checked by the `metamath` program"]
 fn a_hundred_thousand_exported_proofs_pass_the_metamath_program() {

@@ -1,4 +1,4 @@
-//! Parsing formulas: ambiguity, postfix operators, limits, and unsupported grammars.
+//! Tests parsing of formulas: ambiguity, postfix operators, limits, and unsupported grammars.
 
 use sgs_metamath::database::{Database, Symbol};
 use sgs_metamath::grammar::{Grammar, GrammarError, MAX_DEPTH, MAX_FORMULA, ParseError, Tree};
@@ -66,7 +66,7 @@ fn the_search_for_very_ambiguous_formulas_ends_quickly() {
     let language = Language::new(&format!("{WFF} i $a wff p q $."));
     let long = "p ".repeat(300);
     assert_eq!(language.parse_as("wff", &long), Err(ParseError::Ambiguous));
-    // A formula without a parse but with many partial ones: nine adjacent formulas without a valid end.
+    // This formula has no parse but many partial ones: nine adjacent formulas without a valid end.
     let many = Language::new(
         "$c wff |- ! . $. $v a b c d e f g h i $. wa $f wff a $. wb $f wff b $. wc $f wff c $. wd $f wff d $.
         we $f wff e $. wf $f wff f $. wg $f wff g $. wh $f wff h $. wi $f wff i $.
@@ -86,7 +86,7 @@ fn postfix_operators_grow_to_the_left() {
     language.reads("wff", "( p ! -> q /\\ p ) ! )");
     let chain = language.reads("wff", "p /\\ q ) /\\ T ) ! /\\ p )".replace("T", "q").as_str());
     assert_eq!(chain.len(), 8);
-    // Prefix against postfix: two readings.
+    // A prefix operator competes with a postfix operator, so there are two readings.
     assert_eq!(language.parse_as("wff", "-. p !"), Err(ParseError::Ambiguous));
     assert_eq!(language.parse_as("wff", "! p"), Err(ParseError::NoReading { at: 0 }));
 }
@@ -146,7 +146,7 @@ fn long_and_deep_formulas_are_rejected() {
 fn a_syntax_axiom_may_have_thousands_of_symbols() {
     let language = Language::new(&format!("{WFF} n $a wff {} p $.", "! ".repeat(10_000)));
     let text = format!("{} q", "! ".repeat(10_000));
-    // A thread with the stack size of the pool's threads.
+    // Use a thread with the stack size of the pool's threads.
     let thread = std::thread::Builder::new().stack_size(2 << 20);
     let result = thread.spawn(move || language.parse_as("wff", &text)).unwrap().join().unwrap();
     assert_eq!(result.map(|tree| tree.len()), Ok(2));

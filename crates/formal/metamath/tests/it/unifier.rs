@@ -97,7 +97,7 @@ fn hypotheses_are_matched_by_position() {
 fn a_variable_cannot_contain_itself() {
     let reason = "loop: hypothesis 1 does not unify: a variable would contain itself";
     refused("$p |- ph", "id loop", Some(2), reason);
-    // Unifies ?x -> ( ?x -> ?x ) with ?y -> ?y.
+    // This proof unifies ?x -> ( ?x -> ?x ) with ?y -> ?y.
     refused("$p |- ch", "id double id same", Some(4), "a variable would contain itself");
 }
 

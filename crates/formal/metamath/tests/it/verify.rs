@@ -1,4 +1,4 @@
-//! Verifying a file of problems with proofs.
+//! Tests verification of a file of problems with proofs.
 
 use crate::verifiers;
 use sgs_metamath::export::Exporter;
@@ -143,7 +143,7 @@ fn each_verdict_is_written_without_waiting_for_more_input() {
     assert_eq!((summary.proved, written.get()), (5, 5));
 }
 
-/// The time of the first byte of output.
+/// Records the time of the first byte of output.
 #[derive(Default)]
 struct FirstByte(Option<std::time::Instant>);
 

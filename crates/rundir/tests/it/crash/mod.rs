@@ -47,7 +47,7 @@ fn finds_the_disk_full(_name: &'static str) -> io::Result<()> {
     Ok(())
 }
 
-/// Not a test, but the process that the tests below start and end.
+/// This is not a test, but the process that the tests below start and end.
 #[test]
 #[ignore = "started by the other tests as a child process"]
 fn child() {

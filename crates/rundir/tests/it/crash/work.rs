@@ -80,7 +80,7 @@ fn sample(run: &RunDir, scale: Scale, round: u32, acknowledge: &mut impl FnMut(&
     Ok(())
 }
 
-/// The sample of a task, which depends only on its key, like seeded sampling.
+/// Returns the sample of a task, which depends only on its key, like seeded sampling.
 fn tokens_of(key: &RecordKey) -> Vec<u8> {
     checksum_of(format!("{key:?}").as_bytes()).into_bytes()
 }

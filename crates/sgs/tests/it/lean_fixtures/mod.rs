@@ -13,7 +13,7 @@ use std::path::Path;
 const SPECIAL: [&str; 5] = ["<pad>", "<unk>", "<end>", "<user>", "<assistant>"];
 const END: usize = 2;
 const ASSISTANT: usize = 4;
-/// Hidden size: at least the number of tokens, and a multiple of 8.
+/// Hidden size, which is at least the number of tokens and a multiple of 8.
 const WIDTH: usize = 304;
 /// Head size. Attention over prompts of thousands of bytes dominates the time, so there is one narrow head. Its output
 /// projection is initially zero.
@@ -121,7 +121,7 @@ pub fn write_model_with_completions(folder: &Path, completions: &[String]) {
     fs::write(folder.join("model.safetensors"), safetensors(&weights(tokens))).unwrap();
 }
 
-/// Name, shape, values.
+/// Name, shape and values of a tensor.
 type Tensor = (&'static str, Vec<usize>, Vec<f32>);
 
 fn weights(tokens: usize) -> Vec<Tensor> {

@@ -14,12 +14,12 @@ pub struct ProgramOutput {
 }
 
 impl ProgramOutput {
-    /// Standard output as JSON.
+    /// Returns standard output as JSON.
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e} in {}\n{}", self.out, self.err))
     }
 
-    /// Standard output as JSON Lines.
+    /// Returns standard output as JSON Lines.
     pub fn lines(&self) -> Vec<serde_json::Value> {
         self.out.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
     }

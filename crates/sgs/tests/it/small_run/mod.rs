@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Time limit for each wait; ample even for a busy machine.
+/// Time limit for each wait, which is long enough even for a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Returns the arguments of a run of two rounds, which takes a few seconds.
@@ -18,7 +18,7 @@ pub fn settings() -> Vec<String> {
         "rounds=2",
         "minutes=0",
         "algorithm.batch.size=12",
-        // Without the check of the Guide before the first round.
+        // Skip the check of the Guide before the first round.
         "algorithm.guide.min_readable=0",
         "algorithm.rollouts_per_problem=4",
         "sampling.batch=16",

@@ -94,7 +94,7 @@ impl<'a> Mutator<'a> {
         let proof = pick(rng, self.proofs)?;
         let (mut statement, mut steps) = (proof.statement.clone(), proof.steps.clone());
         let mut first = None;
-        // Mostly a single mutation, because proofs with several are hardly ever valid.
+        // Apply mostly a single mutation, because proofs with several are hardly ever valid.
         let count = [1, 1, 1, 2, 3][rng.below(5) as usize];
         while first.is_none() || rng.below(count) > 0 {
             let mutation = *pick(rng, &MUTATIONS)?;
