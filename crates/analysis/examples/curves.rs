@@ -14,10 +14,10 @@ use std::error::Error;
 /// Generations at which curves begin, as in the paper's fits.
 const CUT: f64 = 1e5;
 
-/// Points of a mean.
+/// Number of points of a mean.
 const POINTS: usize = 200;
 
-/// Seeds of one run: generations and rate of each.
+/// The seeds of one run, each with its generations and rates.
 type Seeds = BTreeMap<String, Vec<(f64, f64)>>;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -59,7 +59,7 @@ fn mean(name: &str, ink: Ink, seeds: &Seeds) -> Series {
     let (mut points, mut band) = (Vec::new(), Vec::new());
     for i in 0..=POINTS {
         let x = from + (to - from) * i as f64 / POINTS as f64;
-        // The rate at that point.
+        // Returns the rate at that point.
         let at = |s: &Vec<(f64, f64)>| s.iter().take_while(|p| p.0 <= x).last().map_or(f64::NAN, |p| p.1);
         let rates: Vec<f64> = seeds.values().map(at).collect();
         points.push((x, rates.iter().sum::<f64>() / rates.len() as f64));

@@ -68,7 +68,7 @@ fn main() -> Result<(), CallerError> {
     Ok(())
 }
 
-/// Bytes with about the entropy of token ids and log-probabilities.
+/// Returns bytes with about the entropy of token ids and log-probabilities.
 fn token_like(seed: u32, bytes: usize) -> Vec<u8> {
     let mut state = u64::from(seed) << 20 | 1;
     let mut next = move || {

@@ -1,4 +1,4 @@
-//! An installation of Lean whose programs are the scripted REPL, and proofs that tell it how long to work.
+//! Creates an installation of Lean whose programs are the scripted REPL, and proofs that tell it how long to work.
 
 use anyhow::{Context, Result};
 use sgs_base::random::SeededRng;

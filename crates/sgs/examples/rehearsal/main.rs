@@ -339,7 +339,7 @@ fn keys(args: &Args, [base, guide, lean]: [&PathBuf; 3]) -> Vec<String> {
         format!("model.base={}", base.display()),
         format!("model.guide={}", guide.display()),
         format!("lean.root={}", lean.display()),
-        // The number of cores per GPU on a node with eight GPUs and 128 cores.
+        // Use the number of cores per GPU on a node with eight GPUs and 128 cores.
         format!("lean.slots={}", 16 * args.ranks),
         "lean.limits.proof_ms=60000".to_owned(),
         "checkpoints.last=1".to_owned(),

@@ -230,7 +230,7 @@ pub fn write(
         }
     }
     let width = config.hidden_size;
-    // The flag of a state, and its value after the last norm.
+    // Compute the flag of a state, and its value after the last norm.
     let flag = (width as f64).sqrt() / 2.0;
     let seen = flag / ((width - STATES) as f64 / width as f64 + flag * flag / width as f64).sqrt();
     let bias = Bias::new(tokens, lengths);
@@ -254,7 +254,7 @@ fn scale(tensor: &TensorSpec, config: &ModelConfig) -> Option<f64> {
         name if name.ends_with("norm.weight") => None,
         "model.embed_tokens.weight" => Some(1.0),
         "lm_head.weight" => Some(0.5 / (config.hidden_size as f64).sqrt()),
-        // Small, so that the state determines the logits.
+        // The values are small, so that the state determines the logits.
         name if name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight") => Some(2e-4),
         _ => Some(0.02),
     }
