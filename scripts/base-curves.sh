@@ -4,8 +4,8 @@
 #
 #   scripts/base-curves.sh SGS OUT [NAME...]
 #
-# SGS is the program. NAME is one of the names below; all by default. The runs themselves go to $WORK (default: a
-# temporary folder); with the same $WORK, an interrupted measurement continues.
+# SGS is the program. NAME is one of the names below; the default is all of them. The runs are written to $WORK
+# (default: a temporary folder). With the same $WORK, an interrupted measurement continues.
 set -eu
 [ $# -ge 2 ] || { sed -n '5,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 sgs=$1 out=$2

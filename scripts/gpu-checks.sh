@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks on a machine with a GPU what CI cannot: kernels, files, resuming, workers, the rehearsal.
+# Runs the checks that CI cannot run, on a machine with a GPU: kernels, files, resuming, workers, the rehearsal.
 #
 #   scripts/gpu-checks.sh BIN OUT [PART...]
 #
@@ -44,7 +44,8 @@ resume() {
         for file in $(cd "$folder/first" && ls rounds/*/{outcome.json,examples.parquet,conjectures.parquet,problems.parquet} checkpoints/*/*/*.safetensors); do
             cmp -s "$folder/first/$file" "$folder/$name/$file" || echo "$file"
         done >"$out/differs-$batch-$name.txt"
-        # On a GPU, a sampled token may depend on the shape of the batch, and that on time. With batches of one it cannot.
+        # On a GPU, a sampled token may depend on the shape of the batch, which may depend on timing. With batches of
+        # one, it does not.
         echo "resume, batch $batch: $(wc -l <"$out/differs-$batch-$name.txt") files of the run '$name' differ from the first"
     done
     [ "$batch" != 1 ] || [ ! -s "$out/differs-1-killed.txt" ] || failed="$failed resume-1"
@@ -61,7 +62,7 @@ for part in "$@"; do
             ;;
         files) check files 200 "$bin/gpu_ranks" files 30 curve 1 ;;
         speed) check speed 120 "$bin/gpu_check" step layer ;;
-        # One policy (tied weights) of four layers. `--dry-run` plans 61 GB of GPU memory.
+        # Use one policy (tied weights) of four layers. `--dry-run` plans 61 GB of GPU memory.
         rehearsal)
             check rehearsal 550 "$bin/rehearsal" "$work/rehearsal" --sgs "$bin/sgs" --ranks 1 --layers 4 --targets 64 \
                 --check-seconds 0.5 --set algorithm.tied_weights=true --set sampling.memory_mib=8192 \
