@@ -313,9 +313,9 @@ impl Drop for Process {
 
 /// Returns the resident bytes of a process and its descendants, from `/proc`.
 ///
-/// Between `fork` and `exec`, a child shows our memory as its own, for a considerable time on a busy machine. As long as
-/// its program is ours, its memory is not counted. The program is read first: if it changes between the two reads, the
-/// memory is already that of the new program.
+/// Between `fork` and `exec`, a child shows our memory as its own, for a considerable time on a busy machine. As long
+/// as its program is ours, its memory is not counted. The program is read first, because if it changes between the two
+/// reads, the memory is already that of the new program.
 fn resident(pid: u32, depth: u32) -> u64 {
     if let (Ok(own), Ok(program)) =
         (std::fs::read_link("/proc/self/exe"), std::fs::read_link(format!("/proc/{pid}/exe")))
