@@ -20,7 +20,7 @@ pub fn hex(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// The digest of "abc" in FIPS 180-4.
+    /// Compares with the digest of "abc" in FIPS 180-4.
     #[test]
     fn digests_are_those_of_the_standard() {
         let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";

@@ -101,7 +101,7 @@ fn init_by_array(key: &[u32]) -> [u32; N] {
 mod tests {
     use super::*;
 
-    /// Three values of `random.Random(42).getrandbits(32)` from CPython 3.
+    /// Compares with three values of `random.Random(42).getrandbits(32)` from CPython 3.
     #[test]
     fn the_first_words_equal_those_of_cpython() {
         let mut twister = MersenneTwister::new(42);

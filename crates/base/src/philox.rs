@@ -1,10 +1,11 @@
 //! Counter-based random numbers. They are a pure function of seed and position, so a request's samples do not
 //! depend on other requests.
 
-/// Philox4x32 with 10 rounds (Salmon, Moraes, Dror & Shaw, SC 2011): four random words for a counter and a key.
+/// Computes Philox4x32 with 10 rounds (Salmon, Moraes, Dror & Shaw, SC 2011): four random words for a counter and a
+/// key.
 pub fn philox4x32(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
-    /// Golden ratio and sqrt(3) - 1: the Weyl sequence of round keys.
+    /// Increments of the Weyl sequence of round keys: the golden ratio and sqrt(3) - 1.
     const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
     let (mut c, mut k) = (counter, key);
     for _ in 0..10 {
@@ -16,8 +17,7 @@ pub fn philox4x32(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     c
 }
 
-/// Returns a number uniform in `[0, 1)`, a multiple of 2^-53: it determines the `index`-th new token of a
-/// request.
+/// Returns a number uniform in `[0, 1)`, a multiple of 2^-53, which determines the `index`-th new token of a request.
 pub fn uniform(seed: u64, index: u32) -> f64 {
     let words = philox4x32([index, 0, 0, 0], [seed as u32, (seed >> 32) as u32]);
     let bits = u64::from(words[0]) << 32 | u64::from(words[1]);
@@ -28,7 +28,7 @@ pub fn uniform(seed: u64, index: u32) -> f64 {
 mod tests {
     use super::*;
 
-    /// Known answers of Random123 (`kat_vectors`, philox4x32 10).
+    /// Compares with the known answers of Random123 (`kat_vectors`, philox4x32 10).
     #[test]
     fn known_answers() {
         let cases = [
@@ -55,7 +55,7 @@ mod tests {
         }
         let expected = 100_000.0 / 64.0;
         let chi2: f64 = bins.iter().map(|n| (*n as f64 - expected).powi(2) / expected).sum();
-        // 63 degrees of freedom; the bounds are the 1e-4 quantiles.
+        // There are 63 degrees of freedom; the bounds are the 1e-4 quantiles.
         assert!((30.0..113.0).contains(&chi2), "{chi2}");
     }
 }

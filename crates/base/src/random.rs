@@ -35,13 +35,14 @@ impl SeededRng {
 
     /// Creates the generator of one of a seed's streams, which are independent.
     pub fn stream(seed: u64, stream: u64) -> Self {
-        // Mixed twice: otherwise the sequences of adjacent seeds or streams would be shifted copies of each other.
+        // Mix twice, because otherwise the sequences of adjacent seeds or streams would be shifted copies of each
+        // other.
         Self::new(mix(mix(seed) ^ stream.wrapping_mul(0xd1b5_4a32_d192_ed03)))
     }
 
     /// Creates the generator of a seed for a purpose. Different purposes draw independently.
     pub fn named(seed: u64, purpose: &str) -> Self {
-        // FNV-1a over the purpose.
+        // Hash the purpose with FNV-1a.
         let hash = purpose
             .bytes()
             .fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3));
@@ -52,7 +53,7 @@ impl SeededRng {
 
     /// Creates a generator for one of several numbered items, which draw independently in any order.
     pub fn numbered(seed: u64, purpose: &str, number: u64) -> Self {
-        // Mixed twice, as in `stream`.
+        // Mix twice, as in `stream`.
         Self::new(mix(Self::named(seed, purpose).next_u64() ^ number))
     }
 
@@ -63,7 +64,7 @@ impl SeededRng {
         number
     }
 
-    /// Returns the next 53 random bits.
+    /// Returns the next 53 random bits as a number.
     fn next_u53(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64
     }
@@ -123,7 +124,7 @@ impl SeededRng {
 mod tests {
     use super::*;
 
-    /// The numbers of Vigna's reference implementation, `splitmix64.c`, for this seed.
+    /// Compares the numbers with those of Vigna's reference implementation, `splitmix64.c`, for this seed.
     #[test]
     fn numbers_equal_those_of_the_reference() {
         let mut rng = SeededRng::new(1_234_567);
@@ -141,7 +142,7 @@ mod tests {
         assert_eq!(mix(1_234_567), numbers[0]);
     }
 
-    /// The initial weights, targets and corpora of existing runs depend on these values.
+    /// Checks values that the initial weights, targets and corpora of existing runs depend on.
     #[test]
     fn streams_have_their_pinned_values() {
         let first = |(seed, stream)| SeededRng::stream(seed, stream).next_u64();

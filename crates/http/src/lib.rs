@@ -68,12 +68,13 @@ use tokio::time::timeout;
 
 /// A thread with its own runtime, which serves connections until it is dropped.
 ///
-/// Tokio's multi-threaded runtime is unfair under this load: it moves tasks that do not fit into a thread's short queue to
-/// a global queue that is polled rarely. With a thousand requests in flight, some were passed over for tens of rounds.
+/// Tokio's multi-threaded runtime is unfair under this load, because it moves tasks that do not fit into a thread's
+/// short queue to a global queue that is polled rarely. With a thousand requests in flight, some were passed over for
+/// tens of rounds.
 #[derive(Debug)]
 pub struct ServiceThread {
     handle: Handle,
-    /// Dropping it stops the thread.
+    /// Dropping this sender stops the thread.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -140,7 +141,7 @@ pub async fn accept(listener: &TcpListener) -> TcpStream {
                 return stream;
             }
             Err(error) => {
-                // Most likely the process is out of file descriptors; wait until some are free.
+                // The process has probably run out of file descriptors, so wait until some are free.
                 tracing::warn!("cannot accept a connection: {error}");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
@@ -226,7 +227,7 @@ pub async fn serve<B, F, A>(
             }
             extra.push_back(task.abort_handle());
         } else {
-            // It is set only once.
+            // The task is set only once.
             let _ = place.task.set(task.abort_handle());
         }
     }
@@ -362,7 +363,7 @@ mod tests {
             let error = stream.read(&mut [0]).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "the connection is open");
         }
-        // The place of the client that left becomes free.
+        // The place of the client that has left becomes free.
         until(|| !is_extra(at));
     }
 

@@ -51,9 +51,9 @@ impl Drop for TakenPlace {
 pub(crate) struct Place {
     /// The task that serves the connection, as soon as it is spawned.
     pub(crate) task: OnceLock<AbortHandle>,
-    /// Since when the connection has waited for a whole request, or for the next part of one.
+    /// Time since which the connection has waited for a whole request, or for the next part of one.
     request: Mutex<Option<Instant>>,
-    /// Since when the client has accepted no data.
+    /// Time since which the client has accepted no data.
     unread: Mutex<Option<Instant>>,
 }
 
@@ -67,7 +67,7 @@ impl Default for Place {
 impl Place {
     fn waits_since(&self, now: Instant) -> Option<Instant> {
         match *lock(&self.unread) {
-            // A reply is being sent, of which the body may have been dropped already.
+            // A reply is being sent, and its body may have been dropped already.
             Some(since) => (now.duration_since(since) >= UNREAD_TIME).then_some(since),
             None => *lock(&self.request),
         }
@@ -84,7 +84,7 @@ impl Place {
     }
 }
 
-/// The values are consistent after every statement.
+/// Locks a value. Poisoning is ignored, because the values are consistent after every statement.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

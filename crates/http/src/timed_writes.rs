@@ -17,7 +17,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) struct TimedWrites<S> {
     stream: S,
     timeout: Duration,
-    /// Runs while a write is blocked.
+    /// Timer that runs while a write is blocked.
     blocked: Option<Pin<Box<Sleep>>>,
     place: Arc<Place>,
 }
@@ -105,7 +105,7 @@ mod tests {
             let error = timed(stream, 50).write_all(&[0; 100]).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::TimedOut);
             let (stream, mut slow) = duplex(16);
-            // Reads for longer than the timeout, with pauses of a quarter of it.
+            // Read for longer than the timeout, with pauses of a quarter of it.
             let reader = tokio::spawn(async move {
                 let mut bytes = [0; 20];
                 for _ in 0..5 {

@@ -22,7 +22,8 @@ pub struct KeyFile {
     name: String,
 }
 
-/// A configuration file cannot be used. The message names the file, the line if it is known, and the key.
+/// The error of a configuration file that cannot be used. The message names the file, the line if it is known, and the
+/// key.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct FileError(String);

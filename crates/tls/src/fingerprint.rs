@@ -42,7 +42,7 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// A text is not a fingerprint.
+/// The error of a text that is not a fingerprint.
 #[derive(Debug, thiserror::Error)]
 #[error("a fingerprint is {PREFIX} and 44 characters of base64")]
 pub struct InvalidFingerprint;
@@ -89,7 +89,7 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(default_provider())
 }
 
-/// Accepts a server by its public key. Names, dates and issuers mean nothing for a key that is known.
+/// Accepts a server by its public key. If the key is known, names, dates and issuers do not matter.
 #[derive(Debug)]
 struct PinnedKey {
     fingerprint: Fingerprint,

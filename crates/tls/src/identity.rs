@@ -12,7 +12,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use crate::fingerprint::{Fingerprint, provider};
 
-/// Rounds of PBKDF2. Anyone who can connect sees the public key and can test guesses of the secret, so each must be slow.
+/// Rounds of PBKDF2. Anyone who can connect sees the public key and can test guesses of the secret, so each test must
+/// be slow.
 const ROUNDS: NonZeroU32 = NonZeroU32::new(100_000).unwrap();
 /// Salt of the derivation. It separates the key from other uses of the secret.
 const SALT: &[u8] = b"sgs: Ed25519 key of a TLS server, version 1";
@@ -64,7 +65,7 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// A certificate or key file is invalid.
+/// The error of an invalid certificate or key file.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {problem}")]
 pub struct TlsFilesError {

@@ -13,7 +13,7 @@ use crate::fingerprint::{Fingerprint, client_config};
 #[derive(Debug)]
 pub struct TlsStream {
     socket: TcpStream,
-    /// Not locked while the socket blocks, so that neither direction waits for the other.
+    /// The TLS session. It is not locked while the socket blocks, so that neither direction waits for the other.
     session: Mutex<Connection>,
     /// Keeps encrypted records in their order.
     writing: Mutex<()>,
@@ -35,7 +35,7 @@ impl TlsStream {
     /// Connects to the server with this key. Timeouts of the socket apply.
     #[allow(clippy::expect_used, reason = "a constant name")]
     pub fn connect(socket: TcpStream, fingerprint: Fingerprint) -> io::Result<Self> {
-        // Not sent, and not checked.
+        // The name is neither sent nor checked.
         let name = ServerName::try_from("sgs").expect("invariant: a valid name");
         let session = ClientConnection::new(client_config(fingerprint), name).map_err(io::Error::other)?;
         Self::shake_hands(socket, session.into())
@@ -70,7 +70,8 @@ impl TlsStream {
     }
 }
 
-/// Sessions and buffers are consistent even if a thread panicked: the peer rejects damaged records.
+/// Locks a value. Poisoning is ignored, because sessions and buffers are consistent even if a thread panicked: the peer
+/// rejects damaged records.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

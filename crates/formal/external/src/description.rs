@@ -1,4 +1,4 @@
-//! How an external system describes itself: its name, its version, and the templates of its prompts.
+//! The description that an external system gives of itself: its name, its version, and the templates of its prompts.
 
 use serde::Deserialize;
 use sgs_formal::Prompt;
@@ -22,18 +22,18 @@ pub(crate) struct Description {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Prompts {
-    /// The Solver's.
+    /// Template of the Solver's prompt.
     pub solver: Template,
-    /// The Solver's for a refused proof and its error; without it, the problem is shown alone.
+    /// Template of the Solver's prompt for a refused proof and its error. Without it, the problem is shown alone.
     #[serde(default)]
     pub solver_repair: Option<Template>,
-    /// The Conjecturer's, for an unsolved target.
+    /// Template of the Conjecturer's prompt, for an unsolved target.
     pub conjecturer: Template,
-    /// The Conjecturer's, for a solved problem.
+    /// Template of the Conjecturer's prompt, for a solved problem.
     pub conjecturer_solved: Template,
-    /// The Conjecturer's, without a problem.
+    /// Template of the Conjecturer's prompt, without a problem.
     pub conjecturer_unconditioned: Template,
-    /// The Guide's.
+    /// Template of the Guide's prompt.
     pub guide: Template,
 }
 

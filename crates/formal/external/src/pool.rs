@@ -16,7 +16,7 @@ pub(crate) struct Pool {
 #[derive(Default)]
 struct State {
     idle: Vec<Child>,
-    /// Processes that work on a request.
+    /// Number of processes that work on a request.
     busy: usize,
     /// Number of requests that failed.
     failures: u32,

@@ -17,7 +17,7 @@ pub struct External {
     description: Description,
 }
 
-/// Processes that may fail on the same completion before it is given up.
+/// Number of processes that may fail on the same completion before it is given up.
 const TRIES: u32 = 3;
 
 /// Maximum length of a verdict's reason, in characters.
@@ -196,7 +196,7 @@ impl FormalSystem for External {
         })
     }
 
-    /// Only the length is known.
+    /// Sets only the length, because nothing else is known.
     fn features(&self, statement: &str) -> Features {
         Features { length: words(statement), ..Features::default() }
     }
