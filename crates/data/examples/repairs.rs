@@ -37,7 +37,7 @@ fn problems(corpus: &Path, count: usize) -> Result<(), Box<dyn Error>> {
     let rows = RowReader::<CorpusRow>::open(corpus)?.collect::<Result<Vec<_>, _>>()?;
     let mut out = std::io::stdout().lock();
     for (number, row) in rows.iter().step_by((rows.len() / count.max(1)).max(1)).enumerate() {
-        // `<solver>`, the place, the statement, `<proof>`.
+        // The words are `<solver>`, the place, the statement and `<proof>`.
         let words: Vec<&str> = row.prompt.split(' ').collect();
         let [_, _, statement @ .., _] = &words[..] else { continue };
         let line = serde_json::json!({

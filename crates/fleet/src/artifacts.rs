@@ -1,7 +1,7 @@
 //! Documents and files that the coordinator publishes for its workers.
 //!
 //! A worker that shares no file system with the coordinator downloads the artifacts that its tasks refer to. Names are
-//! looked up literally: no request can reach a file that was not published.
+//! looked up literally, so no request can reach a file that was not published.
 
 use std::collections::BTreeMap;
 use std::fs::File;

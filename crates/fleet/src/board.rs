@@ -1,6 +1,6 @@
 //! The task board: a pure state machine over tasks, workers and leases.
 //!
-//! The board has no clock and does no I/O: the time is an argument of every call. It keeps everything in memory. Its
+//! The board has no clock and does no I/O. The time is an argument of every call. It keeps everything in memory. Its
 //! consumer stores the results, and after a restart resubmits the tasks that have none.
 //!
 //! A task is *pending → leased → done | quarantined*. Operations cost O(log n) for each task that they touch; those that

@@ -31,7 +31,7 @@ impl<In: Transport> Connector<In> for PinnedConnector {
         chained: Option<In>,
     ) -> Result<Option<PinnedTransport>, Error> {
         let Some(transport) = chained else { return Ok(None) };
-        // Not sent, and not checked.
+        // The name is neither sent nor checked.
         let name = ServerName::try_from("sgs").map_err(|_| Error::Tls("the name of the server"))?;
         let mut session = ClientConnection::new(Arc::clone(&self.0), name)?;
         let mut socket = TransportAdapter::new(transport.boxed(), Arc::clone(&details.current_time));

@@ -47,7 +47,7 @@ impl From<FleetError> for CallError {
 enum Durability {
     /// The tasks live in this process only: an outcome is safe as soon as the board has it.
     Process,
-    /// The consumer keeps a journal: an outcome of a remote worker is safe once its task is off the board.
+    /// The consumer keeps a journal, so an outcome of a remote worker is safe once its task is off the board.
     Journal,
 }
 
@@ -448,7 +448,7 @@ impl Coordinator for Fleet {
         Ok(self.heartbeat_ack(worker, held)?)
     }
 
-    /// Does not wait for the consumer: a session in this process ends with the board and has nothing to keep.
+    /// Does not wait for the consumer, because a session in this process ends with the board and has nothing to keep.
     fn report(&self, worker: &WorkerName, reports: Vec<Report>) -> Result<Vec<Receipt>, CallError> {
         let reported = self.accept_reports(worker, reports)?;
         Ok(reported.receipts.iter().map(|(_, receipt)| *receipt).collect())

@@ -314,7 +314,7 @@ pub struct Report {
     pub outcome: LeaseOutcome,
 }
 
-/// Reply to a report. All receipts except [`Receipt::Waiting`] are final: the worker need not send the report again.
+/// Reply to a report. All receipts except [`Receipt::Waiting`] are final, so the worker need not send the report again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Receipt {
@@ -328,7 +328,7 @@ pub enum Receipt {
     Refused,
     /// The consumer rejected the outcome. Counts as a failed attempt.
     Rejected,
-    /// The outcome is not safe yet: the worker must keep it and send the report again.
+    /// The outcome is not safe yet, so the worker must keep it and send the report again.
     Waiting,
 }
 
@@ -345,7 +345,7 @@ pub enum Cause {
     Failed,
     /// The consumer rejected the outcome. A failed attempt.
     Rejected,
-    /// The worker is alive but does not know of the lease: the reply that granted it was lost.
+    /// The worker is alive but does not know of the lease, because the reply that granted it was lost.
     Lost,
     /// The worker returned the task.
     Returned,

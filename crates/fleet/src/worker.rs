@@ -4,7 +4,7 @@
 //! loop, such as a sampler with continuous batching. [`run_worker`] is a ready-made loop for work that takes one thread per
 //! task.
 //!
-//! A worker may be killed at any time: it holds no state that cannot be recreated.
+//! A worker may be killed at any time, because it holds no state that cannot be recreated.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -33,7 +33,7 @@ impl Code {
     /// All codes, in order.
     pub const ALL: [Self; 5] = [Self::Done, Self::Failed, Self::Usage, Self::RankLost, Self::Interrupted];
 
-    /// The meaning for scripts.
+    /// Returns the meaning of the exit code for scripts.
     pub fn meaning(self) -> &'static str {
         match self {
             Code::Done => "done",

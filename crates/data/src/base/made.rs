@@ -28,7 +28,8 @@ use std::time::{Duration, Instant};
 /// Checksums of the model's files, written before the model is moved to its final place.
 const SUMS: &str = "SHA256SUMS";
 
-/// What [`ensure`] reports while it makes the model of a recipe. `elapsed` is the time since the beginning of the call.
+/// An event that [`ensure`] reports while it makes the model of a recipe. `elapsed` is the time since the beginning of
+/// the call.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs, reason = "the text of a variant names its fields")]
 pub enum MakeEvent<'a> {
@@ -167,8 +168,8 @@ fn make(recipe: &Recipe, device: DeviceKind, observer: &mut dyn MakeObserver) ->
 }
 
 /// Returns the folder of a run's base model. A model that was made is copied from the cache to `own`, the run's folder
-/// for it, unless `own` already contains it: the cache may be cleared, and ranks on other machines see the run's folder
-/// only.
+/// for it, unless `own` already contains it. The copy is needed because the cache may be cleared, and ranks on other
+/// machines see only the run's folder.
 ///
 /// # Errors
 /// Returns an error if the model is neither in `own` nor in the cache, or if the copy fails or is damaged.

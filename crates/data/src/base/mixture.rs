@@ -171,7 +171,7 @@ fn tokenise(
 ) -> Result<Option<Text>> {
     let (mut tokens, completion) = if corpus.chat {
         let message = ChatMessage::new("user", row.prompt.clone());
-        // The text of an example is data: it must not be read as special tokens.
+        // The text of an example is data, so it must not be read as special tokens.
         let mut completion = tokenizer.encode_untrusted(&row.completion)?;
         let end = tokenizer.eos().first().context("the tokenizer has no token that ends a text")?;
         completion.push(*end);

@@ -36,7 +36,8 @@ pub enum TrainingEnd {
     Interrupted,
 }
 
-/// What rank 0 reports while it trains: `step` of `steps` are done, and `loss` is the mean of the last hundred steps.
+/// An event that rank 0 reports while it trains: `step` of `steps` are done, and `loss` is the mean of the last hundred
+/// steps.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs, reason = "the text of a variant names its fields")]
 pub enum TrainingEvent {

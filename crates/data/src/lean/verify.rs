@@ -124,7 +124,8 @@ mod tests {
     fn results_are_passed_on_before_later_ones_are_known() {
         let (passed_on, changed) = (Mutex::new(0), Condvar::new());
         let items: Vec<usize> = (0..20).collect();
-        // Not a token per item: a fast thread would take the token of the item that all others wait for.
+        // Do not use one token per item, because a fast thread would take the token of the item that all others wait
+        // for.
         let work = |item: &usize| {
             let (_passed_on, wait) = changed
                 .wait_timeout_while(passed_on.lock().unwrap(), Duration::from_secs(60), |n| *n + 1 < *item)

@@ -1,4 +1,4 @@
-//! Discrete-event simulation of a cluster: how long a round takes, and how busy the workers are.
+//! Simulates a cluster by discrete events: how long a round takes, and how busy the workers are.
 //!
 //! The board is real; time, workers and work are simulated. In a round, every rollout is generated and then verified,
 //! either at once (pipelined) or after the whole generation. Workers have several slots and different speeds; some attempts
@@ -19,13 +19,13 @@ const VERIFY: WorkKind = WorkKind::of("verify");
 /// Parameters of a cluster and a round.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Rollouts per round. Each is one generation and one verification.
+    /// Number of rollouts per round. Each is one generation and one verification.
     pub rollouts: u64,
-    /// Generation workers (GPUs).
+    /// Number of generation workers (GPUs).
     pub gpus: usize,
     /// Slots per generation worker.
     pub slots_per_gpu: usize,
-    /// Verification workers (nodes).
+    /// Number of verification workers (nodes).
     pub verifiers: usize,
     /// Slots per verification worker.
     pub slots_per_verifier: usize,
@@ -88,13 +88,13 @@ pub struct Simulated {
     pub cpu_use: f64,
     /// Fraction of all slots' busy time spent on outcomes that were not accepted, in 0..=1.
     pub waste: f64,
-    /// Speculative copies.
+    /// Number of speculative copies.
     pub copies: u64,
-    /// Workers that died.
+    /// Number of workers that died.
     pub deaths: u64,
-    /// Tasks quarantined.
+    /// Number of tasks that were quarantined.
     pub quarantined: u64,
-    /// Calls to the board.
+    /// Number of calls to the board.
     pub calls: u64,
 }
 
@@ -310,10 +310,11 @@ impl Simulation {
         };
         let worker = &self.workers[worker as usize];
         let seconds = if worker.generates {
-            // Tokens: median 600, long tail, at most 8,192. 25 ms each with all slots busy.
+            // The number of tokens has a median of 600, a long tail and a maximum of 8,192. A token takes 25 ms with
+            // all slots busy.
             (600.0 * normal.exp()).clamp(20.0, 8192.0) * 0.025
         } else {
-            // Median 6 s, heavy tail, at most the time limit of 200 s.
+            // The time has a median of 6 s, a heavy tail and a maximum of 200 s, the time limit.
             (6.0 * (1.2 * normal).exp()).clamp(1.0, 200.0)
         };
         let stuck = self.random.f64() < self.scenario.stuck_share;

@@ -262,7 +262,7 @@ const REMEMBERED_LEASES: usize = 16;
 /// Maximum number of failed attempts remembered per task: the latest. Without a limit, workers under many names could
 /// report any number.
 const REMEMBERED_FAILURES: usize = 16;
-/// A task becomes a suspect after this many deaths of workers that held it. Fewer deaths are probably accidents: a
+/// A task becomes a suspect after this many deaths of workers that held it. Fewer deaths are probably accidents. A
 /// worker holds many tasks, and each of them would then need its own worker.
 const SUSPICIOUS_DEATHS: u32 = 4;
 /// A worker backs off after this many failures in a row.
@@ -710,8 +710,8 @@ impl TaskStore {
         Ok(())
     }
 
-    /// Records a failed attempt of a worker. Only a granted lease counts against the task: a worker could otherwise
-    /// quarantine tasks by naming leases that no coordinator gave it.
+    /// Records a failed attempt of a worker. Only a granted lease counts against the task, because a worker could
+    /// otherwise quarantine tasks by naming leases that no coordinator gave it.
     fn note_failure(&mut self, now: Time, slot: u32, alone: bool, granted: bool, failure: AttemptFailure) {
         if let Some(w) = self.worker_named(&failure.worker) {
             w.failed += 1;
@@ -880,8 +880,8 @@ impl TaskStore {
     pub fn remove(&mut self, id: TaskId) -> Result<(), &'static str> {
         let (slot, entry) = self.find(id).ok_or("no such task")?;
         let open = entry.state.is_open();
-        // A worker's back-off ends only with an outcome that the consumer kept: an outcome that was only reported may
-        // still be rejected.
+        // A worker's back-off ends only with an outcome that the consumer kept, because an outcome that was only
+        // reported may still be rejected.
         if let Some(TaskResult::Done { worker, .. }) = entry.result.as_deref() {
             let worker = worker.clone();
             if let Some(worker) = self.worker_named(&worker) {

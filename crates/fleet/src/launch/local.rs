@@ -102,7 +102,7 @@ impl LocalLauncher {
 }
 
 /// Returns the device with index `slot` among those visible to this process. `outer` is the value of
-/// `CUDA_VISIBLE_DEVICES`, if set: a worker never gets a device that is hidden from its parent.
+/// `CUDA_VISIBLE_DEVICES`, if set. A worker never gets a device that is hidden from its parent.
 #[must_use]
 pub fn visible_device(outer: Option<&str>, slot: usize) -> Option<String> {
     match outer {

@@ -1,8 +1,8 @@
 //! Uses this crate as a library, with a custom formal system:
 //! `cargo run --release -p sgs-run --example echo -- FOLDER`.
 //!
-//! The Solver learns to write a word that it is asked for. This is not mathematics, but the loop needs nothing else: it
-//! uses a formal system only through the trait.
+//! The Solver learns to write a word that it is asked for. This is not mathematics, but the loop needs nothing else,
+//! because it uses a formal system only through the trait.
 
 mod system;
 

@@ -205,7 +205,7 @@ impl Study {
         let symbols = |text: &str| text.split_whitespace().count() as f64;
         let length = symbols(&conjecture.statement) / symbols(&target.statement);
         let steps = shortest.map_or(0.0, |proof| f64::from(self.system.proof_steps(proof)));
-        // Seeded by the round, so that a repeated study compares with the same targets.
+        // Seed it with the round, so that a repeated study compares with the same targets.
         let mut draw = SeededRng::new(u64::from(one.round));
         let mut others: Vec<ProblemId> =
             self.unsolved.iter().filter(|id| **id != one.target).cloned().collect();

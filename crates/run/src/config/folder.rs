@@ -52,8 +52,8 @@ pub fn reopen(folder: &Path) -> Result<(RunDir, RunConfig)> {
 pub fn reopen_from(folder: &Path, made: Option<&Path>) -> Result<(RunDir, RunConfig)> {
     let run = RunDir::open(folder)?;
     let config = config_of(run.view())?;
-    // Compare only the program and the data: the configuration was read from the run itself. Use the run's own text, so
-    // that keys that were added to the program later do not count as differences.
+    // Compare only the program and the data, because the configuration was read from the run itself. Use the run's own
+    // text, so that keys that were added to the program later do not count as differences.
     let own = folder.join("base");
     let mut here = frozen(&config, Some(own.as_path()).filter(|own| is_model(own)).or(made))?;
     here.text = own_text(run.view())?;

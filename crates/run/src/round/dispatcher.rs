@@ -44,7 +44,7 @@ pub(crate) trait Work {
     fn apply(&mut self, entry: Entry, events: &mut EventStream<'_>) -> Vec<Command>;
     /// Returns true if every command has a result.
     fn is_complete(&self) -> bool;
-    /// The counts so far.
+    /// Returns the counts so far.
     fn progress(&self) -> Progress;
 }
 

@@ -77,7 +77,7 @@ pub enum RoundStage {
 }
 
 impl RoundStage {
-    /// The name shown to users.
+    /// Returns the name that is shown to users.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Evaluating => "evaluating",

@@ -81,7 +81,7 @@ impl<'r, D: Parallel + Decode> RoundLoop<'r, '_, D> {
             }
             // A resumed run can have two rounds in progress: one to publish, and the next one partly sampled.
             let next = self.runner.run.next_step(self.state.next_round)?;
-            // Finish a round that has begun, regardless of the limits: its samples already exist.
+            // Finish a round that has begun, regardless of the limits, because its samples already exist.
             if next == NextStep::Start && self.is_out_of_time() {
                 break EndReason::Minutes;
             }
@@ -128,7 +128,7 @@ impl<'r, D: Parallel + Decode> RoundLoop<'r, '_, D> {
         // Remove the weights after the workers, which read them, have stopped, and before the run is marked as ended,
         // so that a run that is killed in between is ended again.
         self.runner.run.remove_weights()?;
-        // Mark the end last: a run that is marked as ended is complete and has no workers.
+        // Mark the end last, because a run that is marked as ended is complete and has no workers.
         self.runner.run.mark_ended(by, after)?;
         Ok(Outcome::Done)
     }

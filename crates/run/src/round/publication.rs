@@ -62,11 +62,11 @@ pub(crate) struct Publication {
     pub outcome: RoundOutcome,
     /// Its completions.
     pub completions: Completions,
-    /// What the checkpoint stores about the update.
+    /// Text that the checkpoint stores about the update.
     pub record: UpdateRecord,
     /// The weights after the update; `None` if nothing was trained.
     pub weights: Option<HostSnapshots>,
-    /// Whether workers wait for the weights: they are then published before the checkpoint.
+    /// Whether workers wait for the weights. If so, the weights are published before the checkpoint.
     pub hands_out: bool,
     /// Whether an earlier process has already stored the update.
     pub updated: bool,
@@ -225,8 +225,8 @@ impl Publisher {
     /// Returns an error if the previous publication failed or no thread can be started.
     pub(crate) fn start(&mut self, mut publication: Publication) -> Result<()> {
         self.wait()?;
-        // A failed deletion ends the run, but this round is published first. Do not wait for a deletion in progress:
-        // it may have started just now.
+        // A failed deletion ends the run, but this round is published first. Do not wait for a deletion in progress,
+        // because it may have started just now.
         let done = self.pruning.take_if(|thread| thread.is_finished()).map_or(Ok(()), pruned);
         let before = self.pruning.take();
         let (sender, receiver) = channel();
@@ -241,7 +241,7 @@ impl Publisher {
                 }
             };
             let (metrics, weights) = (publication.metrics.clone(), publication.weights.take());
-            // Delete only after publication: until then, a crash resumes from the previous checkpoint.
+            // Delete only after publication, because until then a crash resumes from the previous checkpoint.
             let prune = move || publication.prune(before);
             let pruning = std::thread::Builder::new().name("prune".into()).spawn(prune)?;
             Ok(Published { metrics, times, weights, pruning })

@@ -37,7 +37,7 @@ pub(crate) struct RecheckSample {
     draw: RandomState,
 }
 
-/// A verdict that waits for a second worker. It is kept in memory only, because nothing depends on it: after a crash
+/// A verdict that waits for a second worker. It is kept in memory only, because nothing depends on it. After a crash,
 /// both workers are asked again.
 #[derive(Debug)]
 pub(crate) struct PendingVerdict {
@@ -46,7 +46,7 @@ pub(crate) struct PendingVerdict {
     pub entries: Vec<Entry>,
 }
 
-/// What to do with the verdicts of a task.
+/// Decision on the verdicts of a task.
 #[derive(Debug)]
 pub(crate) enum RecheckDecision {
     /// Use them.

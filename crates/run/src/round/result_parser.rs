@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// Parses and validates the results of tasks.
 pub struct ResultParser<'a> {
-    /// What the tasks depend on.
+    /// Data that the tasks depend on.
     pub context: SamplingContext<'a>,
 }
 
@@ -108,7 +108,8 @@ impl ResultParser<'_> {
             policy_version,
         };
         let read = self.event(command, &completion);
-        // The journal keeps no completion of a lost result: the task runs again if the run stops because of it.
+        // Do not keep the completion of a lost result in the journal, because its task runs again if the loss stops the
+        // run.
         let (event, completion) = match read {
             Ok(event) => (event, Some(completion)),
             Err(reason) => (Event::Lost { key: command.key().clone(), reason }, None),

@@ -196,7 +196,7 @@ impl RunWorkers {
         self.interrupt.is_set()
     }
 
-    /// The board.
+    /// Returns the board.
     pub(crate) fn fleet(&self) -> &Fleet {
         &self.fleet
     }
@@ -302,7 +302,7 @@ impl RunWorkers {
 impl Drop for RunWorkers {
     fn drop(&mut self) {
         self.drain.set();
-        // Do not stop remote workers that were started by others: the run may be resumed.
+        // Do not stop remote workers that were started by others, because the run may be resumed.
         if self.remote.is_none() {
             let _ = self.fleet.set_drain(true);
         }

@@ -63,14 +63,14 @@ impl SampledRound {
         }
         if !lost.is_empty() {
             tracing::info!("round {}: {} lost tasks are tried again", self.round.number(), lost.len());
-            // Remove the records before the tasks are submitted again: if two records have the same key, the journal
-            // keeps the first.
+            // Remove the records before the tasks are submitted again, because if two records have the same key, the
+            // journal keeps the first.
             journal.remove(lost)?;
         }
         Ok(count)
     }
 
-    /// Number of tokens sampled in the round so far.
+    /// Returns the number of tokens sampled in the round so far.
     pub(crate) fn sampled_tokens(&self) -> u64 {
         self.completions.values().map(|c| c.tokens.len() as u64).sum()
     }

@@ -56,7 +56,7 @@ impl Sampling {
             let folder = if from_disk { rounds.await_weights(&mut record)? } else { None };
             rounds.hand_out_weights(number, folder)?;
         }
-        // Do this only before the first task of a round: a resumed round has already done both.
+        // Do this only before the first task of a round, because a resumed round has already done both.
         if next == NextStep::Start {
             let began = Instant::now();
             if number == 0 && !rounds.check_guide()? {
@@ -143,8 +143,9 @@ impl Updating {
         rounds: &mut RoundLoop<'_, '_, D>,
     ) -> Result<Publishing> {
         let orders = rounds.trainer.orders().cloned();
-        // Wait for the previous round if the update depends on its publication: other ranks write their part of the
-        // checkpoint from the weights that are trained now, and expert iteration reads the tables of earlier rounds.
+        // Wait for the previous round if the update depends on its publication, because other ranks write their part of
+        // the checkpoint from the weights that are trained now, and expert iteration reads the tables of earlier
+        // rounds.
         if orders.is_some() || update::needs_earlier_rounds(&self.outcome) {
             rounds.await_publication(&mut self.record)?;
         }
@@ -152,7 +153,7 @@ impl Updating {
             self.reuse_matching();
             false
         } else {
-            // The update depends on every result: all of them must be durable first.
+            // The update depends on every result, so all of them must be durable first.
             rounds.runner.run.finish_sampling(self.outcome.round)?;
             // The matching changes the weights of the examples. It must run before training, because it uses the models
             // that sampled the round.

@@ -48,7 +48,7 @@ fn solver_loss(config: &RunConfig) -> LossConfig {
     loss
 }
 
-/// The training options of a role. They follow from the configuration alone, so that all ranks agree.
+/// Returns the training options of a role. They follow from the configuration alone, so that all ranks agree.
 fn options(config: &RunConfig, role: Role) -> TrainOptions {
     let o = &config.algorithm.optimizer;
     let loss = match role {
@@ -74,7 +74,7 @@ fn options(config: &RunConfig, role: Role) -> TrainOptions {
     }
 }
 
-/// The learning rate of a role.
+/// Returns the learning rate of a role.
 pub(crate) fn learning_rate(config: &RunConfig, role: Role) -> f64 {
     match role {
         Role::Conjecturer => config.algorithm.conjecturer.learning_rate,

@@ -331,7 +331,7 @@ impl HostSnapshots {
             }
         }));
         if let Some(orders) = &self.orders {
-            // Wait for the other ranks even after an error: the caller may delete the folder.
+            // Wait for the other ranks even after an error, because the caller may delete the folder.
             orders.wait()?;
         }
         let mut sums = written?.concat();

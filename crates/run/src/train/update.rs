@@ -179,8 +179,8 @@ impl<D: Device> RoleUpdate<'_, D> {
                 let completion = find(key).with_context(|| format!("the completion of {key} is missing"))?;
                 let mut example = example(&examples[i], completion);
                 if key.round != round {
-                    // Drop the log-probs of older policies: no loss uses them, and the measured gap is that of this
-                    // round's weights.
+                    // Drop the log-probs of older policies, because no loss uses them, and the measured gap is that of
+                    // this round's weights.
                     example.sampled_log_probs.clear();
                 }
                 batch.push(example);

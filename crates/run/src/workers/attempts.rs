@@ -34,7 +34,7 @@ impl AttemptSummary {
         }
     }
 
-    /// The unbiased estimate of pass@k; `None` if fewer than `k` attempts were judged.
+    /// Returns the unbiased estimate of pass@k; `None` if fewer than `k` attempts were judged.
     pub fn pass_at(&self, k: u64) -> Option<f64> {
         pass_at_k(self.judged.into(), self.proved.into(), k)
     }

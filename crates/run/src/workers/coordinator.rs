@@ -175,7 +175,7 @@ impl RemoteWorkers {
         self.gpus = gpus;
     }
 
-    /// The board.
+    /// Returns the board.
     pub fn fleet(&self) -> &Fleet {
         &self.fleet
     }

@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 
 /// The models of a generation worker: the run's own, or copies that follow them.
 pub trait RoleModels<D: Device> {
-    /// Number of rounds whose updates the weights have seen.
+    /// Returns the number of rounds whose updates the weights have seen.
     fn policy_version(&self) -> u32;
 
-    /// The model of a role; `None` if it is not available.
+    /// Returns the model of a role; `None` if it is not available.
     fn model(&self, role: Role) -> Option<&Model<D>>;
 
     /// Identifies the weights; see [`GenerateResult`].
@@ -241,7 +241,7 @@ impl<D: Device + Decode> RoleSamplers<D> {
         self.policy_id = weights.policy_id();
     }
 
-    /// Number of completions in flight.
+    /// Returns the number of completions in flight.
     fn in_flight(&self) -> usize {
         self.requests.len()
     }
@@ -337,7 +337,7 @@ impl<D: Device + Decode> RoleSamplers<D> {
             }
         }
         if done.is_empty() {
-            // Prefer the earlier roles: rollouts of a conjecture depend on the other roles.
+            // Prefer the earlier roles, because rollouts of a conjecture depend on the other roles.
             done.extend(self.samplers.iter().position(|(_, sampler)| !sampler.is_idle()));
         }
         let is_last = done.len() == in_flight;

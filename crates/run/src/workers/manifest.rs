@@ -80,7 +80,7 @@ pub struct ManifestFile {
 }
 
 impl PolicyManifest {
-    /// A role's model.
+    /// Returns a role's model.
     pub fn model(&self, role: Role) -> &ModelManifest {
         match role {
             Role::Solver => &self.solver,
@@ -89,7 +89,7 @@ impl PolicyManifest {
         }
     }
 
-    /// The models, each once.
+    /// Returns the models, each once.
     pub fn models(&self) -> BTreeMap<&str, &ModelManifest> {
         [&self.solver, &self.conjecturer, &self.guide].into_iter().map(|m| (m.id.as_str(), m)).collect()
     }
@@ -139,7 +139,7 @@ impl ModelManifest {
         Ok(Self { id: Digest::new(&checksum_of(text.as_bytes()))?, folder, files })
     }
 
-    /// Name of a model file in the artifact store.
+    /// Returns the name of a model file in the artifact store.
     pub fn artifact_name(&self, file: &ManifestFile) -> String {
         format!("models/{}/{}", self.id, file.name)
     }

@@ -63,12 +63,12 @@ impl MemoryInputs<'_> {
         self.fleet.is_none_or(|fleet| fleet.generate.by == By::Embedded)
     }
 
-    /// Number of generation workers on the coordinator's machine.
+    /// Returns the number of generation workers on the coordinator's machine.
     pub fn local_workers(&self) -> usize {
         self.fleet.filter(|fleet| fleet.generate.by == By::Local).map_or(0, |fleet| fleet.generate.count)
     }
 
-    /// Number of policies that are trained.
+    /// Returns the number of policies that are trained.
     pub fn policies(&self) -> usize {
         LoadedModels::trained_only(self.config).trained().len()
     }

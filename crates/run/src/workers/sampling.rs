@@ -71,7 +71,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// The text, also of a completion that reached the limit.
+    /// Returns the text, also of a completion that reached the limit.
     pub fn text(&self) -> &str {
         match self {
             Self::Whole(text) | Self::Cut { text, .. } => text,

@@ -77,7 +77,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// The result of a request that cannot be sampled.
+    /// Creates the result of a request that cannot be sampled.
     pub fn refused(why: String) -> Self {
         let finish = FinishReason::Refused;
         Self { tokens: Vec::new(), log_probs: Vec::new(), entropy: None, finish, refusal: Some(why) }

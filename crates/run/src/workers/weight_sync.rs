@@ -224,7 +224,7 @@ impl<D: Device> SyncedWeights<D> {
                 Err(error) => tracing::warn!("{} is not used: {error:#}", model.folder.display()),
             }
         }
-        // The folder is removed at the end of the block: by then, the weights are in memory or unusable.
+        // The folder is removed at the end of the block, because by then the weights are in memory or unusable.
         let folder = private_folder(self.scratch.as_deref(), "sgs-weights-")
             .context("cannot create a folder for the weights")?;
         self.source.fetch(model, folder.path())?;

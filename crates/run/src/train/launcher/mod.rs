@@ -68,7 +68,7 @@ pub enum RankPlan {
 }
 
 impl RankPlan {
-    /// The world size.
+    /// Returns the world size.
     pub fn ranks(&self) -> usize {
         match self {
             Self::Single => 1,
@@ -191,7 +191,7 @@ pub fn gpu_of(device: DeviceKind, env: Option<&RankEnv>) -> Result<usize> {
 }
 
 impl RankEnv {
-    /// The folder in which the launcher of this rank keeps the logs of all ranks, if there is a launcher.
+    /// Returns the folder in which the launcher of this rank keeps the logs of all ranks, if there is a launcher.
     pub fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()
     }
@@ -212,7 +212,7 @@ impl RankEnv {
         })?)
     }
 
-    /// Number of threads for this rank.
+    /// Returns the number of threads for this rank.
     pub fn threads(&self, all: usize) -> usize {
         (all / self.local_ranks.max(1)).max(1)
     }

@@ -16,7 +16,7 @@ const FOLDER: &str = "ranks";
 /// Time in which the run must stop after a rank is lost, long enough to finish a checkpoint.
 const UNWIND: Duration = Duration::from_secs(120);
 
-/// The description that all ranks of a run must agree on.
+/// Returns the description that all ranks of a run must agree on.
 pub fn job() -> String {
     format!("sgs run {}", env!("CARGO_PKG_VERSION"))
 }
