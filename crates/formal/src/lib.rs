@@ -127,8 +127,8 @@ pub fn lines_of(proof: &str) -> u32 {
 #[error("{0} derives no statements from proofs: set algorithm.conjecturer.form=statement")]
 pub struct NoDerivations(String);
 
-/// Returns the Conjecturer's prompt for a conjecture of a form. Composed conjectures have none: the prompt is that for a
-/// statement.
+/// Returns the Conjecturer's prompt for a conjecture of a form. Composed conjectures have none, so the prompt is that
+/// for a statement.
 ///
 /// # Errors
 /// Returns an error if the system does not support the form.

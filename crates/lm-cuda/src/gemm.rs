@@ -90,7 +90,8 @@ impl Blas {
         if rows == 0 {
             return Ok(());
         }
-        // cuBLAS interprets row-major matrices as transposed: cᵀ = bᵀ aᵀ, so its left factor is our right one.
+        // cuBLAS interprets row-major matrices as transposed and computes cᵀ = bᵀ aᵀ, so its left factor is our right
+        // one.
         let (left, right) = (b, a);
         let alignment = [left, right, c].map(alignment);
         let key = ProductKey { product, rows, input, output, alignment };

@@ -1,10 +1,9 @@
 //! The CUDA back end of the language model: an NVIDIA GPU through the driver, NVRTC and cuBLASLt. All libraries are
 //! loaded at run time, so building does not require CUDA.
 //!
-//! With [`Precision::Bf16`], parameters and activations are bfloat16; sums, statistics and gradients of
-//! parameters are f32; and the optimiser stores the remainders of the f32 master weights
-//! ([`sgs_lm::master_weights`]). With [`Precision::F32`], everything is f32: this is for comparisons with the
-//! CPU, not for speed.
+//! With [`Precision::Bf16`], parameters and activations are bfloat16; sums, statistics and gradients of parameters are
+//! f32; and the optimiser stores the remainders of the f32 master weights ([`sgs_lm::master_weights`]). With
+//! [`Precision::F32`], everything is f32, which is for comparisons with the CPU, not for speed.
 //!
 //! Every sum is computed in a fixed order, so a step gives the same bits each time with the same GPU and
 //! libraries.

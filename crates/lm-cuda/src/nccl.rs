@@ -198,7 +198,7 @@ impl Nccl {
         let gpu = device.gpu();
         let (_, greatest) =
             cu::stream::get_priority_range().map_err(|e| gpu.error("reading stream priorities", e))?;
-        // Reductions have priority over the kernels that they overlap with: they are short, and the next buffer
+        // Reductions have priority over the kernels that they overlap with, because they are short and the next buffer
         // waits for them.
         let stream = cu::stream::create_with_priority(cu::stream::StreamKind::NonBlocking, greatest);
         let stream = stream.map_err(|e| gpu.error("creating a stream", e))?;

@@ -30,7 +30,7 @@ impl PagePool {
     /// Allocates a page with one reference.
     ///
     /// # Panics
-    /// Panics if no page is free: the scheduler compares [`PagePool::free`] with its needs before it allocates.
+    /// Panics if no page is free. The scheduler compares [`PagePool::free`] with its needs before it allocates.
     #[allow(clippy::expect_used, reason = "a request with too few pages would write to pages of others")]
     pub fn allocate(&mut self) -> PageId {
         let page = self.free.pop().expect("invariant: a request is admitted only if enough pages are free");

@@ -1,6 +1,6 @@
 //! Positions of the tensors in the one flat buffer that holds all parameters.
 //!
-//! The query, key and value rows of a layer are adjacent, and so are its gate and up rows: each group needs only one
+//! The query, key and value rows of a layer are adjacent, and so are its gate and up rows, so each group needs only one
 //! matrix product. Names and shapes are those of Hugging Face files.
 
 use crate::config::ModelConfig;

@@ -86,7 +86,7 @@ impl Tokenizer {
     pub fn load(dir: &Path) -> Result<Self> {
         let path = dir.join("tokenizer.json");
         let text = std::fs::read_to_string(&path).map_err(LmError::io(&path))?;
-        // Do not use `from_bytes`, which is generic: the library's whole parser would be compiled here again.
+        // Do not use `from_bytes`, because it is generic, and the library's whole parser would be compiled here again.
         let inner = tokenizers::Tokenizer::from_str(&text)
             .map_err(|e| LmError::Input(format!("{}: not a supported tokenizer: {e}", path.display())))?;
         let config_path = dir.join("tokenizer_config.json");

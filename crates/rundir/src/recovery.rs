@@ -10,8 +10,8 @@ use crate::view::RunView;
 
 /// Completes the journal's markers from the directories, in whatever state the last process left them.
 pub(crate) fn recover(view: &RunView, journal: &Journal) -> Result<()> {
-    // The order matters: whether a checkpoint is accepted depends on which rounds are published, and whether a round's
-    // samples are usable depends on the previous checkpoint.
+    // The order matters, because whether a checkpoint is accepted depends on which rounds are published, and whether a
+    // round's samples are usable depends on the previous checkpoint.
     adopt_rounds(view, journal)?;
     settle_checkpoints(view, journal)?;
     drop_orphan(journal)?;

@@ -102,7 +102,8 @@ impl RunDir {
         frozen::note_sum(&path.join(CONFIG))?;
         frozen::check(&path.join(CONFIG))?;
         view.rounds()?.iter().try_for_each(PublishedRound::check_small)?;
-        // Do this only under the lock: otherwise the unfinished files could belong to a process that is still working.
+        // Do this only under the lock, because otherwise the unfinished files could belong to a process that is still
+        // working.
         let mut removed = files::remove_unfinished(path)?;
         for part in PARTS {
             ensure_directory(&path.join(part))?;
@@ -122,7 +123,7 @@ impl RunDir {
         }
         let journal = Journal::open(&journal_path)?;
         recovery::recover(&view, &journal)?;
-        // Do this after the recovery, which may have marked an update as complete: its evaluation is then valid.
+        // Do this after the recovery, which may have marked an update as complete, so that its evaluation is valid.
         let markers = journal.reader().markers()?;
         evaluations::drop_orphans(&path.join(EVALUATIONS), |round| {
             markers.iter().any(|m| m.round == round && m.stage >= JournalStage::Updated)
@@ -307,8 +308,8 @@ impl RunDir {
     pub fn publish_prepared_checkpoint(&self, prepared: PreparedCheckpoint) -> Result<Checkpoint> {
         let (round, detail) = (prepared.round(), prepared.detail().to_owned());
         self.check_turn(round, JournalStage::Updated)?;
-        // The directory comes before its marker: recovery accepts a directory without a marker, but a marker without its
-        // directory is damage.
+        // The directory comes before its marker, because recovery accepts a directory without a marker, but a marker
+        // without its directory is damage.
         let checkpoint = prepared.publish()?;
         self.mark(round, JournalStage::Updated, Some(round), &detail)?;
         Ok(checkpoint)
@@ -364,8 +365,8 @@ impl RunDir {
     pub fn publish_prepared_round(&self, prepared: PreparedRound) -> Result<PublishedRound> {
         let round = prepared.round;
         self.check_turn(round, JournalStage::Published)?;
-        // The directory comes before its marker, as with a checkpoint. The records are removed last: until the round is marked,
-        // they are needed to write its directory again.
+        // The directory comes before its marker, as with a checkpoint. The records are removed last, because until the
+        // round is marked, they are needed to write its directory again.
         prepared.staged.publish()?;
         let checkpoint = checkpoint_in_use(&self.journal.reader().markers()?);
         self.mark(round, JournalStage::Published, checkpoint, "")?;
@@ -438,8 +439,8 @@ impl RunDir {
 
     /// Returns whether the round has already reached the stage.
     ///
-    /// A round may start once the previous one is sampled: if the weights that it samples with are lost in a crash, opening the
-    /// run removes its samples. Its update may only be published after the previous round is.
+    /// A round may start once the previous one is sampled. If the weights that it samples with are lost in a crash,
+    /// opening the run removes its samples. Its update may only be published after the previous round is.
     ///
     /// # Errors
     /// Returns [`Error::OutOfTurn`] if the round cannot enter the stage yet.

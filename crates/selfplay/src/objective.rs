@@ -6,7 +6,7 @@
 //! proof and the checker's error. Each rollout is a turn of its attempt. The rules:
 //!
 //! - An attempt counts once in the solve rate, with the verdict of its last turn ([`attempt_verdict`]). If that turn is
-//!   lost, so is the attempt: it is not a failed one.
+//!   lost, so is the attempt, which then does not count as a failed one.
 //! - A target is solved if one of its attempts is proved. The cumulative solve rate therefore counts proofs of every
 //!   turn.
 //! - Every turn that is sampled is a generation.

@@ -35,7 +35,7 @@ impl Weights {
     }
 }
 
-/// What samples the completions of a role.
+/// The source of a role's completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoleBackend {
     /// The run's own samplers, or workers with copies of its weights.

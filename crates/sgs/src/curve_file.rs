@@ -96,7 +96,7 @@ pub fn read(path: &Path, percent: bool) -> Result<Vec<(String, Vec<CurvePoint>)>
     Ok(curves)
 }
 
-/// Returns whether a row is a header: no cell is a number.
+/// Returns whether a row is a header, which is the case if no cell is a number.
 fn is_header(record: &StringRecord) -> bool {
     record.iter().all(|cell| cell.parse::<f64>().is_err())
 }

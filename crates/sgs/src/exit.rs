@@ -31,7 +31,7 @@ pub fn code_of(result: anyhow::Result<Outcome>) -> ExitCode {
 
 /// Prints help, the version or a usage error, and returns the exit code.
 pub fn code_of_parse_error(error: &clap::Error) -> ExitCode {
-    // A closed output is not an error: the exit code is still correct.
+    // A closed output is not an error, because the exit code is still correct.
     let _ = error.print();
     if error.use_stderr() { Code::Usage.into() } else { Code::Done.into() }
 }

@@ -85,7 +85,7 @@ pub enum Warning {
     Flat,
     /// The points do not determine all three parameters.
     Degenerate,
-    /// The fitted midpoint is after the last point: the run is too short to show the bend of the curve.
+    /// The fitted midpoint is after the last point, so the run is too short to show the bend of the curve.
     BendNotSeen { midpoint: f64, span: f64 },
     /// A parameter is at its bound.
     AtBound(Parameter),

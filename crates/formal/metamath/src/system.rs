@@ -34,9 +34,9 @@ pub struct Metamath {
     statement_limits: StatementLimits,
     proof_limits: ProofLimits,
     judges: Mutex<Vec<Judge>>,
-    // These values are often created within a parallel iterator. Their creation must therefore not use Rayon: a worker
-    // that waits for a nested iterator runs other tasks meanwhile, and one of those would wait for the same `OnceLock`
-    // forever.
+    // These values are often created within a parallel iterator. Their creation must therefore not use Rayon, because a
+    // worker that waits for a nested iterator runs other tasks meanwhile, and one of those would wait for the same
+    // `OnceLock` forever.
     assertion_index: OnceLock<AssertionIndex>,
     composer: OnceLock<Composer>,
     targets: OnceLock<(Vec<RuleId>, usize)>,

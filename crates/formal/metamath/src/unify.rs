@@ -580,8 +580,9 @@ impl Unifier {
         self.bindings[slot as usize] = term;
     }
 
-    /// Binds a metavariable after the occurs check. The check is skipped for a metavariable of the current step and an older
-    /// term as long as this step has not bound any older metavariable: the older term then cannot contain it.
+    /// Binds a metavariable after the occurs check. The check is skipped for a metavariable of the current step and an
+    /// older term as long as this step has not bound any older metavariable, because the older term then cannot contain
+    /// it.
     #[inline]
     fn bind_checked(
         &mut self,

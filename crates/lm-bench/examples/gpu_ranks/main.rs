@@ -232,7 +232,7 @@ fn work<D: Machine>(job: &Job) -> Result<Option<Report>> {
             job: job.kind.clone(),
             host: "here".to_owned(),
             log: Some(job.folder.join(format!("rank-{}.log", job.rank))),
-            // A job with a single step tests what is missing: some rank then does not connect.
+            // A job with a single step tests missing parts, so some rank does not connect.
             patience: if job.steps == 1 { Duration::from_secs(6) } else { LIMIT },
             exit_after_loss: Some(Duration::from_secs(10)),
         })?),

@@ -66,7 +66,7 @@ impl KvCache {
             device: "cpu".to_owned(),
             message: format!("cannot map {bytes} bytes for the key/value cache: {e}"),
         })?;
-        // This is only a hint: without huge pages the cache is a little slower.
+        // This is only a hint. Without huge pages, the cache is a little slower.
         #[cfg(target_os = "linux")]
         let _ = memory.advise(memmap2::Advice::HugePage);
         Ok(Self { shape, pages, memory })

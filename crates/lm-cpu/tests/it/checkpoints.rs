@@ -351,7 +351,7 @@ fn a_nan_stops_training_and_the_error_names_step_batch_and_tensor() {
     assert_eq!(policy.step, steps + before_bad as u64);
     let broken = policy.model.params.iter().filter(|p| !p.is_finite()).count();
     assert_eq!(broken, width, "the bad step spread to no other weight");
-    // The gradient of the bad batch is discarded: the next batch is finite again.
+    // The gradient of the bad batch is discarded, so the next batch is finite again.
     let model = Arc::get_mut(&mut policy.model).unwrap();
     model.params[39 * width..40 * width].fill(0.1);
     trainer.train(&mut policy, &examples, &ordered, |_| ()).unwrap();

@@ -37,7 +37,7 @@ fn as_many_layers_are_kept_as_fit_into_memory() {
         assert_eq!(within(bytes(mode)), mode);
         assert_eq!(within(bytes(mode) - 1), Mode::TrainRecompute { kept: kept - 1 });
     }
-    // If only the first layer is recomputed, nothing is: the buffers are those of `Mode::Train`.
+    // If only the first layer is recomputed, nothing is recomputed, so the buffers are those of `Mode::Train`.
     assert_eq!(bytes(Mode::TrainRecompute { kept: 5 }), bytes(Mode::Train));
 }
 

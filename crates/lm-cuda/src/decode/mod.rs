@@ -61,8 +61,8 @@ struct Kernels {
 /// The paged cache and the buffers of a step.
 #[derive(Debug)]
 pub struct CudaDecoder {
-    /// The stream of the steps, concurrent with training and other decoders. It is the first field because it must be
-    /// dropped before the buffers: its drop waits for the work.
+    /// The stream of the steps, concurrent with training and other decoders. It is the first field, so that dropping
+    /// it, which waits for the work, precedes dropping the buffers.
     lane: Arc<Lane>,
     sizes: DecoderSizes,
     /// Elements of a page in one layer: the keys and then the values of its positions, head by head.

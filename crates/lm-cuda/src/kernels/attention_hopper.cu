@@ -30,8 +30,8 @@ DEVICE int dealt(int round) {
     return round * gridDim.x + (round & 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
 }
 
-// Signals that the warp has read the data that a barrier guards. Products must be complete and loaded values
-// used before the call: the copy engine may overwrite the data immediately and does not wait for pending loads.
+// Signals that the warp has read the data that a barrier guards. Products must be complete and loaded values used
+// before the call, because the copy engine may overwrite the data immediately and does not wait for pending loads.
 DEVICE void release(u32 barrier) {
     __syncwarp();
     if ((threadIdx.x & 31) == 0) arrive(barrier);

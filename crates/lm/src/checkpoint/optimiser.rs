@@ -1,8 +1,8 @@
 //! Files of the optimiser's state. The state of a whole model is stored under the tensors' names, with one file per
 //! component, so that the files can be written concurrently. With several ranks, each rank stores its packed shard.
 //!
-//! A shard depends only on the layout and the number of ranks. Therefore any number of ranks can read what
-//! another number wrote: each rank reads its ranges from the files that contain them.
+//! A shard depends only on the layout and the number of ranks. Therefore any number of ranks can read the files that
+//! another number of ranks wrote. Each rank reads its ranges from the files that contain them.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -62,8 +62,8 @@ fn read_part<D: Device>(policy: &Policy<D>, part: AdamPart, from: usize, to: &mu
     Ok(())
 }
 
-/// Returns whether master weights must be written: if the device has them, or if the model's file rounds the
-/// parameters.
+/// Returns whether master weights must be written, which is the case if the device has them, or if the model's file
+/// rounds the parameters.
 fn wants_masters<D: Device>(policy: &Policy<D>, file_type: FileType) -> bool {
     policy.model.device.has_masters(&policy.adam) || file_type == FileType::Bf16
 }

@@ -13,9 +13,9 @@ pub type Peers<'a, D> = Option<&'a mut (dyn Collective<D> + 'static)>;
 
 /// The buffers to which the backward pass adds gradients, and the sums over the micro-batches of a step.
 ///
-/// With one rank, both are the same buffer. With several ranks, a bucket is summed over the ranks as soon as it
-/// is complete, each rank adds its share to `sum`, and the buffer is then used for another bucket: the
-/// embedding and the head have their own buffers, and layers alternate between two.
+/// With one rank, both are the same buffer. With several ranks, a bucket is summed over the ranks as soon as it is
+/// complete, each rank adds its share to `sum`, and the buffer is then used for another bucket. The embedding and the
+/// head have their own buffers, and layers alternate between two.
 pub struct Gradients<D: Device> {
     sharding: Sharding,
     /// Buffer of each bucket.

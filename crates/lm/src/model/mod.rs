@@ -144,7 +144,7 @@ fn first_bad_bf16(bytes: &[u8]) -> Option<usize> {
     const BLOCK: usize = 1 << 16;
     let (pairs, _) = bytes.as_chunks::<2>();
     let is_bad = |pair: &[u8; 2]| u16::from_le_bytes(*pair) & 0x7f80 == 0x7f80;
-    // Check whole blocks first: without an early exit, a block is checked with vector instructions.
+    // Check whole blocks first, because without an early exit a block is checked with vector instructions.
     let has_bad = |block: &[[u8; 2]]| block.iter().fold(false, |bad, pair| bad | is_bad(pair));
     let block = pairs.par_chunks(BLOCK).position_first(has_bad)?;
     pairs[block * BLOCK..].iter().position(is_bad).map(|at| block * BLOCK + at)

@@ -85,7 +85,7 @@ impl fmt::Debug for RankConfig {
     }
 }
 
-/// What is known about a rank.
+/// Information about a rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankInfo {
     /// Index of the rank, from 0.
@@ -697,7 +697,7 @@ impl ProcessGroup {
         if !self.finished {
             self.fail("it stopped before its work was done");
         }
-        // Wait until the others are notified: a process that exits now could lose the message.
+        // Wait until the others are notified, because a process that exits now could lose the message.
         let mut state = self.shared.wait_until(LEAVE_TIMEOUT, |s| s.lost.is_none() || s.peers_notified);
         state.left = true;
         let orderly = state.lost.is_none();

@@ -179,7 +179,7 @@ impl Journal {
 
     /// Queues records and returns a ticket that covers them all. Blocks only while the queue is full (64 MiB).
     ///
-    /// A record whose key is already in the journal is not written: the first record is kept.
+    /// A record whose key is already in the journal is not written, so the first record is kept.
     ///
     /// # Errors
     /// Returns [`Error::JournalStopped`] after a failed write, and [`Error::Deadline`] if the queue remains full.

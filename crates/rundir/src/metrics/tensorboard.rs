@@ -22,7 +22,7 @@ const VERSION: &str = "brain.Event:2";
 
 /// Writes event files into a directory. Each process starts a new file; TensorBoard joins them.
 ///
-/// The sink does not read earlier files: the caller passes the last round and evaluation that were recorded.
+/// The sink does not read earlier files. The caller passes the last round and evaluation that were recorded.
 #[derive(Debug)]
 pub struct TensorBoardSink {
     directory: PathBuf,

@@ -67,7 +67,7 @@ const RESTORE: &str = "restore it from a copy or write it again";
 
 /// Runs a call into the Parquet library, which panics on some damaged files.
 ///
-/// `call` must contain nothing but library calls: a panic in it is reported as a damaged file.
+/// `call` must contain nothing but library calls, because a panic in it is reported as a damaged file.
 ///
 /// # Errors
 /// Returns the error of `call`, or [`Error::Damaged`] with the panic's message if `call` panics.

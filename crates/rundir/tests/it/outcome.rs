@@ -1,5 +1,5 @@
-//! Rounds of the algorithm, written and read back: the tables match the outcome, and the run's state is rebuilt from the
-//! directory alone.
+//! Writes rounds of the algorithm and reads them back. The tables match the outcome, and the run's state is rebuilt
+//! from the directory alone.
 
 use sgs_base::digest::checksum_of;
 use sgs_rundir::metrics::{MetricValues, names};

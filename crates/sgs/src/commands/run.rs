@@ -110,7 +110,7 @@ struct Start {
 }
 
 impl Start {
-    /// Records that the run has begun: its system, models and workers are ready.
+    /// Records that the run has begun, because its system, models and workers are ready.
     fn begin(&mut self) {
         if !std::mem::replace(&mut self.has_begun, true) && !self.greeting.is_empty() {
             eprintln!("{}", self.greeting);

@@ -69,7 +69,8 @@ pub fn run(args: &VerifyArgs) -> Result<Outcome> {
         )?;
     }
     let started = Instant::now();
-    // Do not keep the order of the file: if this process ended, the results that wait for a slow proof would be lost.
+    // Do not keep the order of the file, because if this process ended, the results that wait for a slow proof would be
+    // lost.
     verify_all(&checker, &import.targets, |target, verified| {
         let line = line(&checker, target, verified);
         counts.add(target, &line);

@@ -24,7 +24,7 @@ enum CheckState {
     Ok,
     /// Usable, with a note.
     Warning,
-    /// Not installed, which is not an error.
+    /// It is not installed, which is not an error.
     Absent,
     /// Installed, but not usable.
     Broken,
