@@ -72,7 +72,7 @@ fn histogram(
     let mut values: Vec<u32> = targets.iter().map(|t| of(t)).collect();
     values.sort_unstable();
     let most = values.last().copied().unwrap_or(0);
-    // Otherwise the longest 2% would compress the others into one bin.
+    // Use this limit because otherwise the longest 2% would compress the others into one bin.
     let usual = values.get(values.len() * 98 / 100).copied().unwrap_or(most);
     let width = (usual + 1).div_ceil(BINS).max(1);
     // Omit empty bins before the first value.

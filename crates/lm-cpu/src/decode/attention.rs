@@ -62,7 +62,7 @@ impl WithSimd for PagedAttention<'_> {
         {
             let queries = run.len() * group;
             for kv_head in 0..self.kv.shape().kv_heads {
-                // Maps an index to the query's token and to its head within the group.
+                // Map an index to the query's token and to its head within the group.
                 let of = |index: usize| (first + index / group, kv_head * group + index % group);
                 let mut index = 0;
                 while index < queries {

@@ -1,5 +1,5 @@
-//! `sgs sweep`: runs a grid of methods, seeds and settings. It runs at the same time as many runs as there are GPUs or
-//! cores for.
+//! `sgs sweep`: runs a grid of methods, seeds and settings. It executes as many runs at the same time as the GPUs or
+//! cores allow.
 
 mod machine;
 mod mps;
