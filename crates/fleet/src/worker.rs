@@ -446,7 +446,7 @@ impl SessionShared {
         drop(self.changed.wait_timeout_while(state, span, goes_on));
     }
 
-    /// Body of the heartbeat thread: sends four heartbeats per lease lifetime while leases are held.
+    /// Runs the heartbeat thread, which sends four heartbeats per lease lifetime while leases are held.
     fn send_heartbeats(&self) {
         let mut last = Instant::now();
         while let Some(held) = self.wait_for_heartbeat(last) {
@@ -505,7 +505,7 @@ impl SessionShared {
         self.changed.notify_all();
     }
 
-    /// Body of the report thread.
+    /// Runs the report thread.
     fn send_outcomes(&self) {
         let mut delays = RetryDelays::new(&self.config.name);
         while let Some(batch) = self.next_batch() {

@@ -132,7 +132,7 @@ pub trait Decode: Device {
 
     /// Creates a decoder with an empty cache.
     fn decoder(&self, config: &ModelConfig, sizes: &DecoderSizes) -> Result<Self::Decoder>;
-    /// Maximum number of tokens of a single prompt in a step that prefills `prefill_tokens`; divides that
+    /// Returns the maximum number of tokens of a single prompt in a step that prefills `prefill_tokens`; divides that
     /// number.
     fn panel(&self, prefill_tokens: usize) -> usize {
         PANEL.min(prefill_tokens)

@@ -459,7 +459,7 @@ pub trait Device: Send + Sync + Sized + 'static {
     ) -> Result<()>;
     /// Computes `act = silu(gate) up`; `gate_up` is `[rows, 2 width]`.
     fn swiglu(&self, gate_up: In<'_, Self>, width: usize, act: Out<'_, Self>) -> Result<()>;
-    /// Replaces, in place, `gate_up` by its gradient, and `act`, which holds `∂L/∂act`, by the activation.
+    /// Replaces `gate_up` by its gradient, and `act`, which holds `∂L/∂act`, by the activation, both in place.
     fn swiglu_backward(&self, gate_up: Out<'_, Self>, width: usize, act: Out<'_, Self>) -> Result<()>;
 
     /// Computes log-probabilities and entropies from logits `[rows, vocabulary]`; with [`RowLoss::backward`]

@@ -182,7 +182,7 @@ mod tests {
         GuideExample { round, until: round + 2, watched: vec![ProblemId::new(format!("t{round}"))], features }
     }
 
-    /// Solved targets, given as pairs of the target's number and the round that solved it.
+    /// Creates solved targets from pairs of the target's number and the round that solved it.
     fn solved(targets: &[(u32, u32)]) -> BTreeMap<ProblemId, SolvedTarget> {
         let entry = |&(target, round): &(u32, u32)| {
             let first = SolvedTarget { round, index: 0, proof: Arc::from("p"), best_rate: 0.1 };

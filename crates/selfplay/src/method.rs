@@ -192,14 +192,14 @@ fn composed(config: &mut AlgorithmConfig) {
     config.guide.on = false;
 }
 
-/// The best learning rate of CISPO (paper, Appendix C.2), which SGS with CISPO inherits (Table 1).
+/// Sets the best learning rate of CISPO (paper, Appendix C.2), which SGS with CISPO inherits (Table 1).
 fn cispo_rate(config: &mut AlgorithmConfig) {
     config.solver.learning_rate = 1e-6;
     config.conjecturer.learning_rate = 1e-6;
 }
 
-/// STP with the batch size and learning rate of the paper's Appendix F.2. Everything else follows Dong and Ma 2025: one
-/// model for both roles, proofs weighted by their length, conjectures without a reward left out.
+/// Sets STP with the batch size and learning rate of the paper's Appendix F.2. Everything else follows Dong and Ma
+/// 2025: one model for both roles, proofs weighted by their length, conjectures without a reward left out.
 fn stp(config: &mut AlgorithmConfig) {
     config.tied_weights = true;
     config.solver.objective = Objective::ExpertIteration;

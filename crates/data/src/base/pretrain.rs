@@ -62,8 +62,8 @@ pub trait TrainingObserver {
     /// Returning an error ends the training.
     fn on_event(&mut self, event: TrainingEvent) -> Result<(), Box<dyn Error + Send + Sync>>;
 
-    /// Whether the training should stop after the current step. Asked only if there is one rank: several ranks would
-    /// have to stop at the same step.
+    /// Returns whether the training should stop after the current step. Called only if there is one rank, because
+    /// several ranks would have to stop at the same step.
     fn should_stop(&self) -> bool;
 }
 

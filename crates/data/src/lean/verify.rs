@@ -38,7 +38,8 @@ pub fn verify_all<'t, E>(
     )
 }
 
-/// Like [`verify_all`], but calls `each` in the order of the targets: a result waits for those of earlier targets.
+/// Does the same as [`verify_all`], but calls `each` in the order of the targets, so that a result waits for those of
+/// earlier targets.
 ///
 /// # Errors
 /// Returns the error of `each`; no further proof is then begun.
@@ -50,7 +51,7 @@ pub fn verify_in_order<'t, E>(
     in_order(checker.parallel_verifications(), targets, |target| verify(checker, target), each)
 }
 
-/// Like [`in_parallel`], but calls `each` in the order of the items.
+/// Does the same as [`in_parallel`], but calls `each` in the order of the items.
 fn in_order<'t, T: Sync, R: Send, E>(
     threads: usize,
     items: &'t [T],

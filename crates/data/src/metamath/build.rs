@@ -78,7 +78,7 @@ pub fn build(options: &BuildOptions) -> Result<String> {
     Ok(card)
 }
 
-/// The text of the slice and its source.
+/// Returns the text of the slice and its source.
 fn slice_text(source: Option<&Path>) -> Result<(Vec<u8>, String)> {
     let Some(path) = source else {
         return Ok((slice::shipped_text()?, "the slice of set.mm (CC0) that ships with sgs".to_owned()));

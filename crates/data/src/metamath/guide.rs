@@ -74,7 +74,7 @@ impl Relation {
         }
     }
 
-    /// Whether such a conjecture can help.
+    /// Returns whether such a conjecture can help.
     pub fn helps(self) -> bool {
         matches!(self, Relation::MainStep | Relation::Step | Relation::Other)
     }

@@ -21,7 +21,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// A question about a problem.
+    /// Creates a question about a problem.
     pub fn new(id: &ProblemId, asked: &str) -> Self {
         let mut of = checksum_of(asked.as_bytes());
         of.truncate(16);

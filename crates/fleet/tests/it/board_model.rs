@@ -93,7 +93,7 @@ impl MTask {
             && self.live() < 2
             && !self.held.iter().any(|h| h.worker == worker && h.hold == Hold::Live)
     }
-    /// The board remembers sixteen leases of a task.
+    /// Adds a lease. The board remembers sixteen leases of a task.
     fn hold(&mut self, held: MHeld) {
         if self.held.len() >= 16
             && let Some(oldest) = self.held.iter().position(|h| h.hold != Hold::Live)

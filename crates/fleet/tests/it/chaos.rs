@@ -120,7 +120,7 @@ struct Faults {
     lost_replies: AtomicU64,
 }
 
-/// A proxy that has the coordinator's key and injects network faults.
+/// Runs a proxy that has the coordinator's key and injects network faults.
 async fn proxy(listener: tokio::net::TcpListener, to: SocketAddr, faults: Arc<Faults>, rate: f64) {
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };

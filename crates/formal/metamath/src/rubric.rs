@@ -9,11 +9,11 @@ use rustc_hash::FxHashMap;
 /// Returns a score in `0..=8`: 8 times the overlap of the two statements' productions, times the similarity of their
 /// lengths, times two factors that lower the score of a conjecture that is harder only because it is padded.
 ///
-/// The overlap is the Jaccard index of the multisets of productions, so that a conjecture without common symbols scores
-/// 0. The similarity of the lengths is the shorter length divided by the longer one, in nodes. A conjecture whose
-///    formulas are nested more deeply than the target's is scored by the ratio of the depths. A variable that occurs
-///    only once represents an arbitrary formula: the last factor is the share of the variables that occur again,
-///    relative to the target's.
+/// The overlap is the Jaccard index of the multisets of productions, so a conjecture without common symbols has the
+/// score 0. The similarity of the lengths is the shorter length divided by the longer one, in nodes. A conjecture whose
+/// formulas are nested more deeply than the target's is scored by the ratio of the depths. A variable that occurs only
+/// once represents an arbitrary formula, so the last factor is the share of the variables that occur again, relative to
+/// the target's.
 pub fn rubric(theory: &Theory, target: &Statement, conjecture: &Statement) -> f64 {
     let mut counts: FxHashMap<u32, (u32, u32)> = FxHashMap::default();
     for production in productions(target) {

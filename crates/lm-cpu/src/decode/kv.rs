@@ -156,6 +156,8 @@ impl SharedKv<'_> {
         unsafe { self.piece(self.shape.values_at(page, layer, head)) }
     }
 
+    /// Returns the keys or values of one head, which start at the number `at`.
+    ///
     /// # Safety
     /// No thread may write to the range while the slice is alive.
     unsafe fn piece(&self, at: usize) -> &[f32] {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sgs_lm::chat::ChatMessage;
 use sgs_lm::tokenizer::Tokenizer;
 
-/// A byte-level BPE over all bytes with two merges ("he", "hel"). Ids: special 0-3, bytes 4-259, then the
+/// Returns a byte-level BPE over all bytes with two merges ("he", "hel"). Ids: special 0-3, bytes 4-259, then the
 /// merges.
 fn tokenizer_json() -> Value {
     let byte_char = |b: u8| -> char {

@@ -22,8 +22,8 @@ pub fn begin(config: &RunConfig, folder: &Path) -> Result<RunDir> {
     begin_from(config, None, folder, None)
 }
 
-/// Like [`begin`]. `made` is the folder of the base model if it was made for the run (`model.base=made:NAME`). `fleet` is
-/// the content of `fleet.toml`, if the run has remote workers.
+/// Begins a run as [`begin`] does. `made` is the folder of the base model if it was made for the run
+/// (`model.base=made:NAME`). `fleet` is the content of `fleet.toml`, if the run has remote workers.
 ///
 /// # Errors
 /// See [`begin`].
@@ -45,7 +45,8 @@ pub fn reopen(folder: &Path) -> Result<(RunDir, RunConfig)> {
     reopen_from(folder, None)
 }
 
-/// Like [`reopen`]. `made` is the folder of the base model if it was made for the run and the run has no copy of it.
+/// Reopens a run as [`reopen`] does. `made` is the folder of the base model if it was made for the run and the run has
+/// no copy of it.
 ///
 /// # Errors
 /// See [`reopen`].

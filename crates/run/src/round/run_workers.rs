@@ -201,7 +201,7 @@ impl RunWorkers {
         &self.fleet
     }
 
-    /// Id of the weights that remote workers sample with.
+    /// Returns the id of the weights that remote workers sample with.
     pub(crate) fn policy_id(&self) -> Option<&str> {
         self.policy_id.as_deref()
     }

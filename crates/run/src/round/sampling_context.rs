@@ -23,7 +23,7 @@ pub struct SamplingContext<'a> {
 }
 
 impl SamplingContext<'_> {
-    /// Maximum length of a command's completion, in tokens.
+    /// Returns the maximum length of a command's completion, in tokens.
     pub(crate) fn limit(&self, command: &Command) -> usize {
         role(command).map_or(0, |role| self.config.sampling.tokens(role))
     }

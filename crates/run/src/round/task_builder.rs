@@ -56,7 +56,7 @@ impl TaskBuilder<'_> {
         groups
     }
 
-    /// Maximum number of completions of one prompt in one task.
+    /// Returns the maximum number of completions of one prompt in one task.
     fn max_completions(&self, command: &Command) -> usize {
         if self.context.is_served(command) {
             return 1;

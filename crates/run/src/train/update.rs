@@ -89,8 +89,8 @@ pub fn update<D: Device>(
     Ok(report)
 }
 
-/// Largest mean gap between the log-probs of sampler and trainer that rounding explains, in nats per token. Both use
-/// the same weights; on the GPU, in bfloat16 with different kernels.
+/// Returns the largest mean gap between the log-probs of sampler and trainer that rounding explains, in nats per token.
+/// Both use the same weights; on the GPU, in bfloat16 with different kernels.
 pub(crate) fn largest_gap(device: &str) -> f64 {
     if device == "cpu" { 0.05 } else { 0.1 }
 }

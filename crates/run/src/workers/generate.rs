@@ -388,7 +388,7 @@ impl<D: Device + Decode> RoleSamplers<D> {
     }
 }
 
-/// Index of a role in [`GenerateCounters::seconds`].
+/// Returns the index of a role in [`GenerateCounters::seconds`].
 fn place(role: Role) -> usize {
     match role {
         Role::Solver => 0,

@@ -94,8 +94,8 @@ impl PolicyManifest {
         [&self.solver, &self.conjecturer, &self.guide].into_iter().map(|m| (m.id.as_str(), m)).collect()
     }
 
-    /// Digest of the three models. Workers report it with each completion, so that samples of other weights are
-    /// detected.
+    /// Returns the digest of the three models. Workers report it with each completion, so that samples of other weights
+    /// are detected.
     pub fn policy_id(&self) -> String {
         let ids = [&self.solver, &self.conjecturer, &self.guide].map(|m| m.id.as_str()).join(" ");
         checksum_of(ids.as_bytes()).chars().take(16).collect()

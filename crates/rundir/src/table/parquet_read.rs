@@ -300,7 +300,7 @@ impl ColumnBatch<'_> {
         Ok(())
     }
 
-    /// An error about a row of the batch, counted from 0.
+    /// Creates an error about a row of the batch, counted from 0.
     fn error(&self, row: usize, what: &str) -> Error {
         Error::Table {
             path: self.path.to_path_buf(),

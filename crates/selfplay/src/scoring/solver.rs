@@ -204,8 +204,8 @@ impl Round {
         }
     }
 
-    /// Expert iteration (paper, Appendix G.4): prepends the stored proofs of the last `solver.window` rounds, including
-    /// this one, to the examples.
+    /// Prepends the stored proofs of the last `solver.window` rounds, including this one, to the examples (expert
+    /// iteration; paper, Appendix G.4).
     fn add_stored_proofs(&self, state: &RunState, outcome: &mut SolverOutcome) {
         let mut store = state.proofs.clone();
         for (target, proofs) in &outcome.stored_proofs {

@@ -324,7 +324,8 @@ fn a_server_that_ignores_an_update_is_detected() {
     }
 }
 
-/// A run resumes once its server is repaired. A run with a second server continues without the faulty one.
+/// Resumes a run once its server is repaired, and checks that a run with a second server continues without the faulty
+/// one.
 fn continues_with_the_repaired_or_another_server(
     place: &Path,
     weights: &Path,
@@ -348,7 +349,7 @@ fn continues_with_the_repaired_or_another_server(
     assert_eq!(snapshot(&second), snapshot(&out));
 }
 
-/// A run resumes with a server at another address, but with no other setting changed.
+/// Resumes a run with a server at another address, but with no other setting changed.
 fn continues_with_a_server_at_another_address(out: &Path, server: &Server) {
     let set = |setting: &str| sgs(&["resume", out.to_str().unwrap(), "--set", setting]);
     let refused = set("algorithm.batch.size=3").expect(2);

@@ -22,7 +22,7 @@ pub enum Formula {
 }
 
 impl Formula {
-    /// A random formula with `size` connectives over the given atoms.
+    /// Draws a random formula with `size` connectives over the given atoms.
     pub fn random(draw: &mut Draw, size: usize, atoms: &[String]) -> Self {
         if size == 0 {
             return Self::Atom(pick(draw, atoms).clone());
@@ -39,7 +39,7 @@ impl Formula {
         }
     }
 
-    /// The same formula over other atoms.
+    /// Returns the same formula over other atoms.
     pub fn map(&self, atom: &dyn Fn(&str) -> String) -> Self {
         let of = |f: &Self| Box::new(f.map(atom));
         match self {

@@ -82,7 +82,7 @@ fn owned<const N: usize>(lines: [&str; N]) -> Vec<String> {
     lines.map(str::to_owned).into()
 }
 
-/// The conjunction of two unrelated theorems.
+/// Composes the conjunction of two unrelated theorems.
 fn both(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
     let logical = logic::propositional(draw, level.min(3))?;
     let of_numbers: [Production; 3] = [arithmetic::forms, arithmetic::witnesses, arithmetic::inequalities];

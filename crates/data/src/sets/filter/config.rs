@@ -108,7 +108,7 @@ impl KeyTable for Stage {
 }
 
 impl Stage {
-    /// The unique name of the stage, of its file and of its part of the report.
+    /// Returns the unique name of the stage, of its file and of its part of the report.
     pub fn name(&self) -> &str {
         match self {
             Stage::Rollouts(Rollouts { name, .. })

@@ -120,7 +120,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Folder of Slurm's commands, configured for this cluster.
+    /// Returns the folder of Slurm's commands, configured for this cluster.
     pub fn bin(&self) -> PathBuf {
         self.folder.path().join("bin")
     }

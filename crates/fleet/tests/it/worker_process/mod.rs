@@ -64,7 +64,8 @@ fn worker_process() {
     println!("worker {name} ends: {summary:?}");
 }
 
-/// A task is "NUMBER MILLISECONDS": it takes that long, and its outcome is the square of the number. "poison" kills the worker.
+/// Executes a task "NUMBER MILLISECONDS": it takes that long, and its outcome is the square of the number. "poison"
+/// kills the worker.
 pub fn work(lease: &Lease, cancel: &StopFlag) -> Result<Payload, String> {
     let text = std::str::from_utf8(lease.payload.as_bytes()).map_err(|e| e.to_string())?;
     if text == "poison" {

@@ -154,7 +154,7 @@ fn source(name: &str, text: &mut impl Read, mut records: Records<'_>) -> Result<
     targets_from_source(name, &unix_lines(&source), header, |target| records.target(0, target))
 }
 
-/// The deserializer of a JSON document: an array of records, or the paper's object of them.
+/// Returns the deserializer of a JSON document: an array of records, or the paper's object of them.
 fn document(
     name: &str,
     text: &mut impl Read,

@@ -187,7 +187,7 @@ fn wasm_plan(root: &Path) -> SetupPlan {
 }
 
 impl SetupStep {
-    /// A step with a command that uses the internet.
+    /// Creates a step with a command that uses the internet.
     fn command(title: &str, disk: u64, argv: &[&str], folder: &Path, result: &Path) -> Self {
         let argv = argv.iter().map(|word| (*word).to_owned()).collect();
         let (title, folder, result) = (title.to_owned(), folder.to_owned(), result.to_owned());
@@ -280,7 +280,7 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// The name of a download that is not complete.
+/// Returns the name of a download that is not complete.
 fn partial(whole: &Path) -> PathBuf {
     whole.with_extension("partial")
 }

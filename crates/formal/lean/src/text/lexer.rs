@@ -294,12 +294,12 @@ fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\r' | '\n')
 }
 
-/// Lean's `isIdFirst`: whether a name can begin with a character.
+/// Returns whether a name can begin with a character (Lean's `isIdFirst`).
 fn is_word_start(c: char) -> bool {
     c.is_ascii_alphabetic() || c == '_' || is_letter_like(c)
 }
 
-/// Lean's `isIdRest`: whether a name can continue with a character.
+/// Returns whether a name can continue with a character (Lean's `isIdRest`).
 fn is_word_rest(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '\'' | '!' | '?') || is_letter_like(c) || is_subscript(c)
 }

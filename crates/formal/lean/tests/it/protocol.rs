@@ -23,12 +23,12 @@ fn launch(folder: &Path, args: &[&str]) -> Launch {
     }
 }
 
-/// Generous time limits for a busy machine. Only a hanging process reaches them.
+/// Returns generous time limits for a busy machine. Only a hanging process reaches them.
 fn limits() -> Limits {
     Limits { proof_ms: 30_000, start_ms: 60_000, memory: 256 << 20, output: 1 << 20 }
 }
 
-/// Short time limits for processes that hang or are late.
+/// Returns short time limits for processes that hang or are late.
 fn brief() -> Limits {
     Limits { proof_ms: 2000, ..limits() }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Path of the scripted REPL.
+/// Returns the path of the scripted REPL.
 ///
 /// Cargo builds examples together with the tests and puts them next to `deps`, the folder of the test binaries.
 ///

@@ -16,7 +16,7 @@ fn broken(text: &str, line: u32, column: u32, message: &str) {
 
 const HEAD: &str = "$c wff |- ( ) $. $v ph ps $. wph $f wff ph $.\n";
 
-/// Like [`broken`], with two valid lines before `text`.
+/// Does the same as [`broken`], with two valid lines before `text`.
 #[track_caller]
 fn broken_after_head(text: &str, line: u32, column: u32, message: &str) {
     broken(&format!("{HEAD}\n{text}"), line + 2, column, message);

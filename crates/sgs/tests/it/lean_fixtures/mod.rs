@@ -20,7 +20,7 @@ const WIDTH: usize = 304;
 const HEAD: usize = 16;
 const INNER: usize = 32;
 
-/// The default completions: proofs, conjectures and reviews.
+/// Returns the default completions: proofs, conjectures and reviews.
 fn completions() -> Vec<String> {
     let proofs = [
         "omega",
