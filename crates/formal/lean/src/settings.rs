@@ -89,8 +89,8 @@ impl LeanSettings {
     }
 }
 
-/// Returns the options that are always set. `autoImplicit` keeps Lean's default, because 152 of the 3,323 statements of
-/// D_3k depend on it.
+/// Returns the default options. `autoImplicit` keeps Lean's default, because 152 of the 3,323 statements of D_3k depend
+/// on it.
 fn pinned_options() -> Vec<(String, String)> {
     vec![("maxSynthPendingDepth".to_owned(), "3".to_owned())]
 }
