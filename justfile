@@ -66,13 +66,23 @@ msrv:
         *) cargo "+$stated" check --quiet --workspace --all-targets --target-dir target/msrv ;;
     esac
 
+crash_tests := "package(sgs) & test(/::crash_/)"
+readme_tests := "test(the_path_of_a_newcomer)"
+fuzz_tests := "test(/::fuzz_/) | test(a_hundred_thousand_exported)"
+lean_tests := "test(/every_true_proof|every_correct_proof_is_proved|texts_are_examined|exploits_are_refused/) | test(a_run_with_real_lean)"
+
+# Run `crash`, `readme`, `fuzz` and `lean` at once, which keeps all cores busy.
+slow:
+    SGS_FUZZ_SECONDS=5 NEXTEST_TEST_THREADS=$((($(nproc) * 3 + 1) / 2)) cargo nextest run --release --workspace \
+        --run-ignored only -E '({{ crash_tests }}) | {{ readme_tests }} | {{ fuzz_tests }} | {{ lean_tests }}'
+
 # Kill a run again and again, and resume it.
 crash:
-    cargo nextest run --release --workspace --run-ignored only -E 'package(sgs) & test(/::crash_/)'
+    cargo nextest run --release --workspace --run-ignored only -E '{{ crash_tests }}'
 
 # Run every command of the README.
 readme:
-    cargo nextest run --release --workspace --run-ignored only -E 'test(the_path_of_a_newcomer)'
+    cargo nextest run --release --workspace --run-ignored only -E '{{ readme_tests }}'
 
 # Kill two hundred workers; put the pool of Lean checkers and a model server under load.
 chaos:
@@ -81,13 +91,11 @@ chaos:
 
 # Damage known inputs at random, each target for N seconds; check a hundred thousand exported proofs.
 fuzz seconds="5":
-    SGS_FUZZ_SECONDS={{ seconds }} cargo nextest run --release --workspace --run-ignored only \
-        -E 'test(/::fuzz_/) | test(a_hundred_thousand_exported)'
+    SGS_FUZZ_SECONDS={{ seconds }} cargo nextest run --release --workspace --run-ignored only -E '{{ fuzz_tests }}'
 
 # Run the tests with real Lean that cover each kind of text and a run once (about 20 minutes of CPU time).
 lean:
-    cargo nextest run --release --workspace --run-ignored only -E \
-        'test(/every_true_proof|every_correct_proof_is_proved|texts_are_examined|exploits_are_refused|a_run_with_real_lean/)'
+    cargo nextest run --release --workspace --run-ignored only -E '{{ lean_tests }}'
 
 # Run all tests that need Lean (about two hours of CPU time): before a release, and after a change of the judge.
 lean-all:
@@ -133,4 +141,4 @@ site:
     linkchecker --no-status "$checked/index.html"
 
 # Everything that must pass before a change lands.
-ci: format lint msrv test kernels doc site crash readme chaos fuzz lean licences package
+ci: format lint msrv test kernels doc site slow chaos licences package

@@ -90,7 +90,7 @@ fn real_lean_proves_theorems_of_every_production() {
         root: std::env::var_os("SGS_LEAN_WASM").map_or_else(default, PathBuf::from).canonicalize().unwrap(),
         slots: 1,
         theorems_per_file: 1_000,
-        // A start takes half a minute on an idle machine, and longer on a busy one.
+        // A start takes more than a minute on an idle machine, and longer on a busy one.
         limits: Limits { start_ms: 900_000, proof_ms: 600_000, ..Limits::default() },
         // These proofs are our own, and the sandbox's launcher is another package's binary.
         sandbox: false,

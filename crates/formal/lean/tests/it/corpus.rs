@@ -53,7 +53,7 @@ fn every_correct_proof_is_proved_by_the_real_lean() {
         root,
         slots: 1,
         theorems_per_file: 1_000,
-        // A start takes half a minute on an idle machine. The machines of CI are busy.
+        // A start takes more than a minute on an idle machine. The machines of CI are busy.
         limits: Limits { start_ms: 900_000, proof_ms: 600_000, ..Limits::default() },
         cache: 0,
         ..LeanSettings::default()

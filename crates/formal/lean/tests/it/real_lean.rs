@@ -1,7 +1,7 @@
 //! Tests with the real Lean: our small set, and every exploit of the catalogues that core Lean can express.
 //!
 //! They need a `lean` binary, either `SGS_LEAN` or `lean/wasm/lean` (`npm install && npm run setup` there). A start of the
-//! latter takes half a minute of CPU time, so these tests do not run by default.
+//! latter takes more than a minute of CPU time, so these tests do not run by default.
 
 use sgs_lean::check::{
     Backend, Candidate, CheckOutcome, FileChecker, FileWorker, JudgeProgram, Launch, Limits, NO_REPLAY,
@@ -51,7 +51,7 @@ fn options() -> Vec<(String, String)> {
         .into()
 }
 
-/// A start takes half a minute on an idle machine. The machines of CI are busy.
+/// A start takes more than a minute on an idle machine. The machines of CI are busy.
 fn limits() -> Limits {
     Limits { start_ms: 900_000, proof_ms: 600_000, ..Limits::default() }
 }
@@ -386,7 +386,7 @@ fn tricks_of_conjectures_are_refused(worker: &mut FileWorker) {
         TRICKS.iter().filter_map(read).map(|s| candidate(&s, "", proof)).collect();
     assert!(asked.len() >= 8, "most are refused by the reader, so this test shows nothing");
     let index = format!("theorem b (l : List Nat) : l[0]'(by decide (config := {NATIVE})) = 0");
-    asked.push(candidate(&read(&index.as_str()).unwrap().to_string(), "", proof));
+    asked.push(candidate(&read(&index.as_str()).unwrap(), "", proof));
     asked.push(candidate("theorem b (x : Fin 3 := ⟨2, by decide⟩) : x = x := by", "", "\n  rfl"));
     let mut outcomes = check(worker, &asked);
     assert_eq!(outcomes.pop().unwrap().verdict, Proved);
