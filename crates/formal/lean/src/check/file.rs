@@ -170,8 +170,10 @@ impl FileWorker {
             (Err(fault), None) => Some(fault),
             (Ok(_), None) => Some(process.fault_of_end()),
         };
-        // Keep the process only if nothing unusual happened in it.
-        let is_sound = run.fault.is_none() && run.broken.is_none();
+        // Keep the process only if nothing unusual happened in it. A refused header is usual: only its commands before the
+        // refused one were elaborated, and each of them was examined.
+        let is_sound = run.fault.is_none()
+            && run.broken.as_ref().is_none_or(|header| header.verdict == Verdict::Refused);
         if (self.checker.keep_alive || task == JudgeTask::Replay)
             && is_sound
             && !run.replies.iter().flatten().any(JudgeReply::is_unusual)
