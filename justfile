@@ -68,12 +68,13 @@ msrv:
 
 crash_tests := "package(sgs) & test(/::crash_/)"
 readme_tests := "test(the_path_of_a_newcomer)"
+fuzz_seconds := "5"
 fuzz_tests := "test(/::fuzz_/) | test(a_hundred_thousand_exported)"
 lean_tests := "test(/every_true_proof|every_correct_proof_is_proved|texts_are_examined|exploits_are_refused/) | test(a_run_with_real_lean)"
 
 # Run `crash`, `readme`, `fuzz` and `lean` at once, which keeps all cores busy.
 slow:
-    SGS_FUZZ_SECONDS=5 NEXTEST_TEST_THREADS=$((($(nproc) * 3 + 1) / 2)) cargo nextest run --release --workspace \
+    SGS_FUZZ_SECONDS={{ fuzz_seconds }} NEXTEST_TEST_THREADS=$((($(nproc) * 3 + 1) / 2)) cargo nextest run --release --workspace \
         --run-ignored only -E '({{ crash_tests }}) | {{ readme_tests }} | {{ fuzz_tests }} | {{ lean_tests }}'
 
 # Kill a run again and again, and resume it.
@@ -90,14 +91,14 @@ chaos:
         --run-ignored only --test-threads 1 -E 'test(a_great_chaos) | test(thousands_of_slots_hold) | test(deaf_clients)'
 
 # Damage known inputs at random, each target for N seconds; check a hundred thousand exported proofs.
-fuzz seconds="5":
+fuzz seconds=fuzz_seconds:
     SGS_FUZZ_SECONDS={{ seconds }} cargo nextest run --release --workspace --run-ignored only -E '{{ fuzz_tests }}'
 
 # Run the tests with real Lean that cover each kind of text and a run once (about 20 minutes of CPU time).
 lean:
     cargo nextest run --release --workspace --run-ignored only -E '{{ lean_tests }}'
 
-# Run all tests that need Lean (about two hours of CPU time): before a release, and after a change of the judge.
+# Run all tests that need Lean: before a release, and after a change of the judge.
 lean-all:
     cargo nextest run --release --workspace --run-ignored only -E 'test(/real_lean/) | test(/^corpus::/)'
 
