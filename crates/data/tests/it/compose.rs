@@ -71,7 +71,7 @@ fn the_shipped_sets_share_no_theorem() {
 /// Draws every production of the generator at every level and checks the theorems with Lean. Lean may refuse one draw
 /// in a hundred, if `simp` has already closed the goal.
 #[test]
-#[ignore = "runs Lean: a minute of CPU time; `just lean-all` runs it"]
+#[ignore = "runs Lean: minutes of CPU time; `just lean-all` runs it"]
 fn real_lean_proves_theorems_of_every_production() {
     let mut kinds: BTreeMap<&str, Vec<Theorem>> = BTreeMap::new();
     for number in 0..4000 {

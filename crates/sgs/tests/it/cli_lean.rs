@@ -53,7 +53,7 @@ fn the_program_launches_its_own_sandbox() {
 }
 
 #[test]
-#[ignore = "runs Lean as WebAssembly (lean/wasm, or SGS_LEAN_WASM): a minute or two of CPU time; `just lean-all` runs it"]
+#[ignore = "runs Lean as WebAssembly (lean/wasm, or SGS_LEAN_WASM): minutes of CPU time; `just lean-all` runs it"]
 fn real_lean_gives_the_expected_verdicts_for_the_core_set() {
     let root =
         std::env::var("SGS_LEAN_WASM").unwrap_or_else(|_| project("lean/wasm").to_str().unwrap().to_owned());
