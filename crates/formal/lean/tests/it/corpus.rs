@@ -44,7 +44,7 @@ fn the_limits_admit_every_correct_proof() {
 }
 
 #[test]
-#[ignore = "runs Lean: minutes of CPU time; `just lean` runs it"]
+#[ignore = "runs Lean: minutes of CPU time; `just lean-all` runs it"]
 fn every_correct_proof_is_proved_by_the_real_lean() {
     let root =
         std::env::var_os("SGS_LEAN_WASM").map_or_else(|| repository().join("lean/wasm"), PathBuf::from);
