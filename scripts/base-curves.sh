@@ -17,10 +17,10 @@ mkdir -p "$out" "$work"
 seeds="1 2 3 4 5"
 
 for name in "$@"; do
-    set=${name%%-*} base=shipped limit=3000000 retire=0 share=0.0 memory=2048
+    set=${name%%-*} base=shipped limit=2000000 retire=0 share=0.0 memory=2048
     case $name in
         quick*) limit=400000 ;;
-        *-13m*) base=made:13m limit=2000000 memory=4096 ;;
+        *-13m*) base=made:13m memory=4096 ;;
         *-30m*) base=made:30m limit=1500000 memory=6144 ;;
     esac
     case $name in *-rehearsed) retire=16 share=0.2 ;; esac

@@ -253,7 +253,7 @@ impl<D: Device> RoleModels<D> for SyncedWeights<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sgs_fleet::{ArtifactStore, BoardConfig, Fleet, Service, ServiceConfig};
+    use sgs_fleet::{ArtifactStore, AuthToken, BoardConfig, Fleet, Service, ServiceConfig};
     use sgs_lm::ModelConfig;
     use sgs_lm::weights::{FileType, HostWeights};
     use sgs_lm_cpu::Cpu;
@@ -398,5 +398,65 @@ mod tests {
             let text = honest.replace("\"config.json\"", &format!("{name:?}"));
             assert!(text != honest && RunManifest::read(text.as_bytes()).is_err(), "{name}");
         }
+    }
+
+    /// Runs `work` and returns its rate for `bytes` bytes, in GB/s.
+    fn rate(bytes: u64, work: impl FnOnce()) -> f64 {
+        let start = Instant::now();
+        work();
+        bytes as f64 / start.elapsed().as_secs_f64() / 1e9
+    }
+
+    /// Sends a file over a connection of loopback, without TLS, and discards it.
+    fn send_plainly(path: &Path) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("listens");
+        let mut to =
+            std::net::TcpStream::connect(listener.local_addr().expect("an address")).expect("connects");
+        let (mut from, _) = listener.accept().expect("accepts");
+        let mut file = File::open(path).expect("opens");
+        std::thread::scope(|scope| {
+            scope.spawn(move || std::io::copy(&mut from, &mut std::io::sink()).expect("receives"));
+            std::io::copy(&mut file, &mut to).expect("sends");
+            drop(to);
+        });
+    }
+
+    /// Writes a file in blocks of the size that `fetch` writes.
+    fn write_plainly(path: &Path, bytes: u64) {
+        let block: Vec<u8> = (0..PART).map(|i| (i * 2_654_435_761) as u8).collect();
+        let mut file = File::create(path).expect("creates");
+        for _ in 0..bytes / PART as u64 {
+            file.write_all(&block).expect("writes");
+        }
+    }
+
+    #[test]
+    #[ignore = "a measurement: needs SGS_TRANSFER_GB gigabytes in SGS_TRANSFER_FROM and in TMPDIR"]
+    fn weights_arrive_at_the_rate_of_the_disk_or_the_link() {
+        let gigabytes: u64 = std::env::var("SGS_TRANSFER_GB").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+        let from = std::env::var_os("SGS_TRANSFER_FROM").map_or_else(std::env::temp_dir, PathBuf::from);
+        let (from, to) =
+            (tempfile::tempdir_in(from).expect("a folder"), tempfile::tempdir().expect("a folder"));
+        let bytes = gigabytes * 1_000_000_000 / PART as u64 * PART as u64;
+        let source = from.path().join("model.safetensors");
+        write_plainly(&source, bytes);
+        let manifest = ModelManifest::of(from.path()).expect("a model");
+        let disk = rate(bytes, || write_plainly(&to.path().join("plain"), bytes));
+        std::fs::remove_file(to.path().join("plain")).expect("removes");
+        let link = rate(bytes, || send_plainly(&source));
+
+        let identity = sgs_tls::Identity::from_secret("the secret of this measurement");
+        let token = AuthToken::generate().expect("a token").with_fingerprint(Some(identity.fingerprint()));
+        let artifacts = ArtifactStore::default();
+        artifacts.put_file(&manifest.artifact_name(&manifest.files[0]), &source);
+        let (tls, shown) = (Some(identity.server()), Some(token.clone()));
+        let service = ServiceConfig { artifacts, tls, token: shown, ..ServiceConfig::default() };
+        let service = Service::start(Fleet::in_memory(BoardConfig::default()), service).expect("listens");
+        let client = Client::new(&service.url("127.0.0.1"), Some(token), None).expect("a client");
+        let (client, patience, drain) = (Arc::new(client), Duration::from_secs(20), StopFlag::default());
+        let source = WeightSource { client, patience, drain };
+        let fetched = rate(bytes, || source.fetch(&manifest, to.path()).expect("fetches"));
+        println!("{gigabytes} GB in GB/s: fetched {fetched:.2}, written {disk:.2}, sent {link:.2}");
+        assert!(fetched >= 0.8 * disk.min(link));
     }
 }

@@ -55,6 +55,9 @@ struct Args {
     /// Mean time of a check, in seconds [default: 2.3, without timeouts; tiny: 0.1]
     #[arg(long)]
     check_seconds: Option<f64>,
+    /// Run one round and kill nothing, to compare its times and its memory with the forecast
+    #[arg(long)]
+    undisturbed: bool,
     /// The program [default: `sgs` of the same build]
     #[arg(long)]
     sgs: Option<PathBuf>,
@@ -79,7 +82,7 @@ fn main() -> Result<()> {
     }
     let args = Args::parse();
     let mut rehearsal = Rehearsal::prepare(&args)?;
-    let outcome = rehearsal.perform();
+    let outcome = if args.undisturbed { rehearsal.measure() } else { rehearsal.perform() };
     if let Err(error) = &outcome {
         rehearsal.report("failed", json!({"error": format!("{error:#}")}))?;
     }
@@ -162,16 +165,32 @@ impl Rehearsal {
         Coordinator::start(&self.sgs, arguments, &self.folder.join("run.log"))
     }
 
-    /// Starts the run, kills processes of it, and resumes it until it ends.
-    fn perform(&mut self) -> Result<()> {
+    /// Asks the program for its forecast.
+    fn plan(&mut self) -> Result<()> {
         let output = Command::new(&self.sgs).args(self.begin(&["--dry-run", "--json"])).output()?;
         ensure!(output.status.success(), "--dry-run failed: {}", String::from_utf8_lossy(&output.stderr));
         self.plan = serde_json::from_slice(&output.stdout)?;
         ensure!(self.plan["lacks"] == json!([]), "this machine lacks {}", self.plan["lacks"]);
-        self.report("plan", json!({"forecast": self.plan["forecast"], "hardware": self.plan["hardware"]}))?;
+        self.report("plan", json!({"forecast": self.plan["forecast"], "hardware": self.plan["hardware"]}))
+    }
 
-        let out = self.run.display().to_string();
-        let mut run = self.start(&self.begin(&["--out", &out]))?;
+    fn start_run(&self) -> Result<Coordinator> {
+        self.start(&self.begin(&["--out", &self.run.display().to_string()]))
+    }
+
+    /// Runs one round without disturbance.
+    fn measure(&mut self) -> Result<()> {
+        self.plan()?;
+        let (status, _) = self.start_run()?.end()?;
+        ensure!(status.success(), "the run failed ({status}): {}", self.log().display());
+        self.report_round(0)?;
+        self.report("done", json!({}))
+    }
+
+    /// Starts the run, kills processes of it, and resumes it until it ends.
+    fn perform(&mut self) -> Result<()> {
+        self.plan()?;
+        let mut run = self.start_run()?;
         let begun = Instant::now();
         self.results(&mut run, 0, 1)?;
         self.report("first result", json!({"after_s": begun.elapsed().as_secs_f64()}))?;
@@ -314,6 +333,7 @@ impl Rehearsal {
         let operations =
             8.0 * (self.model.parameters() - self.model.vocab_size * self.model.hidden_size) as f64;
         let each = self.ranks as f64;
+        let generations = of("generations_of_round");
         let sampled = total(&f["roles"], "tokens") / number(&f["sampling_s"]) / each;
         let pair = |forecast: f64, measured: f64| json!({"forecast": forecast, "measured": measured});
         let compared = json!({
@@ -321,20 +341,27 @@ impl Rehearsal {
             "training_flop_per_s_and_rank":
                 pair(number(&f["training_flop"]) / number(&f["training_s"]) / each, operations * of(names::TRAINED_TOKENS_PER_S) / each),
             "device_bytes": pair(planned, peak),
+            "generations": pair(number(&f["generations"]), generations),
+            "sampling_s": pair(number(&f["sampling_s"]), sampling),
+            "training_s": pair(number(&f["training_s"]), update + of(names::TIME_SNAPSHOT)),
+            "round_s": pair(number(&f["round_s"]), whole),
         });
-        self.report("round", json!({
-            "round": round, "generations": of("generations_of_round"), "conjectures": of("conjectures_accepted"),
-            "solver_examples": of("solver_examples"), "solver_tokens_mean": of("solver_tokens_mean"),
-            "solver_share_cut": of("solver_share_cut"), "stages": stages, "ranks": ranks, "gpus": gpus,
-            "network_bytes": received, "compared": compared,
-        }))
+        self.report(
+            "round",
+            json!({
+                "round": round, "generations": generations, "conjectures": of("conjectures_accepted"),
+                "solver_examples": of("solver_examples"), "solver_tokens_mean": of("solver_tokens_mean"),
+                "solver_share_cut": of("solver_share_cut"), "stages": stages, "ranks": ranks, "gpus": gpus,
+                "network_bytes": received, "compared": compared,
+            }),
+        )
     }
 }
 
 /// Returns the keys that make a rehearsal of `lean-d3k`.
 fn keys(args: &Args, [base, guide, lean]: [&PathBuf; 3]) -> Vec<String> {
     let mut keys = vec![
-        "rounds=2".to_owned(),
+        format!("rounds={}", if args.undisturbed { 1 } else { 2 }),
         format!("training.ranks={}", args.ranks),
         format!("model.base={}", base.display()),
         format!("model.guide={}", guide.display()),
