@@ -11,7 +11,7 @@ set -eu
 sgs=$1 out=$2
 shift 2
 [ $# -gt 0 ] || set -- quick train-rehearsed train all-rehearsed all \
-    train-13m-rehearsed train-13m train-30m-rehearsed train-30m
+    deep-rehearsed train-13m-rehearsed train-13m train-30m-rehearsed train-30m
 work=${WORK:-$(mktemp -d)}
 mkdir -p "$out" "$work"
 seeds="1 2 3 4 5"
@@ -20,6 +20,7 @@ for name in "$@"; do
     set=${name%%-*} base=shipped limit=2000000 retire=0 share=0.0 memory=2048
     case $name in
         quick*) limit=400000 ;;
+        deep*) base=made:deep limit=2400000 ;;
         *-13m*) base=made:13m memory=4096 ;;
         *-30m*) base=made:30m limit=1500000 memory=6144 ;;
     esac
