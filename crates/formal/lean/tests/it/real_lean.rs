@@ -809,6 +809,55 @@ fn hostile_candidates_do_not_affect_their_neighbours() {
     }
 }
 
+/// Proofs that would run for hours, exhaust the memory or end the process.
+const BOMBS: [&str; 10] = [
+    "\n  exact absurd (rfl : Nat.shiftLeft 1 (2^33) = 0) (by simp)",
+    "\n  have h : (2 : Nat) ^ (2 ^ 40) % 7 = 3 := by decide\n  omega",
+    "\n  have h : ∀ n : Fin 100000, n.val * n.val < 1 := by decide\n  exact absurd (h 1) (by decide)",
+    "\n  have h : (List.replicate 30000000 (0 : Nat)).length = 1 := by decide\n  simp at h",
+    "\n  have h : (List.range 3000000).foldl (· + ·) 0 = 1 := rfl\n  omega",
+    "\n  repeat (first | skip | rfl)",
+    "\n  have h : ∀ a b : Nat, a + b = b + a + 0 := by intro a b; repeat rw [Nat.add_comm]\n  exact h.elim",
+    "\n  have h : (fun n : Nat => Nat.rec 0 (fun _ m => m + m + 1) n) 64 = 5 := by rfl\n  omega",
+    "\n  iterate 1000000 (have h : True := trivial)\n  omega",
+    "\n  have h : Nat.gcd (3 ^ 2000000) (2 ^ 3000000) = 2 := by decide\n  omega",
+];
+
+/// Each bomb costs at most its time limit and a start of Lean, and no other proof.
+#[test]
+#[ignore = "runs Lean: up to an hour of CPU time; `just lean-all` runs it"]
+fn ten_bombs_do_not_affect_five_correct_proofs_in_real_lean() {
+    let scratch = tempfile::tempdir().unwrap();
+    let limits = Limits { start_ms: 900_000, ..Limits::default() };
+    let mut worker = FileChecker { limits, ..checker_that(scratch.path(), false, TrustLayers::ALL, true) }
+        .worker(0)
+        .unwrap();
+    let honest = |i| candidate(&format!("theorem honest{i} (p : Prop) (h : p) : p := by"), "", "\n  exact h");
+    let bombs = BOMBS
+        .iter()
+        .enumerate()
+        .map(|(i, body)| candidate(&format!("theorem bomb{i} : False := by"), "", body));
+    let mut candidates: Vec<Candidate> = bombs.collect();
+    for i in 0..5 {
+        candidates.insert(3 * i + 1, honest(i));
+    }
+    check(&mut worker, &[honest(5)]); // Starts Lean.
+    let begun = std::time::Instant::now();
+    let outcomes = check(&mut worker, &candidates);
+    let seconds = begun.elapsed().as_secs_f64();
+    println!("{seconds:.0} s for ten bombs and five correct proofs");
+    for (candidate, outcome) in candidates.iter().zip(&outcomes) {
+        let name = candidate.statement.name();
+        println!("{name}: {:?}: {}", outcome.verdict, outcome.reason);
+        if name.starts_with("honest") {
+            assert_eq!(outcome.verdict, Proved, "{outcome:?}");
+        } else {
+            assert!(matches!(outcome.verdict, Verdict::Resource | Verdict::Refused), "{outcome:?}");
+        }
+    }
+    assert!(seconds < 200.0 * candidates.len() as f64, "{seconds} s");
+}
+
 #[derive(Clone, serde::Deserialize)]
 struct Exploit {
     id: String,
