@@ -4,7 +4,7 @@
 //! a checkpoint and that of a round's directory. Both directories appear complete, so opening the run writes a marker
 //! that is missing.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::journal::{Journal, JournalStage, Marker, stage_of};
 use crate::view::RunView;
 
@@ -79,13 +79,7 @@ fn adopt_rounds(view: &RunView, journal: &Journal) -> Result<()> {
             "the journal is missing, so the weights after this round are unknown: the run continues from {weights}"
         );
     }
-    let gone = markers
-        .iter()
-        .find(|m| m.stage == JournalStage::Published && !rounds.iter().any(|round| round.round() == m.round));
-    gone.map_or(Ok(()), |marker| {
-        let what = "it is missing, although the journal marks it as published";
-        Err(Error::damaged(&view.round_directory(marker.round), what, "restore it from a copy"))
-    })
+    view.check_published(&markers)
 }
 
 /// Marks the update of the round in progress as complete if its checkpoint is intact. Removes checkpoints that cannot be

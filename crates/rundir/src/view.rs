@@ -6,7 +6,7 @@ use crate::end::RunEnd;
 use crate::error::{Error, Result};
 use crate::evaluations::{self, Evaluation};
 use crate::frozen;
-use crate::journal::{DEADLINE, JournalReader};
+use crate::journal::{DEADLINE, JournalReader, JournalStage, Marker};
 use crate::outcome::state_after;
 use crate::resume::{self, ResumePlan};
 use crate::rounds::{self, PublishedRound, directory_name};
@@ -191,11 +191,29 @@ impl RunView {
     fn read_journal(&self) -> Result<()> {
         JournalReader::refuse_empty(&self.path.join(JOURNAL), DEADLINE)?;
         let journal = self.journal()?;
-        journal.markers()?;
+        let markers = journal.markers()?;
         for round in journal.rounds_with_records()? {
             journal.for_each_record(round, None, |_| Ok(()))?;
         }
-        Ok(())
+        self.check_published(&markers)
+    }
+
+    /// Returns an error about the first round that is missing although the journal marks it as published, or `None` if
+    /// there is no such round or the journal cannot be read.
+    pub fn missing_round(&self) -> Option<Error> {
+        self.check_published(&self.journal().ok()?.markers().ok()?).err()
+    }
+
+    /// Checks that every round that these markers of the journal mark as published has a directory. The markers must
+    /// have been read before, because another process may publish a round in the meantime.
+    pub(crate) fn check_published(&self, markers: &[Marker]) -> Result<()> {
+        let rounds = self.rounds()?;
+        let is_there = |number| rounds.iter().any(|round| round.round() == number);
+        let mut published = markers.iter().filter(|marker| marker.stage == JournalStage::Published);
+        published.find(|marker| !is_there(marker.round)).map_or(Ok(()), |marker| {
+            let what = "it is missing, although the journal marks it as published";
+            Err(Error::damaged(&self.round_directory(marker.round), what, "restore it from a copy"))
+        })
     }
 
     /// Returns the directory of the report.

@@ -3,11 +3,13 @@
 use crate::args::ReportArgs;
 use crate::display::TextDisplay;
 use crate::exit::Outcome;
+use crate::terminal::{Tone, paint};
 use anyhow::{Context, Result};
 use sgs_analysis::figures::FigureOptions;
 use sgs_analysis::fit::{Cut, FitOptions};
 use sgs_analysis::report;
 use sgs_analysis::run::{RunData, read_run};
+use sgs_rundir::RunView;
 use std::path::{Path, PathBuf};
 
 /// Writes a report.
@@ -44,6 +46,9 @@ fn position(given: &Path, runs: &[PathBuf]) -> Result<usize> {
 pub fn write_for(runs: &[PathBuf], out: &Path, options: &FigureOptions) -> Result<PathBuf> {
     let read = |dir: &PathBuf| -> Result<RunData> {
         let shown = TextDisplay::of_run(dir)?;
+        if let Some(error) = RunView::open(dir)?.missing_round() {
+            eprintln!("{} {error}", paint(Tone::Bad, "warning:"));
+        }
         Ok(read_run(dir, Some(&shown))?)
     };
     let runs = runs.iter().map(read).collect::<Result<Vec<_>>>()?;

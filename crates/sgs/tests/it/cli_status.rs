@@ -99,6 +99,14 @@ fn damaged_rounds_are_noted_and_the_rest_is_shown() {
     std::fs::write(dir.path().join("run/rounds/0001/metrics.json"), "{").unwrap();
     let done = sgs(&["status", &name]).expect(0);
     assert!(done.out.contains("note: round 1:") && done.out.contains("2 of 3 published"), "{}", done.out);
+    std::fs::remove_dir_all(dir.path().join("run/rounds/0001")).unwrap();
+    let missing = "rounds/0001 is damaged: it is missing, although the journal marks it as published";
+    let done = sgs(&["status", &name]).expect(0);
+    assert!(done.out.contains("note: ") && done.out.contains(missing), "{}", done.out);
+    let done = sgs(&["report", &name]).expect(0);
+    assert!(done.err.contains("warning: ") && done.err.contains(missing), "{}", done.err);
+    let done = sgs(&["doctor", &name]).expect(1);
+    assert!(done.out.contains("BAD   damage") && done.out.contains(missing), "{}", done.out);
 }
 
 #[cfg(unix)]
