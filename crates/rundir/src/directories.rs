@@ -5,6 +5,7 @@
 
 use crate::error::{CallerError, Error, Result};
 use crate::files::{self, TEMPORARY_PREFIX, doomed_beside, parent_of, sync_directory, temporary_beside};
+use crate::view::ROUNDS;
 use crate::write_point::reached;
 use sgs_base::digest::{checksum_of, hex};
 use sha2::{Digest, Sha256};
@@ -127,17 +128,23 @@ fn checked(
 ) -> Result<()> {
     let path = directory.join(name);
     if !files::is_file(&path)? {
-        return Err(Error::damaged(directory, format!("{name} is missing"), RESTORE));
+        return Err(Error::damaged(directory, format!("{name} is missing"), restore(directory)));
     }
     let found = sum(&path)?;
     if found != expected {
         let what = format!("{name} has SHA-256 {found}, not {expected} as {CHECKSUMS} says");
-        return Err(Error::damaged(directory, what, RESTORE));
+        return Err(Error::damaged(directory, what, restore(directory)));
     }
     Ok(())
 }
 
-const RESTORE: &str = "restore it from a copy or remove the directory";
+/// Returns the advice about a damaged directory. A run does not resume without the directory of a published round.
+fn restore(directory: &Path) -> &'static str {
+    match parent_of(directory).ends_with(ROUNDS) {
+        true => "restore it from a copy",
+        false => "restore it from a copy or remove the directory",
+    }
+}
 
 /// Returns an error if a file, except names that begin with a dot, is not in the list of checksums.
 fn refuse_unlisted(directory: &Path, listed: &[(String, String)]) -> Result<()> {
@@ -193,7 +200,7 @@ fn expected_checksum(directory: &Path, name: &str) -> Result<String> {
 pub fn listed_checksums(directory: &Path) -> Result<Vec<(String, String)>> {
     let list = directory.join(CHECKSUMS);
     if !files::is_file(&list)? {
-        return Err(Error::damaged(directory, format!("{CHECKSUMS} is missing"), RESTORE));
+        return Err(Error::damaged(directory, format!("{CHECKSUMS} is missing"), restore(directory)));
     }
     let text = fs::read_to_string(&list).map_err(Error::io("read", &list))?;
     parse(&list, &text)
@@ -373,7 +380,7 @@ fn render(checksums: &BTreeMap<String, String>) -> String {
 fn parse(list: &Path, text: &str) -> Result<Vec<(String, String)>> {
     let bad = |number: usize| {
         let what = format!("line {} is not '<sha-256>  <file>'", number + 1);
-        Error::damaged(list, what, "restore it from a copy or remove the directory")
+        Error::damaged(list, what, restore(parent_of(list)))
     };
     text.lines()
         .enumerate()

@@ -647,6 +647,8 @@ fn files_that_a_run_needs_are_checked_when_it_is_opened() {
     for (damage, words) in damages.iter().zip(["rollouts.parquet has", "weights has", "stranger is not in"]) {
         assert!(damage.contains(words), "{damages:?}");
     }
+    // Without the directory of a round, the run does not resume.
+    assert!(!damages[0].contains("remove") && damages[1].contains("or remove the directory"), "{damages:?}");
     // A run of an older program gets a checksum of its configuration.
     fs::remove_file(path.join("SHA256SUMS")).unwrap();
     drop(open(&path).unwrap());
