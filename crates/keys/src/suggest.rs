@@ -28,9 +28,14 @@ fn similarity(name: &str, known: &str) -> f64 {
 
 /// Compares two names. A single mistake in a short name counts little, and so do missing words.
 fn alike(name: &str, known: &str) -> f64 {
-    let is_typing_error = name.len() > 2 && strsim::osa_distance(name, known) == 1;
+    let is_error = name.len() > 2 && strsim::osa_distance(name, known) == 1;
     let is_a_word = known.split('_').any(|word| word == name);
-    strsim::jaro_winkler(name, known).max(if is_typing_error || is_a_word { 0.97 } else { 0.0 })
+    strsim::jaro_winkler(name, known).max(if is_error || is_a_word { 0.97 } else { 0.0 })
+}
+
+/// Returns whether a name differs from a known one in case and at most one letter, or in the order of two.
+pub fn is_typing_error(name: &str, known: &str) -> bool {
+    strsim::osa_distance(&name.to_lowercase(), &known.to_lowercase()) <= 1
 }
 
 #[cfg(test)]

@@ -8,9 +8,11 @@ use crate::config::run_config::unknown;
 use crate::config::{RunConfig, SystemName};
 use crate::error::{Context, Result, RunError, bail};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use sgs_base::digest::checksum_of;
 use sgs_external::{External, ExternalSettings};
 use sgs_formal::FormalSystem;
+use sgs_keys::is_typing_error;
 use sgs_lean::data::{self, Target};
 use sgs_lean::sandbox::Sandbox;
 use sgs_lean::{Lean, LeanSettings};
@@ -24,7 +26,7 @@ use sgs_metamath::system::Metamath;
 use sgs_metamath::theory::RuleId;
 use sgs_metamath::tokens::{UNKNOWN, label_token};
 use sgs_selfplay::{Problem, ProblemId};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -364,7 +366,7 @@ pub fn external_targets(set: &str) -> Result<Vec<Problem>> {
         PLAIN,
         |_| String::new(),
         |line| {
-            let ProblemLine { id, statement, context } = line;
+            let ProblemLine { id, statement, context, .. } = line;
             Ok(Problem { id: ProblemId::new(id), statement: statement.into(), context: context.into() })
         },
     )
@@ -387,6 +389,27 @@ struct ProblemLine {
     statement: String,
     #[serde(default)]
     context: String,
+    /// Data sets of others have more columns.
+    #[serde(flatten)]
+    others: BTreeMap<String, IgnoredAny>,
+}
+
+impl ProblemLine {
+    fn read(line: &str) -> Result<Self> {
+        if line.trim_start().starts_with('[') {
+            bail!("a line must be an object {{…}}, not a list");
+        }
+        let read: Self = serde_json::from_str(line)?;
+        if read.id.trim().is_empty() {
+            bail!("`id` is empty");
+        }
+        // The other keys are required, so that their absence is an error.
+        let is_misspelt = |key: &&String| read.context.is_empty() && is_typing_error(key, "context");
+        if let Some(key) = read.others.keys().find(is_misspelt) {
+            bail!("there is no key `{key}`; did you mean `context`?");
+        }
+        Ok(read)
+    }
 }
 
 /// Reads problems from a JSONL file. Each line is an object with `id`, `statement` and optionally `context`, which
@@ -397,7 +420,7 @@ struct ProblemLine {
 /// the line.
 pub fn read_problems(system: &Metamath, path: &Path) -> Result<Vec<Problem>> {
     // A file of plain statements.
-    let hint = |line: &str| match line.trim_start().starts_with('{') {
+    let hint = |line: &str| match line.trim_start().starts_with(['{', '[']) {
         true => String::new(),
         false => format!("; for statements in plain text: `sgs prove < {}`", path.display()),
     };
@@ -423,7 +446,7 @@ fn problem_lines(
     let problems: Vec<Problem> = lines
         .map(|(i, line)| {
             let place = || format!("{}: line {} is not a valid problem", path.display(), i + 1);
-            let line: ProblemLine = serde_json::from_str(line)
+            let line = ProblemLine::read(line)
                 .with_context(|| format!("{}; a line must look like {format}{}", place(), hint(line)))?;
             // Ids must be unique, because proofs refer to their problem by id.
             if !ids.insert(line.id.clone()) {
@@ -451,6 +474,29 @@ mod tests {
         std::fs::write(&path, format!("{line}\n\n{line}\n")).unwrap();
         let error = read_problems(&Metamath::shipped().unwrap(), &path).unwrap_err().to_string();
         assert!(error.contains("line 3") && error.contains("`a`"), "{error}");
+    }
+
+    #[test]
+    fn wrong_lines_are_reported() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mine.jsonl");
+        let read = |line: &str| {
+            std::fs::write(&path, line).unwrap();
+            external_targets(path.to_str().unwrap())
+        };
+        for (line, wrong) in [
+            (r#"{"id":"a","statement":"s","contex":"c"}"#, "no key `contex`; did you mean `context`?"),
+            (r#"{"id":"a","statement":"s","Context":"c"}"#, "no key `Context`"),
+            (r#"{"id":" ","statement":"s"}"#, "`id` is empty"),
+            (r#"["a","s","c"]"#, "a line must be an object {…}, not a list"),
+            ("[", "a line must be an object {…}, not a list"),
+            (r#"{"id":"a"}"#, "missing field `statement`"),
+        ] {
+            let error = format!("{:#}", read(line).unwrap_err());
+            assert!(error.contains(wrong) && error.contains("line 1"), "{line}: {error}");
+        }
+        let columns = r#"{"id":"a","statement":"s","idx":1,"context":"c","contexts":[],"tags":{}}"#;
+        assert_eq!(&*read(columns).unwrap()[0].context, "c");
     }
 
     #[test]
