@@ -47,6 +47,8 @@ pub enum RunError {
     Disagreement(Box<Disagreement>),
     /// A completions endpoint failed.
     Endpoint(EndpointError),
+    /// The run cannot begin with this configuration, for the reason that the message gives. No result was recorded.
+    CannotBegin(String),
     /// A step failed for the reason that the message gives.
     Failed(String),
     /// Another error, with a description of the operation that failed.
@@ -99,7 +101,7 @@ impl fmt::Display for RunError {
             Self::RankLost(error) => write!(f, "{error}")?,
             Self::Disagreement(error) => write!(f, "{error}")?,
             Self::Endpoint(error) => write!(f, "{error}")?,
-            Self::Failed(what) | Self::Context { what, .. } => f.write_str(what)?,
+            Self::CannotBegin(what) | Self::Failed(what) | Self::Context { what, .. } => f.write_str(what)?,
             Self::Other(error) => write!(f, "{error}")?,
         }
         if f.alternate() {
@@ -120,7 +122,7 @@ impl Error for RunError {
             Self::RankLost(error) => error.source(),
             Self::Disagreement(error) => error.source(),
             Self::Endpoint(error) => error.source(),
-            Self::Failed(_) => None,
+            Self::CannotBegin(_) | Self::Failed(_) => None,
             Self::Context { source, .. } => Some(source),
             Self::Other(error) => error.source(),
         }

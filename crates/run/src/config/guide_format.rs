@@ -1,7 +1,7 @@
 //! Warnings about a Guide whose reviews do not follow the required format.
 
 use crate::config::{BaseSource, RunConfig, SystemName};
-use crate::error::{Result, ensure};
+use crate::error::{Result, RunError};
 use sgs_rundir::metrics::MetricValues;
 use sgs_selfplay::Role;
 
@@ -14,23 +14,35 @@ const MIN_REVIEWS: f64 = 20.0;
 /// Rounds between two warnings. The Guide is not trained, so the fraction hardly changes from round to round.
 const WARNING_INTERVAL: u32 = 10;
 
-/// A remedy for malformed reviews. The model is the one that the paper's authors fine-tuned.
-const REMEDY: &str = "use the authors' Guide, LukeBailey181Pub/dspv2_guide, or fine-tune one";
+/// Returns a cause of malformed reviews or a remedy. The model for Lean is the one that the paper's authors fine-tuned.
+fn remedy(system: SystemName) -> &'static str {
+    match system {
+        SystemName::Metamath => {
+            "the model does not know the prompts of Metamath (docs/guides.md), or model.context is too short"
+        }
+        SystemName::Lean => {
+            "use the authors' Guide, LukeBailey181Pub/dspv2_guide, or fine-tune one (`sgs data reviews --help`)"
+        }
+        SystemName::External => "the model does not know the prompts of this system (docs/external.md)",
+    }
+}
 
 /// Checks the fraction of readable reviews before a run.
 ///
 /// # Errors
-/// Returns an error if it is less than `algorithm.guide.min_readable`.
+/// Returns [`RunError::CannotBegin`] if it is less than `algorithm.guide.min_readable`.
 pub fn check(config: &RunConfig, readable: u32, sampled: u32) -> Result<()> {
     let (share, least) =
         (f64::from(readable) / f64::from(sampled.max(1)), config.algorithm.guide.min_readable);
-    ensure!(
-        sampled == 0 || share >= least,
+    if sampled == 0 || share >= least {
+        return Ok(());
+    }
+    Err(RunError::CannotBegin(format!(
         "{readable} of the Guide's {sampled} reviews can be read ({:.0}%), and algorithm.guide.min_readable is {least}; \
-         {REMEDY} (`sgs data reviews --help`). To run with this Guide, set algorithm.guide.min_readable=0",
-        100.0 * share
-    );
-    Ok(())
+         {}. To run with this Guide, set algorithm.guide.min_readable=0",
+        100.0 * share,
+        remedy(config.problems.system)
+    )))
 }
 
 /// Returns the expected failure rate of a Guide that was never trained to write reviews, or `None` if the run does not
@@ -46,23 +58,25 @@ pub fn forecast(config: &RunConfig) -> Option<String> {
         let stops = if guide.min_readable > 1.0 - UNTRAINED { ", so the run stops" } else { "" };
         format!(
             "model.guide is the base model: {:.0}% of its reviews are malformed and {:.0}% of the conjectures\n  \
-             unscored{stops}; {REMEDY}",
+             unscored{stops}; {}",
             100.0 * UNTRAINED,
-            100.0 * failed
+            100.0 * failed,
+            remedy(config.problems.system)
         )
     })
 }
 
 /// Returns a warning if too many of a round's reviews were malformed.
-pub fn warning(round: u32, metrics: &MetricValues) -> Option<String> {
+pub fn warning(system: SystemName, round: u32, metrics: &MetricValues) -> Option<String> {
     let value = |name: &str| metrics.scalars.get(name).copied().unwrap_or_default();
     let (share, sampled) = (value("review_share_malformed"), value("reviews_sampled"));
     (round.is_multiple_of(WARNING_INTERVAL) && sampled >= MIN_REVIEWS && share >= WARNING_THRESHOLD).then(|| {
         format!(
             "{:.1}% of the Guide's {sampled} reviews in round {round} were malformed, and {} conjectures got no score from it; \
-             {REMEDY}: see `sgs data reviews --help`",
+             {}",
             100.0 * share,
-            value("reviews_failed")
+            value("reviews_failed"),
+            remedy(system)
         )
     })
 }
@@ -83,14 +97,14 @@ mod tests {
 
     #[test]
     fn many_malformed_reviews_cause_a_warning_every_ten_rounds() {
-        let told = warning(10, &metrics(300.0, 0.453)).unwrap_or_default();
+        let told = warning(SystemName::Lean, 10, &metrics(300.0, 0.453)).unwrap_or_default();
         assert!(
             told.contains("45.3% of the Guide's 300 reviews") && told.contains("7 conjectures"),
             "{told}"
         );
-        assert_eq!(warning(10, &metrics(300.0, 0.01)), None);
-        assert_eq!(warning(10, &metrics(10.0, 0.5)), None);
-        assert_eq!(warning(11, &metrics(300.0, 0.5)), None);
+        assert_eq!(warning(SystemName::Lean, 10, &metrics(300.0, 0.01)), None);
+        assert_eq!(warning(SystemName::Lean, 10, &metrics(10.0, 0.5)), None);
+        assert_eq!(warning(SystemName::Lean, 11, &metrics(300.0, 0.5)), None);
     }
 
     #[test]
@@ -98,6 +112,9 @@ mod tests {
         let mut config = RunConfig::default();
         check(&config, 52, 64).unwrap();
         check(&config, 0, 0).unwrap();
+        let error = check(&config, 51, 64).unwrap_err().to_string();
+        assert!(error.contains("prompts of Metamath (docs/guides.md), or model.context"), "{error}");
+        config.problems.system = SystemName::Lean;
         let error = check(&config, 51, 64).unwrap_err().to_string();
         for part in [
             "51 of the Guide's 64 reviews can be read (80%)",

@@ -263,7 +263,7 @@ impl Publishing {
         let features = StatementFeatures::find(&*runner.system, &outcome);
         let repeated = runner.run.journal().duplicates();
         let metrics = round_metrics(&rounds.state, &outcome, &features, &record, repeated, started.elapsed());
-        if let Some(warning) = guide_format::warning(outcome.round, &metrics) {
+        if let Some(warning) = guide_format::warning(runner.config.problems.system, outcome.round, &metrics) {
             rounds.events.emit(RunEvent::Warning(&warning));
         }
         rounds.events.emit(RunEvent::RoundFinished { outcome: &outcome, metrics: &metrics });

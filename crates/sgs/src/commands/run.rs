@@ -95,7 +95,7 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
     let outcome = work(config, run, workers, rank_group, &mut start, &args.execution);
     // Errors refer to the logs of other ranks and workers.
     let has_logs = ["ranks", "workers"].iter().any(|logs| out.join(logs).exists());
-    if outcome.is_err() && !start.has_begun && !has_logs {
+    if outcome.as_ref().is_err_and(|error| !start.has_begun || cannot_begin(error)) && !has_logs {
         remove_empty_run(&out, is_new);
     }
     outcome
@@ -116,6 +116,10 @@ impl Start {
             eprintln!("{}", self.greeting);
         }
     }
+}
+
+fn cannot_begin(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<RunError>().is_some_and(|error| matches!(error.root(), RunError::CannotBegin(_)))
 }
 
 /// Removes the folder of a run that could not begin, or its contents if the folder existed before (then it was empty).

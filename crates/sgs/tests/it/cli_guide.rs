@@ -77,6 +77,7 @@ fn a_fine_tuned_guide_writes_well_formed_reviews() {
     let stopped = run(dir, "stopped", 1, &[]);
     let told = "reviews can be read";
     assert!(stopped.err.contains(told) && stopped.err.contains("min_readable=0"), "{}", stopped.err);
+    assert!(!dir.join("stopped").exists(), "no round was started");
     let untaught = run(dir, "untaught", 0, &["algorithm.guide.min_readable=0".to_owned()]);
     assert!(
         untaught.err.contains("of the Guide's") && untaught.err.contains("were malformed"),

@@ -63,6 +63,15 @@ fn starting_a_run_again_offers_to_resume_the_unfinished_one() {
 }
 
 #[test]
+fn a_run_whose_model_does_not_fit_the_task_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = path(folder.path(), "run");
+    let done = run(&out, &["algorithm.guide.min_readable=0.8", "model.context=3"]).expect(1);
+    assert!(done.err.contains("does not know the prompts of Metamath"), "{}", done.err);
+    assert!(!Path::new(&out).exists());
+}
+
+#[test]
 fn an_extended_run_equals_one_with_more_rounds_from_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let long = embedded();
