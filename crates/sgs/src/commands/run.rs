@@ -321,7 +321,10 @@ fn run_on_device<D: Parallel + Decode>(
 }
 
 /// Checks that no requirement is missing, before anything is written.
-fn check_requirements(config: &RunConfig, workers: Option<&FleetConfig>, asked: &Layers) -> Result<()> {
+///
+/// # Errors
+/// Returns an error that names what is missing.
+pub fn check_requirements(config: &RunConfig, workers: Option<&FleetConfig>, asked: &Layers) -> Result<()> {
     let mut lacks = missing::lacks(config);
     for lack in &lacks {
         match (lack.what, &lack.remedy) {

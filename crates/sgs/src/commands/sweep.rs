@@ -15,9 +15,12 @@ use mps::MpsControl;
 use plan::{SweepPlan, SweepRun};
 use sgs_analysis::figures::FigureOptions;
 use sgs_analysis::run::{RunData, metric, read_metrics};
+use sgs_run::config::RunConfig;
 use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 /// Interval between checks of the runs.
@@ -32,8 +35,9 @@ pub fn run(args: &SweepArgs) -> Result<Outcome> {
     if args.dry_run {
         return dry_run(&members, &slots);
     }
-    std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
     let mut sweep = Sweep::new(members)?;
+    check_requirements(&sweep.waiting)?;
+    std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
     eprintln!(
         "{} in {}, {} at a time on {}; {} already finished",
         output::counted(sweep.all, "run"),
@@ -67,13 +71,30 @@ fn dry_run(members: &[SweepRun], slots: &SlotPool) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+/// Checks that this machine has what the runs need, once for runs with the same needs.
+fn check_requirements(waiting: &VecDeque<SweepRun>) -> Result<()> {
+    let needs = |member: &SweepRun| {
+        let RunConfig { problems, model, evaluation, lean, .. } = member.config.clone();
+        (problems, model, evaluation, lean)
+    };
+    let mut checked = Vec::new();
+    for member in waiting {
+        let needs = needs(member);
+        if !checked.contains(&needs) {
+            super::run::check_requirements(&member.config, None, &member.layers)?;
+            checked.push(needs);
+        }
+    }
+    Ok(())
+}
+
 /// The runs by state.
 struct Sweep {
     all: usize,
     waiting: VecDeque<SweepRun>,
     done: Vec<SweepRun>,
-    /// Failed runs, with the exit status.
-    failed: Vec<(SweepRun, String)>,
+    /// Number of failed runs.
+    failed: usize,
 }
 
 /// A run that a child process executes.
@@ -82,6 +103,8 @@ struct ActiveRun {
     child: Child,
     slot: RunSlot,
     since: Instant,
+    /// Size of the log when the run was started, in bytes.
+    log_start: u64,
 }
 
 /// The active runs. Each has its own process group, so that signals to the sweep do not reach it.
@@ -107,7 +130,7 @@ impl Sweep {
                 false => waiting.push_back(member),
             }
         }
-        Ok(Self { all, waiting, done, failed: Vec::new() })
+        Ok(Self { all, waiting, done, failed: 0 })
     }
 
     /// Executes all runs; returns whether the user stopped the sweep. No run stays active in either case.
@@ -125,24 +148,25 @@ impl Sweep {
             std::thread::sleep(POLL);
             for i in (0..working.0.len()).rev() {
                 if let Some(status) = working.0[i].child.try_wait().context("cannot wait for a run")? {
-                    let ActiveRun { member, slot, since, .. } = working.0.swap_remove(i);
+                    let ActiveRun { member, slot, since, log_start, .. } = working.0.swap_remove(i);
                     slots.release(slot);
-                    self.ended(member, status, since.elapsed());
+                    self.ended(member, status, since.elapsed(), log_start);
                 }
             }
         }
         Ok(stop.is_set())
     }
 
-    fn ended(&mut self, member: SweepRun, status: std::process::ExitStatus, took: Duration) {
-        let number = self.done.len() + self.failed.len() + 1;
+    fn ended(&mut self, member: SweepRun, status: ExitStatus, took: Duration, log_start: u64) {
+        let number = self.done.len() + self.failed + 1;
         let head = format!("{number}/{} {}", self.all, member.name);
         if status.success() {
             eprintln!("{head}: {} in {:.0} s", progress_of(&member.folder), took.as_secs_f64());
             self.done.push(member);
         } else {
-            eprintln!("{head} failed ({status}): {}", member.log().display());
-            self.failed.push((member, status.to_string()));
+            let error = last_error(&member.log(), log_start).unwrap_or_default();
+            eprintln!("{head} failed ({status}): {}{error}", member.log().display());
+            self.failed += 1;
         }
     }
 
@@ -157,18 +181,33 @@ impl Sweep {
             let index = report::write_for(&folders, &out.join("report"), &FigureOptions::default())?;
             eprintln!("report: {}", index.display());
         }
-        for (member, how) in &self.failed {
-            eprintln!("{} failed ({how}): {}", member.name, member.log().display());
+        if self.failed > 0 {
+            eprintln!("{} of {} runs failed", self.failed, self.all);
+            return Ok(Outcome::Failed);
         }
-        Ok(if self.failed.is_empty() { Outcome::Done } else { Outcome::Failed })
+        Ok(Outcome::Done)
     }
 }
 
+/// Returns the last error in a log after `start`, on a line of its own.
+fn last_error(log: &Path, start: u64) -> Option<String> {
+    /// A message and its causes are shorter.
+    const TAIL: u64 = 1 << 16;
+    let mut file = File::open(log).ok()?;
+    let end = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(start.max(end.saturating_sub(TAIL)))).ok()?;
+    let mut bytes = Vec::new();
+    file.take(TAIL).read_to_end(&mut bytes).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    text.lines().rfind(|line| line.starts_with("error:")).map(|line| format!("\n  {line}"))
+}
+
 fn start(member: SweepRun, slot: RunSlot) -> Result<ActiveRun> {
+    let log_start = std::fs::metadata(member.log()).map_or(0, |log| log.len());
     let mut command = member.process()?;
     let child = slot.spawn(&mut command).with_context(|| format!("cannot start {}", member.name))?;
     eprintln!("{} on {}: {}", member.name, slot.what(), member.log().display());
-    Ok(ActiveRun { member, child, slot, since: Instant::now() })
+    Ok(ActiveRun { member, child, slot, since: Instant::now(), log_start })
 }
 
 fn interrupt(working: &mut ActiveRun) {

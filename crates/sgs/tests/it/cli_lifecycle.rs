@@ -227,6 +227,24 @@ fn a_hangup_stops_a_sweep_and_its_runs() {
 }
 
 #[test]
+fn a_sweep_reports_why_its_runs_cannot_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = path(folder.path(), "runs");
+    let sweep = |model: &str| {
+        let plan =
+            format!("seeds = [1, 2]\n[set]\nmodel = {{ {model} }}\n[set.evaluation]\nheld_out = \"none\"\n");
+        sgs(&["sweep", &file(folder.path(), "plan.toml", &plan), "--out", &out])
+    };
+    let done = sweep("base = \"/no/such/model\"").expect(2);
+    assert!(done.err.contains("/no/such/model") && !done.err.contains("failed"), "{}", done.err);
+    assert!(!Path::new(&out).exists(), "nothing was started");
+    let done = sweep("context = 3").expect(1);
+    assert_eq!(done.err.matches("\n  error: 0 of the Guide's 64 reviews").count(), 2, "{}", done.err);
+    assert_eq!(done.err.matches("sgs-seed1.log").count(), 2, "at the start and the end: {}", done.err);
+    assert!(done.err.contains("2 of 2 runs failed"), "{}", done.err);
+}
+
+#[test]
 fn a_sweep_completes_its_runs_and_can_be_resumed() {
     let folder = tempfile::tempdir().unwrap();
     let plan = |more: &str| {

@@ -53,7 +53,7 @@ pub struct SweepRun {
     pub name: String,
     pub folder: PathBuf,
     pub config: RunConfig,
-    layers: Layers,
+    pub layers: Layers,
 }
 
 impl SweepPlan {
