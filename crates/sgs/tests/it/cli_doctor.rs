@@ -46,12 +46,16 @@ fn slurm_is_found_on_the_path() {
         slurm
     };
     assert!(slurm(false).to_string().contains("not on the PATH"));
-    for name in ["sbatch", "srun", "squeue", "scancel"] {
+    let program = |name: &str, more: &str| {
         let path = dir.path().join(name);
-        std::fs::write(&path, "#!/bin/sh\necho slurm 23.11.4\n").unwrap();
+        std::fs::write(&path, format!("#!/bin/sh\n{more}echo slurm 23.11.4\n")).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    }
+    };
+    ["sbatch", "srun", "squeue", "scancel"].iter().for_each(|name| program(name, ""));
     assert!(slurm(true).to_string().contains("slurm 23.11.4"));
+    let lost = "Unable to contact slurm controller";
+    program("squeue", &format!("[ \"$1\" = --version ] || {{ echo {lost} >&2; exit 1; }}\n"));
+    assert!(slurm(false).to_string().contains(&format!("exit status: 1: {lost}")));
 }
 
 #[test]

@@ -25,32 +25,49 @@ fn is_executable(path: &Path) -> bool {
     path.is_file()
 }
 
-/// Returns the standard output of a program; `None` if it fails or takes longer than five seconds.
+/// Returns the standard output of a program; `None` if it is empty or [`run`] fails.
 pub fn ask(program: &Path, args: &[&str]) -> Option<String> {
+    run(program, args).ok().filter(|text| !text.is_empty())
+}
+
+/// Runs a program that prints a few lines, and returns its standard output.
+///
+/// # Errors
+/// Returns the reason if the program cannot be started, fails, or takes longer than five seconds.
+pub fn run(program: &Path, args: &[&str]) -> Result<String, String> {
     const PATIENCE: Duration = Duration::from_secs(5);
     let mut child = Command::new(program)
         .args(args)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()
-        .ok()?;
+        .map_err(|error| error.to_string())?;
     let started = Instant::now();
     let status = loop {
-        match child.try_wait().ok()? {
+        match child.try_wait().map_err(|error| error.to_string())? {
             Some(status) => break status,
             None if started.elapsed() > PATIENCE => {
                 let _ = child.kill();
                 let _ = child.wait();
-                return None;
+                return Err(format!("no answer within {} s", PATIENCE.as_secs()));
             }
             None => std::thread::sleep(Duration::from_millis(20)),
         }
     };
-    let mut text = String::new();
-    // An output of one or two lines does not fill the pipe.
-    child.stdout.take()?.take(1 << 16).read_to_string(&mut text).ok()?;
-    (status.success() && !text.trim().is_empty()).then(|| text.trim().to_owned())
+    // A few lines do not fill the pipe.
+    let read = |pipe: Option<&mut dyn Read>| {
+        let mut text = Vec::new();
+        pipe.map_or(Ok(0), |pipe| pipe.take(1 << 16).read_to_end(&mut text)).map_err(|e| e.to_string())?;
+        Ok(String::from_utf8_lossy(&text).trim().to_owned())
+    };
+    match status.success() {
+        true => read(child.stdout.as_mut().map(|pipe| pipe as _)),
+        false => {
+            let said: String = read(child.stderr.as_mut().map(|pipe| pipe as _))?;
+            Err(format!("{status}: {}", said.lines().next().unwrap_or_default()))
+        }
+    }
 }
 
 /// Returns the folders of the dynamic loader's configuration, and CUDA's.
@@ -151,6 +168,8 @@ mod tests {
         let Some(sh) = program("sh", &[]) else { return };
         assert_eq!(ask(&sh, &["-c", "echo ' x '"]).as_deref(), Some("x"));
         assert_eq!(ask(&sh, &["-c", "echo x; exit 3"]), None);
+        assert_eq!(run(&sh, &["-c", ":"]), Ok(String::new()));
+        assert_eq!(run(&sh, &["-c", "echo why >&2; exit 3"]), Err("exit status: 3: why".to_owned()));
         assert_eq!(ask(Path::new("/no/such/program"), &[]), None);
     }
 }

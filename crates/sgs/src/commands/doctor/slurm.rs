@@ -17,6 +17,13 @@ pub fn area() -> Area {
             None => Check::new(*name, CheckState::Absent, "not on the PATH", ""),
         })
         .collect();
+    if let Some(squeue) = lookup::program("squeue", &[]) {
+        // A filter, because a pipe does not hold the list of all jobs.
+        checks.push(match lookup::run(&squeue, &["--noheader", "--name=sgs-doctor"]) {
+            Ok(_) => Check::ok("controller", "answers `squeue`"),
+            Err(why) => Check::new("controller", CheckState::Broken, format!("squeue: {why}"), ""),
+        });
+    }
     let usable = checks.iter().all(|c| c.state == CheckState::Ok);
     if let Ok(job) = std::env::var("SLURM_JOB_ID") {
         checks.push(Check::ok("job", format!("running inside job {job}")));
