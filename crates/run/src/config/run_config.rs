@@ -12,6 +12,7 @@ use sgs_keys::{
 use sgs_lean::LeanSettings;
 use sgs_lm::ModelConfig;
 use sgs_lm::model::Mode;
+use sgs_metamath::database::Database;
 use sgs_selfplay::config::ConjectureForm;
 use sgs_selfplay::{AlgorithmConfig, Method, Role, Weights};
 use std::collections::BTreeMap;
@@ -647,6 +648,9 @@ fn check_own_database(config: &RunConfig) -> Result<()> {
     for set in std::iter::once(set.as_str()).chain(config.evaluation.source()) {
         check_database(database, set)?;
         if database != SHIPPED && is_ours && is_drawn(set) {
+            // A mistake in the name comes first.
+            let read = Database::read(Path::new(database));
+            read.map_err(|error| Usage(format!("problems.database: {error}")))?;
             return Err(Usage(format!(
                 "the model `{}` was trained on theorems of set.mm, which may be in the set `{set}` of {database}: give \
                  a model trained for this database as model.base (docs/guides.md), or a file of problems instead of \

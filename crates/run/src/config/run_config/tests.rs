@@ -113,6 +113,8 @@ fn unknown_keys_are_rejected_with_a_suggestion() {
     let told = message(&["algorithm.solver.learning_rat=1e-4"]);
     assert!(told.contains("did you mean `algorithm.solver.learning_rate`"), "{told}");
     assert!(message(&["learning_rate=1e-4"]).contains("did you mean `algorithm.solver.learning_rate`"));
+    assert!(message(&["problems.database=no.mm"]).contains("problems.database: no.mm: cannot read"));
+    assert!(message(&["problems.database=Cargo.toml"]).contains("problems.database: Cargo.toml:1:"));
     assert!(message(&["algorithm.solver=3"]).contains("is a table"));
     assert!(message(&["rounds"]).contains("expected KEY=VALUE"));
 }
