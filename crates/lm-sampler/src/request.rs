@@ -81,8 +81,8 @@ pub enum SamplerError {
     #[error("sampler options: {0}")]
     Options(String),
     #[error(
-        "the sampler's memory budget of {budget} bytes is too small: its working buffers take {work} bytes and one cache page {page} bytes; \
-         give at least {} bytes, or lower max_batch or prefill_tokens", work + page
+        "the sampler's memory of {budget} bytes is too small: its working buffers take {work} bytes and one cache page {page} bytes; \
+         raise it to {} MiB, or sample fewer sequences at once", (work + page).div_ceil(1 << 20)
     )]
     Budget { budget: u64, work: u64, page: u64 },
     #[error("the sampler was created for another model: {0}")]

@@ -384,7 +384,8 @@ pub fn forecast(
             (config.sampling.tokens(role) as f64).min((config.window(model) as f64 - prompt).max(1.0));
         let all = sampling::options(config.sampling.batch, config.sampling.memory_mib);
         let (count, options) = generate::share(inputs.footprint, model, role, &all);
-        let (_, memory) = options.plan(inputs.footprint, model, config.window(model))?;
+        let planned = options.plan(inputs.footprint, model, config.window(model));
+        let (_, memory) = planned.map_err(|error| generate::in_keys(count, error))?;
         let length = assumed.completion[i].min(limit);
         let room = (count * memory.positions) as f64 / (prompt + length / 2.0);
         let mut role = RoleForecast {

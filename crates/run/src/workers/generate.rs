@@ -1,7 +1,8 @@
 //! The generation worker: leases sampling tasks, keeps the samplers busy, and reports results.
 
+use crate::Usage;
 use crate::config::RunConfig;
-use crate::error::{Context, Result};
+use crate::error::{Context, Result, RunError};
 use crate::train::policies::PolicySet;
 use crate::workers::sampling;
 use crate::workers::tasks::{self, GenerateResult, GenerateTask, Sample};
@@ -10,7 +11,8 @@ use sgs_lm::footprint::Footprint;
 use sgs_lm::model::Model;
 use sgs_lm::{Device, ModelConfig};
 use sgs_lm_sampler::{
-    Decode, Finish, Request, RequestId, SampledCompletion, Sampler, SamplerOptions, SamplingParams,
+    Decode, Finish, Request, RequestId, SampledCompletion, Sampler, SamplerError, SamplerOptions,
+    SamplingParams,
 };
 use sgs_selfplay::{FinishReason, Role};
 use std::collections::HashMap;
@@ -65,6 +67,18 @@ pub(crate) fn share(
         ..all.clone()
     };
     (count, each)
+}
+
+/// Returns the error of a role with `count` samplers; about too little memory, it names the run's keys.
+pub(crate) fn in_keys(count: usize, error: SamplerError) -> RunError {
+    match error {
+        SamplerError::Budget { work, page, .. } => {
+            let mib = (work + page).saturating_mul(count as u64).div_ceil(1 << 20);
+            let few = "the sampling buffers and one page of the cache do not fit";
+            Usage(format!("{few}: raise sampling.memory_mib to {mib}, or lower sampling.batch")).into()
+        }
+        other => other.into(),
+    }
 }
 
 /// Counters of a generation worker, for views and metrics.
@@ -218,7 +232,8 @@ impl<D: Device + Decode> RoleSamplers<D> {
             let Some(model) = weights.model(role) else { continue };
             let (count, options) = share(model.device.footprint(), &model.config, role, options);
             for _ in 0..count {
-                samplers.push((role, Sampler::new(model, &options)?));
+                let sampler = Sampler::new(model, &options).map_err(|error| in_keys(count, error))?;
+                samplers.push((role, sampler));
             }
         }
         Ok(Self {

@@ -7,7 +7,7 @@ use crate::config::RunConfig;
 use crate::error::Result;
 use crate::train::policies::{self, LoadedModels};
 use crate::workers::config::{By, FleetConfig};
-use crate::workers::generate::{ROLES, share};
+use crate::workers::generate::{ROLES, in_keys, share};
 use crate::workers::sampling;
 use serde::Serialize;
 use sgs_lm::ModelConfig;
@@ -159,8 +159,9 @@ impl MemoryInputs<'_> {
         for role in ROLES {
             let Some(model) = shape(role) else { continue };
             let (count, options) = share(self.footprint, model, role, &all);
-            let (_, memory) =
-                options.plan(self.footprint, model, model.positions(self.config.model.positions())?)?;
+            let positions = model.positions(self.config.model.positions())?;
+            let planned = options.plan(self.footprint, model, positions);
+            let (_, memory) = planned.map_err(|error| in_keys(count, error))?;
             let (name, tokens) = (role.as_str(), count * memory.positions);
             parts.push(Self::part(
                 format!("cache of the {name}, {tokens} tokens"),

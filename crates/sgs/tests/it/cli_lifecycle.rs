@@ -186,6 +186,7 @@ fn a_run_that_cannot_start_leaves_nothing() {
         (set("problems.set", &plain), 1, "`sgs prove < "),
         (set("problems.set", &empty), 1, "empty.jsonl contains no problems"),
         (set("model.base", text(&model)), 1, text(&model)),
+        (set("sampling.batch", "1000000"), 2, "raise sampling.memory_mib to "),
     ] {
         let out = folder.path().join("run");
         let done = run(text(&out), &[&setting]).expect(code);
