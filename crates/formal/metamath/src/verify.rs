@@ -128,6 +128,7 @@ impl fmt::Display for VerifySummary {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object {…}")]
 struct VerifyInput {
     id: String,
     context: Option<String>,
@@ -391,6 +392,9 @@ fn read_line(
     };
     // Some editors begin a file with a byte order mark.
     let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
+    if text.trim_ascii_start().starts_with(b"[") {
+        return Err((None, "a line must be an object {…}, not a list".to_owned()));
+    }
     let input: VerifyInput = serde_json::from_slice(text).map_err(|e| {
         let id = serde_json::from_slice::<InputId>(text).ok().map(|i| i.id);
         (id, json_message(&e))
@@ -405,7 +409,11 @@ fn read_line(
 fn json_message(e: &serde_json::Error) -> String {
     let text = e.to_string();
     let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
-    format!("column {}: {what}", e.column())
+    // A value of another type has no column.
+    match e.column() {
+        0 => what.to_owned(),
+        column => format!("column {column}: {what}"),
+    }
 }
 
 fn goal_of(theory: &Theory, input: &VerifyInput, limits: StatementLimits) -> Result<Goal, String> {

@@ -384,6 +384,7 @@ fn deep_problems(held_out: bool) -> Vec<Problem> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object {…}")]
 struct ProblemLine {
     id: String,
     statement: String,

@@ -51,6 +51,14 @@ fn bad_lines_are_reported_and_the_rest_is_checked() {
     assert_eq!(lines[6]["id"], "x");
     assert!(done.err.contains("line 1: ") && done.err.contains("line 8: "), "{}", done.err);
     assert!(done.err.contains("2 bad lines"), "{}", done.err);
+    for (input, reason) in [
+        ("[", "line 1: a line must be an object {…}, not a list"),
+        ("[{\"id\":\"x\"}]", "line 1: a line must be an object {…}, not a list"),
+        ("3", "line 1: invalid type: integer `3`, expected an object {…}"),
+    ] {
+        let done = sgs_with_input(&["verify", "-"], input).expect(1);
+        assert!(done.err.lines().any(|line| line == reason), "{}", done.err);
+    }
 }
 
 #[test]

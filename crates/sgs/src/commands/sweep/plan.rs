@@ -4,7 +4,7 @@ use crate::exit::Usage;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use sgs_data::base::recipe;
-use sgs_keys::{KeyFile, KeyTable as _, unknown_key};
+use sgs_keys::{FileError, KeyFile, KeyTable as _, unknown_key};
 use sgs_run::config::folder;
 use sgs_run::config::{self, Layers, RunConfig};
 use sgs_rundir::RunView;
@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use toml::Value;
 
 /// Maximum number of runs.
 const MAX_RUNS: usize = 10_000;
@@ -34,7 +35,7 @@ pub struct SweepPlan {
     set: toml::Table,
     /// Keys with their values: every combination is a run.
     #[serde(default)]
-    vary: BTreeMap<String, Vec<toml::Value>>,
+    vary: BTreeMap<String, Vec<Value>>,
 }
 
 fn sgs() -> Vec<String> {
@@ -63,6 +64,7 @@ impl SweepPlan {
     /// Returns an error if the file cannot be read, is not TOML, or has an unknown key.
     pub fn read(file: &Path) -> Result<Self> {
         let file = KeyFile::read(file)?;
+        check_types(&file)?;
         let plan: Self = file.deserialize()?;
         for (what, is_empty) in [
             ("methods", plan.methods.is_empty()),
@@ -136,7 +138,7 @@ impl SweepPlan {
     }
 
     /// Returns every combination of the varied keys.
-    fn combinations(&self) -> Vec<Vec<(&str, &toml::Value)>> {
+    fn combinations(&self) -> Vec<Vec<(&str, &Value)>> {
         let mut all = vec![Vec::new()];
         for (key, values) in &self.vary {
             let with = |before: &Vec<(_, _)>, value| [&before[..], &[(key.as_str(), value)]].concat();
@@ -146,19 +148,44 @@ impl SweepPlan {
     }
 }
 
+/// Checks the types of the sweep's own keys.
+fn check_types(file: &KeyFile) -> Result<(), FileError> {
+    let is_count = |value: &Value| value.as_integer().is_some_and(|number| number >= 0);
+    let is_list_of = |value: &Value, fits: &dyn Fn(&Value) -> bool| {
+        value.as_array().is_some_and(|list| list.iter().all(fits))
+    };
+    let wrong = |key: &str, value: &Value| match key {
+        "methods" if !is_list_of(value, &Value::is_str) => Some("a list of names such as [\"sgs\"]"),
+        "seeds" if !is_list_of(value, &is_count) => Some("a list of integers such as [1, 2]"),
+        "size" if !value.is_str() => Some("a name in quotes"),
+        "jobs" if !is_count(value) => Some("an integer"),
+        "set" | "vary" if !value.is_table() => Some("a table"),
+        key if key.starts_with("vary.") && !value.is_array() => Some("a list such as [1e-5]"),
+        _ => None,
+    };
+    let varied = file.table.get("vary").and_then(Value::as_table).into_iter().flatten();
+    let varied = varied.map(|(key, value)| (format!("vary.{key}"), value));
+    for (key, value) in file.table.iter().map(|(key, value)| (key.clone(), value)).chain(varied) {
+        if let Some(expected) = wrong(&key, value) {
+            return Err(file.error(&key, format!("`{key}` is {value}; expected {expected}")));
+        }
+    }
+    Ok(())
+}
+
 /// Collects `KEY=VALUE` for every key of a table, with dotted keys.
 fn settings(prefix: &str, table: &toml::Table, out: &mut Vec<String>) {
     for (name, value) in table {
         let key = sgs_keys::dotted(prefix, name);
         match value {
-            toml::Value::Table(inner) => settings(&key, inner, out),
+            Value::Table(inner) => settings(&key, inner, out),
             value => out.push(format!("{key}={value}")),
         }
     }
 }
 
 /// Returns `METHOD-KEY=VALUE-seedN`, with `_` for characters that are unsuitable in folder names.
-fn name_of(method: &str, varied: &[(&str, &toml::Value)], seed: u64) -> String {
+fn name_of(method: &str, varied: &[(&str, &Value)], seed: u64) -> String {
     let stem = Path::new(method).file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let mut name = stem;
     for (key, value) in varied {
