@@ -12,7 +12,9 @@ use sgs_lean::text::canonical_statement;
 use sgs_lean::{Lean, LeanSettings};
 use sgs_metamath::system::Metamath;
 use sgs_metamath::theory::RuleId;
-use sgs_run::config::system::{check_toolchain, external, external_targets, metamath_database};
+use sgs_run::config::system::{
+    check_toolchain, external, external_targets, is_lean_keyword, metamath_database,
+};
 use sgs_run::config::{RunConfig, SystemName};
 use sgs_selfplay::{Problem, ProblemId};
 use std::collections::HashSet;
@@ -215,7 +217,7 @@ impl CheckerSession {
 /// Returns advice on a text that is not a Metamath statement.
 fn hint(text: &str) -> &'static str {
     let words: Vec<&str> = text.split_whitespace().collect();
-    if words.first().is_some_and(|word| ["theorem", "lemma", "example", "def", "import"].contains(word)) {
+    if words.first().is_some_and(|word| is_lean_keyword(word)) {
         return "for a statement of Lean, add `--system lean`";
     }
     // A shell turns `"… ($d x ph)"` into `… ( x ph)`.

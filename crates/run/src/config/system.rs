@@ -427,8 +427,17 @@ pub fn read_problems(system: &Metamath, path: &Path) -> Result<Vec<Problem>> {
     };
     let format = r#"{"id": "a", "statement": "|- ( ph -> ph )"}"#;
     problem_lines(path, format, hint, |line| {
-        Ok(system.problem_from_text(&line.id, &line.statement, &line.context)?)
+        system.problem_from_text(&line.id, &line.statement, &line.context).map_err(|error| {
+            let is_lean = line.statement.split_whitespace().next().is_some_and(is_lean_keyword);
+            let hint = if is_lean { "; for Lean: `--system lean`, for a run `--size lean-core`" } else { "" };
+            RunError::Failed(format!("{error}{hint}"))
+        })
     })
+}
+
+/// Returns whether a word begins a statement of Lean, but none of Metamath.
+pub fn is_lean_keyword(word: &str) -> bool {
+    ["theorem", "lemma", "example", "def", "import"].contains(&word)
 }
 
 /// Reads the problems of a JSONL file. `format` is an example of a line, and `hint` is added to the error about a line

@@ -10,6 +10,7 @@ use sgs_metamath::slice;
 use sgs_metamath::theory::Theory;
 use sgs_metamath::verify::{VerifyError, VerifyOptions, VerifySummary, verify};
 use sgs_run::config::SystemName;
+use sgs_run::config::system::is_lean_keyword;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
@@ -34,7 +35,14 @@ fn metamath(args: &VerifyArgs) -> Result<Outcome> {
     // Standard output is flushed after each line, so that a process that is killed has written its verdicts.
     let mut output = io::stdout().lock();
     let options = VerifyOptions { threads: args.threads, ..VerifyOptions::default() };
-    let mut report = |message: &str| eprintln!("{message}");
+    let mut has_hint = false;
+    let mut report = |message: &str| {
+        eprintln!("{message}");
+        let symbol = message.strip_suffix("` is not declared").and_then(|before| before.rsplit('`').next());
+        if symbol.is_some_and(is_lean_keyword) && !std::mem::replace(&mut has_hint, true) {
+            eprintln!("for Lean, add `--system lean`");
+        }
+    };
     let summary =
         verify(&theory, &mut *input, &mut output, export.as_mut(), &mut report, options).map_err(plain)?;
     eprintln!("{summary}");

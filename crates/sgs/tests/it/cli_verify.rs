@@ -59,6 +59,12 @@ fn bad_lines_are_reported_and_the_rest_is_checked() {
         let done = sgs_with_input(&["verify", "-"], input).expect(1);
         assert!(done.err.lines().any(|line| line == reason), "{}", done.err);
     }
+    let lean = "{\"id\":\"a\",\"statement\":\"theorem a : 1 = 1 := by\",\"proof\":\"rfl\"}\n";
+    let done = sgs_with_input(&["verify", "-"], &lean.repeat(2)).expect(1);
+    assert_eq!(done.err.matches("for Lean, add `--system lean`").count(), 1, "{}", done.err);
+    let dir = tempfile::tempdir().unwrap();
+    let done = sgs(&["eval", "--problems", &file(dir.path(), "lean.jsonl", lean)]);
+    assert!(done.err.contains("`theorem` is not declared; for Lean: `--system lean`"), "{}", done.err);
 }
 
 #[test]
