@@ -10,6 +10,7 @@ use sgs_keys::did_you_mean;
 use sgs_lean::data::{self, Target};
 use sgs_lean::text::canonical_statement;
 use sgs_lean::{Lean, LeanSettings};
+use sgs_metamath::statement::context_limit;
 use sgs_metamath::system::Metamath;
 use sgs_metamath::theory::RuleId;
 use sgs_run::config::system::{
@@ -38,11 +39,16 @@ impl<'a> StatementInput<'a> {
     /// Creates a parser for the formal system of `players`; `context` limits the theorems that proofs may use.
     ///
     /// # Errors
-    /// Returns an error if the database cannot be read or the Lean settings are not valid.
+    /// Returns an error if the database cannot be read or lacks the context, or if the Lean settings are not valid.
     pub fn new(players: &ModelSource, context: &'a str, args: &LeanArgs) -> Result<Self> {
         let reader = match players.system() {
             SystemName::Metamath => {
-                StatementReader::Metamath(Arc::new(metamath_database(players.database())?))
+                let system = metamath_database(players.database())?;
+                context_limit(system.theory(), context).map_err(|_| {
+                    let near = near_label(&system, context);
+                    Usage(format!("--context: `{context}` is not a label of the database{near}"))
+                })?;
+                StatementReader::Metamath(Arc::new(system))
             }
             SystemName::Lean => StatementReader::Lean(Box::new(lean::settings_over(players.lean(), args)?)),
             SystemName::External => {
@@ -106,9 +112,7 @@ impl<'a> StatementInput<'a> {
             StatementReader::Metamath(system) => {
                 let problem = system.problem(id);
                 Ok(bare(problem.ok_or_else(|| {
-                    let theory = system.theory();
-                    let labels = (0..theory.rules().len()).map(|i| theory.label(RuleId(i as u32)));
-                    let near = did_you_mean(id, labels);
+                    let near = near_label(system, id);
                     Usage(format!("--problem: `{id}` is not an axiom or theorem of the database{near}"))
                 })?))
             }
@@ -212,6 +216,12 @@ impl CheckerSession {
         }
         Ok(())
     }
+}
+
+/// Returns a suggestion for a label that does not exist.
+fn near_label(system: &Metamath, label: &str) -> String {
+    let theory = system.theory();
+    did_you_mean(label, (0..theory.rules().len()).map(|i| theory.label(RuleId(i as u32))))
 }
 
 /// Returns advice on a text that is not a Metamath statement.

@@ -153,6 +153,8 @@ fn printed_statements_are_accepted_as_input() {
     let expected = parsed(canonical);
     assert_eq!(parsed("( ps -> ph )  =>  ( ps -> A. x ph )  ($d x ph)"), expected);
     assert_eq!(parsed("|- ( ps -> ph )  =>  |- ( ps -> A. x ph )  ($d x ph)"), expected);
+    let wrong = sgs(&["prove", "--context", "sylx", "( ph -> ph )"]).expect(2);
+    assert!(wrong.err.contains("--context: `sylx` is not a label of the database; did you"), "{}", wrong.err);
     let wrong = sgs(&["prove", "ph -> ( ps -> ph )"]).expect(2);
     assert!(wrong.err.contains("did you mean `|- ( ph -> ( ps -> ph ) )`?"), "{}", wrong.err);
 }
