@@ -12,9 +12,9 @@ pub enum Fault {
     #[error("external.command is empty: set it to the program that implements the formal system")]
     NoCommand,
     /// The process failed or exceeded a limit.
-    #[error("{0}")]
+    #[error(transparent)]
     Process(#[from] ProcessFault),
-    #[error("expected a reply in JSON, found `{found}`: {error}")]
+    #[error("expected a reply in JSON, found `{found}`: {error} (protocol: docs/external.md)")]
     NotJson { found: String, error: String },
     #[error("expected the reply to request {expected}, found id {found}")]
     WrongId { expected: u64, found: String },

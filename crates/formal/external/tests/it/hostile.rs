@@ -4,6 +4,7 @@ use crate::{problem, settings, start};
 use sgs_external::{External, ExternalSettings};
 use sgs_formal::FormalSystem;
 use sgs_selfplay::Verdict;
+use std::error::Error;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -84,7 +85,10 @@ fn a_system_that_does_not_start_is_an_error() {
         (&["sh", "-c", "echo hello; cat"], "found `hello`"),
         (&["sh", "-c", r#"echo '{"id": 1, "result": {"name": "x"}}'; cat"#], "missing field `version`"),
     ] {
-        let error = start(settings(command)).err().unwrap().to_string();
+        let fault = start(settings(command)).err().unwrap();
+        let (error, cause) = (fault.to_string(), fault.source().map(ToString::to_string));
         assert!(error.contains(says), "{error}");
+        assert_ne!(cause.as_ref(), Some(&error), "printed twice");
+        assert_eq!(error.contains("docs/external.md"), says.contains("hello"), "{error}");
     }
 }
