@@ -285,9 +285,8 @@ pub fn lean_targets(set: &str) -> Result<Vec<Target>> {
         "composed" => Ok(data::composed()?),
         "composed-held-out" => Ok(data::composed_held_out()?),
         set if METAMATH_SETS.contains(&set) => {
-            bail!(
-                "the set `{set}` is one of Metamath; for Lean: d3k, core, composed, composed-held-out, or a file"
-            )
+            let told = "is one of Metamath; for Lean";
+            return Err(Usage(format!("the set `{set}` {told}: {}, or a file", LEAN_SETS.join(", "))).into());
         }
         file => {
             check_set(SystemName::Lean, file)?;
@@ -339,9 +338,11 @@ pub fn metamath_targets(system: &Metamath, set: &str) -> Result<Vec<Problem>> {
         "deep" => Ok(deep_problems(false)),
         "deep-held-out" => Ok(deep_problems(true)),
         set if LEAN_SETS.contains(&set) => {
-            bail!(
-                "the set `{set}` is one of Lean: set problems.system=lean, or choose quick, all, train or held-out"
-            )
+            return Err(Usage(format!(
+                "the set `{set}` is one of Lean, which needs problems.system=lean (`--system lean`); of Metamath are {}",
+                METAMATH_SETS.join(", ")
+            ))
+            .into());
         }
         file => {
             check_set(SystemName::Metamath, file)?;

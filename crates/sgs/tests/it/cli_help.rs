@@ -144,6 +144,10 @@ fn usage_errors_exit_with_code_2_and_say_what_to_do() {
         (&["eval", "-k", "0"], "expected an integer from 1 to 10000"),
         (&["eval", "-k", "99999999"], "expected an integer from 1 to 10000"),
         (&["eval", "--problems", "heldout"], "did you mean `held-out`?"),
+        (
+            &["eval", "--problems", "core"],
+            "`--system lean`); of Metamath are quick, all, train, held-out, deep",
+        ),
         (&["prove", "-n", "1000000000", "|- ph"], "expected an integer from 1 to 1000000"),
         (&["prove", "theorem a (p : Prop) (h : p) : p"], "add `--system lean`"),
         (&["run", "--rounds", "0"], "expected an integer from 1 to 1000000"),
