@@ -43,7 +43,7 @@ pub enum Error {
     #[error("{} is not a run: it has no config.toml; give a directory that `sgs run` created", path.display())]
     NotARun { path: PathBuf },
     /// A run cannot be created in a directory because of its contents.
-    #[error("{} already holds {what}: choose another directory, or resume the run in it", path.display())]
+    #[error("{} already holds {what}: choose another directory", path.display())]
     Taken { path: PathBuf, what: String },
     /// A configuration is not valid TOML or uses a reserved name.
     #[error("the configuration {}: {what}", path.display())]

@@ -496,7 +496,7 @@ fn write_fleet(run: &Path, text: Option<&str>) -> Result<()> {
 fn refuse_taken(path: &Path) -> Result<()> {
     let taken = |what: String| Error::Taken { path: path.to_path_buf(), what };
     if path.join(CONFIG).exists() {
-        return Err(taken("a run".into()));
+        return Err(taken(format!("a run; to continue it: `sgs resume {}`; for a new run", path.display())));
     }
     for entry in fs::read_dir(path).map_err(Error::io("list", path))? {
         let name = entry.map_err(Error::io("list", path))?.file_name();

@@ -7,18 +7,15 @@ use sgs_run::config::folder;
 use sgs_rundir::RunView;
 use std::path::Path;
 
-/// Reports on standard error which runs in the parent folder of `out` have this configuration and seed. Ignores folders
+/// Returns messages about the runs in the parent folder of `out` that have this configuration and seed. Ignores folders
 /// that cannot be read.
-pub fn report(config: &RunConfig, out: &Path) {
+pub fn messages(config: &RunConfig, out: &Path) -> Vec<String> {
     let parent = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut folders: Vec<_> =
         std::fs::read_dir(parent).into_iter().flatten().flatten().map(|e| e.path()).collect();
     folders.sort();
-    for folder in folders.iter().filter(|folder| folder.as_path() != out) {
-        if let Ok(Some(message)) = matching_run_message(config, folder) {
-            eprintln!("{message}");
-        }
-    }
+    let others = folders.iter().filter(|folder| folder.as_path() != out);
+    others.filter_map(|folder| matching_run_message(config, folder).ok()?).collect()
 }
 
 /// Returns the message for a folder that contains a run with this configuration and seed.

@@ -260,12 +260,12 @@ fn a_second_process_and_a_directory_with_other_files_are_rejected() {
     assert!(error.to_string().contains(&std::process::id().to_string()), "{error}");
     drop(run);
     let error = RunDir::create(&path, &config(), None).unwrap_err().to_string();
-    assert!(error.contains("already holds a run"), "{error}");
+    assert!(error.contains("already holds a run; to continue it: `sgs resume "), "{error}");
     let foreign = dir.path().join("foreign");
     fs::create_dir(&foreign).unwrap();
     fs::write(foreign.join("thesis.tex"), b"").unwrap();
     let error = RunDir::create(&foreign, &config(), None).unwrap_err().to_string();
-    assert!(error.contains("thesis.tex"), "{error}");
+    assert!(error.contains("thesis.tex") && !error.contains("resume"), "{error}");
     let error = RunDir::create(&foreign.join("thesis.tex"), &config(), None).unwrap_err().to_string();
     assert!(error.contains("cannot create the directory") && error.contains("File exists"), "{error}");
     for folder in [foreign, dir.path().join("absent")] {

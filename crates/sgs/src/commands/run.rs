@@ -83,7 +83,7 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
     };
     config.training.ranks = rank_group.settle(&config, ranks.ranks.is_some())?;
     let out = args.out.clone().unwrap_or_else(|| default_folder(&config));
-    related_runs::report(&config, &out);
+    let related = related_runs::messages(&config, &out);
     let (is_new, place) = (!out.exists(), out.display());
     let greeting = format!(
         "{} at size {}, writing to {place} (Ctrl-C stops it; to continue: `sgs resume {place}`)",
@@ -91,6 +91,7 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
     );
     let decision = CoordinatorAddress::decision(workers.as_ref())?;
     let run = folder::begin_from(&config, base.as_deref(), &out, decision.as_deref())?;
+    related.iter().for_each(|message| eprintln!("{message}"));
     let mut start = Start { greeting, has_begun: false };
     let outcome = work(config, run, workers, rank_group, &mut start, &args.execution);
     // Errors refer to the logs of other ranks and workers.

@@ -35,6 +35,13 @@ fn a_run_ends_with_results_and_next_steps() {
     // A note reports an existing run with the same configuration, but not one with another seed.
     let again = run(&path(folder.path(), "again"), &["rounds=1"]).expect(0);
     assert!(again.err.contains("first already has this configuration and seed"), "{}", again.err);
+    // The note does not precede an error.
+    let taken = run(&path(folder.path(), "again"), &["rounds=1"]).expect(2);
+    assert!(
+        taken.err.starts_with("error: ") && taken.err.contains("again already holds a run"),
+        "{}",
+        taken.err
+    );
     let other = run(&path(folder.path(), "other"), &["rounds=1", "seed=5"]).expect(0);
     assert!(!other.err.contains("has this configuration"), "{}", other.err);
 }
