@@ -409,11 +409,7 @@ fn read_line(
 fn json_message(e: &serde_json::Error) -> String {
     let text = e.to_string();
     let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
-    // A value of another type has no column.
-    match e.column() {
-        0 => what.to_owned(),
-        column => format!("column {column}: {what}"),
-    }
+    format!("column {}: {what}", e.column())
 }
 
 fn goal_of(theory: &Theory, input: &VerifyInput, limits: StatementLimits) -> Result<Goal, String> {

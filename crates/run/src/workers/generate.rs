@@ -1,6 +1,5 @@
 //! The generation worker: leases sampling tasks, keeps the samplers busy, and reports results.
 
-use crate::Usage;
 use crate::config::RunConfig;
 use crate::error::{Context, Result, RunError};
 use crate::train::policies::PolicySet;
@@ -75,7 +74,8 @@ pub(crate) fn in_keys(count: usize, error: SamplerError) -> RunError {
         SamplerError::Budget { work, page, .. } => {
             let mib = (work + page).saturating_mul(count as u64).div_ceil(1 << 20);
             let few = "the sampling buffers and one page of the cache do not fit";
-            Usage(format!("{few}: raise sampling.memory_mib to {mib}, or lower sampling.batch")).into()
+            let told = format!("{few}: raise sampling.memory_mib to {mib}, or lower sampling.batch");
+            RunError::CannotBegin(told)
         }
         other => other.into(),
     }
