@@ -36,9 +36,9 @@ impl Code {
     /// Returns the meaning of the exit code for scripts.
     pub fn meaning(self) -> &'static str {
         match self {
-            Code::Done => "done",
+            Code::Done => "done; for `verify`: every proof got a verdict",
             Code::Failed => "failure, or a check did not pass",
-            Code::Usage => "usage error; nothing was started",
+            Code::Usage => "wrong arguments or files; nothing was started",
             Code::RankLost => "a rank exited because another rank died",
             Code::Interrupted => "interrupted; finished work is on disk",
         }

@@ -31,6 +31,13 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+/// Returns a [`Usage`] error with a formatted message.
+macro_rules! wrong {
+    ($($message:tt)*) => {
+        return Err(Usage(format!($($message)*)).into())
+    };
+}
+
 /// A running formal system and the problems of a run.
 pub struct Opened {
     pub system: Arc<dyn FormalSystem>,
@@ -118,7 +125,7 @@ pub fn metamath_database(name: &str) -> Result<Metamath> {
     if name == SHIPPED {
         return Ok(Metamath::shipped()?);
     }
-    Metamath::read(Path::new(name)).context("problems.database")
+    Metamath::read(Path::new(name)).map_err(|error| Usage(format!("problems.database: {error}")).into())
 }
 
 /// Returns the SHA-256 of a Metamath database and the files that it includes.
@@ -290,11 +297,12 @@ pub fn lean_targets(set: &str) -> Result<Vec<Target>> {
         }
         file => {
             check_set(SystemName::Lean, file)?;
-            let import = super::lean_set::read(Path::new(file), "")?;
+            let import = super::lean_set::read(Path::new(file), "");
+            let import = import.map_err(|error| Usage(format!("{error:#}")))?;
             if let Some(first) = import.skipped.first() {
                 let place =
                     if first.line > 0 { format!("{file}: line {}", first.line) } else { file.to_owned() };
-                bail!(
+                wrong!(
                     "{place}: {}: {} ({} invalid records in all; `sgs data import` writes a file of the valid ones)",
                     first.id,
                     first.reason,
@@ -302,7 +310,7 @@ pub fn lean_targets(set: &str) -> Result<Vec<Target>> {
                 );
             }
             if import.targets.is_empty() {
-                bail!("{file} contains no problems");
+                wrong!("{file} contains no problems");
             }
             Ok(import.targets)
         }
@@ -338,11 +346,10 @@ pub fn metamath_targets(system: &Metamath, set: &str) -> Result<Vec<Problem>> {
         "deep" => Ok(deep_problems(false)),
         "deep-held-out" => Ok(deep_problems(true)),
         set if LEAN_SETS.contains(&set) => {
-            return Err(Usage(format!(
+            wrong!(
                 "the set `{set}` is one of Lean, which needs problems.system=lean (`--system lean`); of Metamath are {}",
                 METAMATH_SETS.join(", ")
-            ))
-            .into());
+            )
         }
         file => {
             check_set(SystemName::Metamath, file)?;
@@ -399,16 +406,16 @@ struct ProblemLine {
 impl ProblemLine {
     fn read(line: &str) -> Result<Self> {
         if line.trim_start().starts_with('[') {
-            bail!("a line must be an object {{…}}, not a list");
+            wrong!("a line must be an object {{…}}, not a list");
         }
-        let read: Self = serde_json::from_str(line)?;
+        let read: Self = serde_json::from_str(line).map_err(|error| Usage(error.to_string()))?;
         if read.id.trim().is_empty() {
-            bail!("`id` is empty");
+            wrong!("`id` is empty");
         }
         // The other keys are required, so that their absence is an error.
         let is_misspelt = |key: &&String| read.context.is_empty() && is_typing_error(key, "context");
         if let Some(key) = read.others.keys().find(is_misspelt) {
-            bail!("there is no key `{key}`; did you mean `context`?");
+            wrong!("there is no key `{key}`; did you mean `context`?");
         }
         Ok(read)
     }
@@ -431,7 +438,7 @@ pub fn read_problems(system: &Metamath, path: &Path) -> Result<Vec<Problem>> {
         system.problem_from_text(&line.id, &line.statement, &line.context).map_err(|error| {
             let is_lean = line.statement.split_whitespace().next().is_some_and(is_lean_keyword);
             let hint = if is_lean { "; for Lean: `--system lean`, for a run `--size lean-core`" } else { "" };
-            RunError::Failed(format!("{error}{hint}"))
+            Usage(format!("{error}{hint}")).into()
         })
     })
 }
@@ -449,7 +456,8 @@ fn problem_lines(
     hint: impl Fn(&str) -> String,
     problem: impl Fn(ProblemLine) -> Result<Problem>,
 ) -> Result<Vec<Problem>> {
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = fs::read_to_string(path);
+    let text = text.map_err(|error| Usage(format!("cannot read {}: {error}", path.display())))?;
     // Some editors write a byte order mark.
     let text = text.trim_start_matches('\u{feff}');
     let lines = text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty());
@@ -461,13 +469,13 @@ fn problem_lines(
                 .with_context(|| format!("{}; a line must look like {format}{}", place(), hint(line)))?;
             // Ids must be unique, because proofs refer to their problem by id.
             if !ids.insert(line.id.clone()) {
-                bail!("{}: line {}: duplicate id `{}`", path.display(), i + 1, line.id);
+                wrong!("{}: line {}: duplicate id `{}`", path.display(), i + 1, line.id);
             }
             problem(line).with_context(place)
         })
         .collect::<Result<_>>()?;
     if problems.is_empty() {
-        bail!("{} contains no problems; a line must look like {format}", path.display());
+        wrong!("{} contains no problems; a line must look like {format}", path.display());
     }
     Ok(problems)
 }

@@ -2,7 +2,7 @@
 
 use super::verify_lean;
 use crate::args::VerifyArgs;
-use crate::exit::Outcome;
+use crate::exit::{Outcome, Usage};
 use anyhow::{Context, Result, bail};
 use sgs_metamath::audit::DatabaseAudit;
 use sgs_metamath::export::Exporter;
@@ -92,7 +92,7 @@ fn check_facts(theory: &Theory, path: &Path, strict: bool) -> Result<()> {
 /// Opens the user's database, or the bundled slice.
 pub fn theory(database: Option<&Path>) -> Result<Theory> {
     Ok(match database {
-        Some(path) => Theory::read(path)?,
+        Some(path) => Theory::read(path).map_err(|error| Usage(error.to_string()))?,
         None => Theory::new(slice::shipped()?)?,
     })
 }

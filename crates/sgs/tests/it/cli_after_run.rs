@@ -38,7 +38,7 @@ fn trained_models_work_in_every_command() {
     let other = sgs(&["eval", "--run", run, "--system", "lean"]).expect(2);
     assert!(other.err.contains("with the formal system Metamath"), "{}", other.err);
     let wrong = file(folder.path(), "wrong.jsonl", "{\"id\":\"a\",\"statement\":\"ph -> ph\"}\n");
-    let done = sgs(&["eval", "--problems", &wrong]).expect(1);
+    let done = sgs(&["eval", "--problems", &wrong]).expect(2);
     assert!(done.err.contains("line 1") && done.err.contains("did you mean"), "{}", done.err);
     // A prompt that does not fit is reported as such, and not as a completion without an end.
     let long = format!("{}ph{}", "( ph -> ".repeat(200), " )".repeat(200));

@@ -70,12 +70,20 @@ fn starting_a_run_again_offers_to_resume_the_unfinished_one() {
 }
 
 #[test]
-fn a_run_whose_model_does_not_fit_the_task_leaves_nothing() {
+fn a_run_whose_configuration_does_not_fit_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let out = path(folder.path(), "run");
-    let done = run(&out, &["algorithm.guide.min_readable=0.8", "model.context=3"]).expect(1);
-    assert!(done.err.contains("does not know the prompts of Metamath"), "{}", done.err);
-    assert!(!Path::new(&out).exists());
+    for (settings, part) in [
+        (
+            &["algorithm.guide.min_readable=0.8", "model.context=3"][..],
+            "does not know the prompts of Metamath",
+        ),
+        (&["sampling.batch=1000000"], "raise sampling.memory_mib to 45392, or lower sampling.batch"),
+    ] {
+        let done = run(&out, settings).expect(1);
+        assert!(done.err.contains(part), "{}", done.err);
+        assert!(!Path::new(&out).exists(), "{part}");
+    }
 }
 
 #[test]
@@ -187,13 +195,12 @@ fn a_run_that_cannot_start_leaves_nothing() {
         (set("evaluation.held_out", "heldout"), 2, "did you mean `held-out`?"),
         (
             set("problems.set", &plain),
-            1,
+            2,
             "line 1 is not a valid problem; a line must look like {\"id\": \"a\"",
         ),
-        (set("problems.set", &plain), 1, "`sgs prove < "),
-        (set("problems.set", &empty), 1, "empty.jsonl contains no problems"),
+        (set("problems.set", &plain), 2, "`sgs prove < "),
+        (set("problems.set", &empty), 2, "empty.jsonl contains no problems"),
         (set("model.base", text(&model)), 1, text(&model)),
-        (set("sampling.batch", "1000000"), 2, "raise sampling.memory_mib to "),
     ] {
         let out = folder.path().join("run");
         let done = run(text(&out), &[&setting]).expect(code);
@@ -284,12 +291,13 @@ fn a_sweep_completes_its_runs_and_can_be_resumed() {
     assert_eq!(RunView::open(&Path::new(&out).join("sgs-seed2")).unwrap().rounds().unwrap().len(), 2);
     // Runs with another configuration are not touched, and mistakes are reported before any run starts.
     let other = file(folder.path(), "other.toml", &plan("sampling.batch = 8\n"));
-    let refused = sgs(&["sweep", &other, "--out", &out]).expect(1);
+    let refused = sgs(&["sweep", &other, "--out", &out]).expect(2);
     assert!(refused.err.contains("sampling.batch is"), "{}", refused.err);
     for (wrong, message) in [
         ("method = \"sgs\"\n", "method"),
         ("methods = [\"nix\"]\n", "no method `nix`"),
         ("seeds = []\n", "nothing to run"),
+        ("seeds = [1, 1]\n", "the same name, sgs-seed1"),
         (
             &format!("seeds = {:?}\n", (0..10_001).collect::<Vec<_>>()),
             "10001 runs, more than the maximum of 10000",

@@ -153,6 +153,6 @@ fn quoted_files_print_no_escape_codes() {
     assert_eq!(json["method"], "\x1b[2J\x1b]0;mine\x07");
     let proofs = file(dir.path(), "proofs.jsonl", "");
     let database = file(dir.path(), "bad.mm", "$c \x1b[31mred $.\n");
-    let error = sgs(&["verify", &proofs, "--database", &database]).expect(1).err;
+    let error = sgs(&["verify", &proofs, "--database", &database]).expect(2).err;
     assert!(!error.contains('\x1b') && error.contains("bad.mm"), "{error:?}");
 }

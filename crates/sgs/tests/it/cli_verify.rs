@@ -54,7 +54,7 @@ fn bad_lines_are_reported_and_the_rest_is_checked() {
     for (input, reason) in [
         ("[", "line 1: a line must be an object {…}, not a list"),
         ("[{\"id\":\"x\"}]", "line 1: a line must be an object {…}, not a list"),
-        ("3", "line 1: invalid type: integer `3`, expected an object {…}"),
+        ("3", "line 1: column 1: invalid type: integer `3`, expected an object {…}"),
     ] {
         let done = sgs_with_input(&["verify", "-"], input).expect(1);
         assert!(done.err.lines().any(|line| line == reason), "{}", done.err);
@@ -105,7 +105,7 @@ fn other_databases_are_read_and_broken_ones_are_refused_with_their_line() {
     let done = sgs_with_input(&["verify", "--database", &database, "-"], line).expect(0);
     assert_eq!(done.lines()[0]["verdict"], "proved");
     let broken = file(dir.path(), "broken.mm", "$c ( ) $.\n$v ph $. wph $f wff ph $.\n");
-    let done = sgs_with_input(&["verify", "--database", &broken, "-"], line).expect(1);
+    let done = sgs_with_input(&["verify", "--database", &broken, "-"], line).expect(2);
     assert!(done.err.contains("broken.mm:2:"), "{}", done.err);
 }
 

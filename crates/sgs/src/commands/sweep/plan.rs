@@ -1,7 +1,7 @@
 //! The file of a sweep, and the runs that it describes.
 
 use crate::exit::Usage;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result};
 use serde::Deserialize;
 use sgs_data::base::recipe;
 use sgs_keys::{FileError, KeyFile, KeyTable as _, unknown_key};
@@ -121,7 +121,9 @@ impl SweepPlan {
             for varied in self.combinations() {
                 for seed in &self.seeds {
                     let name = name_of(method, &varied, *seed);
-                    ensure!(names.insert(name.clone()), "two runs of the sweep have the same name, {name}");
+                    if !names.insert(name.clone()) {
+                        return Err(Usage(format!("two runs of the sweep have the same name, {name}")).into());
+                    }
                     let mut set = common.clone();
                     set.extend(varied.iter().map(|(key, value)| format!("{key}={value}")));
                     set.push(format!("seed={seed}"));
@@ -210,10 +212,9 @@ impl SweepRun {
         let view = RunView::open(&self.folder)?;
         let differences = folder::differences(&view, &self.config)?;
         if let Some(first) = differences.first() {
-            bail!(
-                "{} holds a run of another configuration ({first}): give the sweep another --out",
-                self.folder.display()
-            );
+            let told =
+                format!("holds a run of another configuration ({first}): give the sweep another --out");
+            return Err(Usage(format!("{} {told}", self.folder.display())).into());
         }
         Ok(folder::is_finished(&view)? && !self.is_longer()?)
     }
