@@ -65,16 +65,23 @@ pub(super) fn guide(d: &PlottedRun<'_>) -> Option<Figure> {
         xy("Scores of the reviews", Axis::new("Mean", Unit::Plain).from(0.0), scores),
         xy("What the Guide's score correlates with", rank, correlations),
     ];
-    panels.extend(rewards(run));
+    let shares = rewards(run);
+    let has_shares = shares.is_some();
+    panels.extend(shares);
     panels.retain(|p| !matches!(&p.content, PanelContent::Xy(xy) if xy.series.is_empty()));
     (!panels.is_empty()).then(|| Figure {
         id: "guide".into(),
         title: "The Guide".into(),
         caption: format!(
             "{}: mean scores of the reviews; rank correlation of R_guide with the solve rate and with novelty of the \
-             conjectures of a round (running means; 0: uncorrelated); and shares of the reward by class of conjecture \
-             (trivial: proved in one inference), compared with the shares if R_guide were constant.",
-            d.label
+             conjectures of a round (running means; 0: uncorrelated){}.",
+            d.label,
+            if has_shares {
+                "; and shares of the reward by class of conjecture (trivial: proved in one inference), compared with \
+                 the shares if R_guide were constant"
+            } else {
+                ""
+            }
         ),
         panels,
     })

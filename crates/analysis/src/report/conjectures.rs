@@ -1,7 +1,7 @@
 //! The report's section on the Conjecturer and the Guide.
 
 use super::html::{Cell, Format, ReportTable, shortened};
-use crate::run::{ConjectureClass, ConjecturedStatement, RunData, RunningMean, StatementOrigin};
+use crate::run::{ConjecturedStatement, RunData, RunningMean, StatementOrigin};
 
 /// Maximum length of a statement in a table, in characters.
 const LONGEST: usize = 300;
@@ -55,26 +55,23 @@ pub(super) fn statements(all: &[ConjecturedStatement]) -> Option<ReportTable> {
     table.filled()
 }
 
-/// Returns the share of the reward that new conjectures received with the Guide, and the share that they would have received
-/// without it.
-pub(super) fn reward_of_new(run: &RunData) -> Option<(f64, f64)> {
-    Some(run.conjecture_stats.rewards_by_kind()?[&ConjectureClass::New])
-}
-
-/// Describes the reviews and their effect on the reward.
+/// Describes the reviews and their effect on the reward. Returns `None` if there are no reviews.
 pub(super) fn about_the_guide(run: &RunData) -> Option<String> {
-    let shares = run.conjecture_stats.rewards_by_kind()?;
     let [reviewed, zero, failed] = run.conjecture_stats.rounds.iter().fold([0_u64; 3], |mut sum, round| {
         sum.iter_mut().zip(round.reviewed).for_each(|(sum, n)| *sum += n);
         sum
     });
+    if reviewed == 0 {
+        return None;
+    }
     let percent = |share: f64| format!("{:.1}%", 100.0 * share);
     let mut text = format!(
-        "The Guide scored {zero} of {reviewed} reviewed conjectures 0 ({}). {failed} {} unparseable. Shares of the reward with \
-         the Guide, and for the same conjectures without it:",
-        percent(zero as f64 / reviewed.max(1) as f64),
+        "The Guide scored {zero} of {reviewed} reviewed conjectures 0 ({}). {failed} {} unparseable.",
+        percent(zero as f64 / reviewed as f64),
         if failed == 1 { "review was" } else { "reviews were" }
     );
+    let Some(shares) = run.conjecture_stats.rewards_by_kind() else { return Some(text) };
+    text.push_str(" Shares of the reward with the Guide, and for the same conjectures without it:");
     for (class, (with, without)) in shares.iter().rev() {
         text.push_str(&format!(" {} {} and {};", class.as_str(), percent(*with), percent(*without)));
     }

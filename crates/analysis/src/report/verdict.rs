@@ -1,11 +1,10 @@
 //! The verdict at the top of a report: three sentences on the targets, on held-out problems and on the Guide.
 
-use super::conjectures::reward_of_new;
 use super::tables::main_group;
 use crate::compare::common_generations;
 use crate::figures::{Curve, PlottedRun, SeedGroup, groups, is_baseline};
 use crate::plot::{Unit, format_value};
-use crate::run::RunData;
+use crate::run::{ConjectureRound, RunData};
 use crate::stats::{Interval, bootstrap_mean, measured_at};
 use sgs_selfplay::Method;
 
@@ -143,39 +142,35 @@ fn pass_at_1(group: &SeedGroup<'_, '_>) -> Option<BeforeAndAfter> {
     Some((average(|run| &run.0), average(|run| &run.1)))
 }
 
-/// States whether the Guide mattered, judged by a run without it or, if there is none, by its effect on the reward.
+/// States how many rewards the Guide changed to 0 and, if there is a run without a Guide, its solve rate.
 fn guide(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
-    let without = groups.iter().find(|g| g.method() == Some(Method::SgsNoGuide));
-    if let Some(without) = without.filter(|g| g.label != main.label) {
-        let (own, others) = (main.curve(), without.curve());
-        let end = common_generations(&[&own, &others]).last().copied();
-        if let Some((own, others)) =
-            end.and_then(|end| Some((measured_at(&own, end)?, measured_at(&others, end)?)))
-        {
-            let seeds = main.runs.len().min(without.runs.len());
-            return format!(
-                "With the Guide {} of the targets were proved at equal generations, without it {}{}.",
-                percent(own),
-                percent(others),
-                if seeds < 3 { "; fewer than three seeds do not decide whether it mattered" } else { "" }
-            );
-        }
-    }
-    let reviewed = |d: &&PlottedRun<'_>| d.run.conjecture_stats.rounds.iter().any(|r| r.reviewed[0] > 0);
-    let Some(run) = main.runs.iter().find(|d| reviewed(d)).map(|d| d.run) else {
-        return "No conjecture was reviewed, so the Guide had no effect.".to_owned();
+    let sum = |of: fn(&ConjectureRound) -> u64| -> u64 {
+        main.runs.iter().flat_map(|d| &d.run.conjecture_stats.rounds).map(of).sum()
     };
-    let effect = match reward_of_new(run) {
-        Some((with, without)) if (with - without).abs() > 0.02 => format!(
-            "The Guide shifted reward {} new conjectures, from {} to {} of the total",
-            if with > without { "towards" } else { "away from" },
-            percent(without),
-            percent(with)
+    let [zero, rewarded] = [sum(|round| round.rewarded[1]), sum(|round| round.rewarded[0])];
+    let effect = match (sum(|round| round.reviewed[0]), rewarded) {
+        (0, _) => "No conjecture was reviewed".to_owned(),
+        (_, 0) => "No reviewed conjecture had a solve rate that is rewarded".to_owned(),
+        _ => format!(
+            "The Guide gave 0 to {zero} of the {rewarded} conjectures that their solve rate alone would have rewarded"
         ),
-        _ => "The Guide hardly changed the distribution of the reward".to_owned(),
     };
-    effect
-        + "; whether that mattered for the targets, only a run of sgs-no-guide in the same report can show."
+    let without = groups.iter().find(|g| g.method() == Some(Method::SgsNoGuide) && g.label != main.label);
+    let measured = without.and_then(|without| {
+        let (own, others) = (main.curve(), without.curve());
+        let end = common_generations(&[&own, &others]).last().copied()?;
+        Some((measured_at(&own, end)?, measured_at(&others, end)?, main.runs.len().min(without.runs.len())))
+    });
+    match measured {
+        Some((own, others, seeds)) => format!(
+            "{effect}. With the Guide {} of the targets were proved at equal generations, without it {}{}.",
+            percent(own),
+            percent(others),
+            if seeds < 3 { "; fewer than three seeds do not decide whether it mattered" } else { "" }
+        ),
+        None if rewarded == 0 => format!("{effect}, so the Guide had no effect."),
+        None => format!("{effect}. Whether that helped needs a run of sgs-no-guide for comparison."),
+    }
 }
 
 /// Returns the mean of the values that are numbers.

@@ -94,6 +94,8 @@ pub struct ConjectureRound {
     pub rewards: [(f64, f64); 3],
     /// Numbers of conjectures that the Guide reviewed, that it scored 0, and whose reviews were all malformed.
     pub reviewed: [u64; 3],
+    /// Numbers of reviewed conjectures whose R_solve is positive, and of those that the Guide scored 0.
+    pub rewarded: [u64; 2],
     /// Spearman's rank correlation of R_guide with the solve rate and with novelty.
     pub correlations: [Option<f64>; 2],
     /// Means of relevance, redundancy and complexity.
@@ -205,6 +207,9 @@ impl ConjectureCollector {
             out.reviewed[0] += 1;
             out.reviewed[1] += u64::from(score == 0.0 && !row.review_failed);
             out.reviewed[2] += u64::from(row.review_failed);
+            let is_rewarded = row.r_solve.is_some_and(|reward| reward > 0.0);
+            out.rewarded[0] += u64::from(is_rewarded);
+            out.rewarded[1] += u64::from(is_rewarded && score == 0.0 && !row.review_failed);
             guide_new.push((score, f64::from(u8::from(origin == StatementOrigin::New))));
             guide_rate.extend(row.solve_rate.map(|rate| (score, rate)));
         }
@@ -364,19 +369,20 @@ impl ConjecturedStatement {
 
 impl ConjectureStats {
     /// Returns the fraction of the total reward for each class, with the Guide (R_synth) and without it (R_solve alone). Returns
-    /// `None` if there was no reward, or if the Guide makes no difference.
+    /// `None` if there was no reward, or if the Guide does not change the fractions.
     pub fn rewards_by_kind(&self) -> Option<BTreeMap<ConjectureClass, (f64, f64)>> {
         let sums = self.rounds.iter().fold([(0.0, 0.0); 3], |mut sums, round| {
             sums.iter_mut().zip(round.rewards).for_each(|(sum, r)| *sum = (sum.0 + r.0, sum.1 + r.1));
             sums
         });
         let all = sums.iter().fold((0.0, 0.0), |all, s| (all.0 + s.0, all.1 + s.1));
-        let differs = sums.iter().any(|s| (s.0 - s.1).abs() > 1e-9);
         let share = |kind: ConjectureClass| {
             let (with, without) = sums[kind as usize];
             (kind, (with / all.0, without / all.1))
         };
-        (all.0 > 0.0 && all.1 > 0.0 && differs).then(|| ConjectureClass::ALL.into_iter().map(share).collect())
+        let shares: BTreeMap<_, (f64, f64)> = ConjectureClass::ALL.into_iter().map(share).collect();
+        let differs = shares.values().any(|s| (s.0 - s.1).abs() > 1e-9);
+        (all.0 > 0.0 && all.1 > 0.0 && differs).then_some(shares)
     }
 }
 

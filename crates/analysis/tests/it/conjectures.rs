@@ -205,7 +205,7 @@ fn conjectures_are_classified_by_origin() {
     assert_eq!((second.asked, second.unread, of(second.origins)), (3, 0, [1, 1, 0, 1, 0]));
     assert_eq!((first.distinct, second.distinct), (4, 5));
     assert_eq!((first.accepted, second.accepted), (4, 6));
-    assert_eq!(first.reviewed, [4, 1, 0], "one has a score of 0");
+    assert_eq!((first.reviewed, first.rewarded), ([4, 1, 0], [3, 1]), "one has a score of 0");
     assert_eq!(first.scores, Some([1.5, 0.0, 1.0]));
     // R_guide is 6, 0, 2 and 4 for conjectures that are proved, proved, proved and not proved.
     assert!(
@@ -218,7 +218,7 @@ fn conjectures_are_classified_by_origin() {
 #[test]
 fn the_report_describes_the_conjectures_and_the_effect_of_the_guide() {
     let dir = tempfile::tempdir().unwrap();
-    let run = run(&dir.path().join("run"));
+    let mut run = run(&dir.path().join("run"));
     let shares = run.conjecture_stats.rewards_by_kind().unwrap();
     // R_synth is 4.5 + 0 + 1.5, then 4.5 for a statement that an earlier round had; R_solve is 0.75 each.
     let expected = [
@@ -239,7 +239,8 @@ fn the_report_describes_the_conjectures_and_the_effect_of_the_guide() {
         panic!("{:?}", run.conjecture_stats.rejected)
     };
     assert_eq!(rejected.text, "easy");
-    let fragment = fragment(&[run], &FigureOptions::default());
+    let page_of = |run: &RunData| fragment(std::slice::from_ref(run), &FigureOptions::default());
+    let fragment = page_of(&run);
     let ids: Vec<&str> = fragment.figures.iter().map(|f| f.id.as_str()).collect();
     assert!(ids.contains(&"novelty") && ids.contains(&"guide"), "{ids:?}");
     for name in ["conjecture-origins", "conjectures-most-often", "conjectures-rejected"] {
@@ -249,7 +250,9 @@ fn the_report_describes_the_conjectures_and_the_effect_of_the_guide() {
     assert!(page.contains("of distinct statements: 6 and 5."), "the caption counts");
     assert!(page.contains("The Guide scored 1 of 6 reviewed conjectures 0 (16.7%)."));
     assert!(page.contains("new 42.9% and 25.0%; known 57.1% and 50.0%; trivial 0.0% and 25.0%."));
-    assert!(
-        page.contains("The Guide shifted reward towards new conjectures, from 25.0% to 42.9% of the total")
-    );
+    assert!(page.contains("The Guide gave 0 to 1 of the 4 conjectures that their solve rate alone"));
+    // If the Guide does not change the shares, they are not shown.
+    run.conjecture_stats.rounds.iter_mut().for_each(|r| r.rewards = [(0.0, 0.0), (0.0, 0.0), (2.0, 1.0)]);
+    let page = sgs_analysis::report::page(&page_of(&run), None);
+    assert!(page.contains("The Guide scored 1 of 6") && !page.contains("hares of the reward"));
 }
