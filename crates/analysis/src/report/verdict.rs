@@ -4,12 +4,14 @@ use super::tables::main_group;
 use crate::compare::common_generations;
 use crate::figures::{Curve, PlottedRun, SeedGroup, groups, is_baseline};
 use crate::plot::{Unit, format_value};
-use crate::run::{ConjectureRound, RunData};
+use crate::run::{ConjectureRound, RunData, metric};
 use crate::stats::{Interval, bootstrap_mean, measured_at};
 use sgs_selfplay::Method;
 
 /// Number of resamples for the interval of a difference.
 const RESAMPLES: usize = 1000;
+/// Results after numbers of generations that differ by more than this share are not compared.
+const UNEQUAL: f64 = 0.1;
 
 /// Returns the sentences of the verdict, or none before the first round.
 pub(super) fn sentences(drawn: &[PlottedRun<'_>]) -> Vec<String> {
@@ -79,7 +81,7 @@ fn against(curve: &Curve, other: &SeedGroup<'_, '_>) -> String {
 
 /// Compares pass@1 on held-out problems before and after training.
 fn held_out(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
-    let Some((before, after)) = pass_at_1(main) else {
+    let Some(own) = held_out_change(main) else {
         return match main.runs.iter().any(|d| d.run.held_out().next().is_some()) {
             true => "On held-out problems, only the base model has been evaluated so far.".to_owned(),
             false => "No held-out problems were evaluated, so nothing is known about problems outside the training set."
@@ -87,7 +89,7 @@ fn held_out(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
         };
     };
     let differences: Vec<f64> =
-        after.iter().zip(&before).map(|(a, b)| a - b).filter(|difference| difference.is_finite()).collect();
+        own.after.iter().zip(&own.before).map(|(a, b)| a - b).filter(|d| d.is_finite()).collect();
     let Some(Interval { value, low, high }) = bootstrap_mean(&differences, 0.95, RESAMPLES, 1) else {
         return "No held-out problem has a judged attempt.".to_owned();
     };
@@ -100,29 +102,47 @@ fn held_out(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
         "within the error of this number of problems"
     };
     let mut text = format!(
-        "On {} held-out problems, pass@1 went from {} for the base model to {}: {} points (95% interval over the problems {} \
-         to {}), {meaning}",
+        "On {} held-out problems, pass@1 went from {} for the base model to {} (after {} generations): {} points \
+         (95% interval over the problems {} to {}), {meaning}",
         differences.len(),
-        percent(mean(&before)),
-        percent(mean(&after)),
+        percent(mean(&own.before)),
+        percent(mean(&own.after)),
+        count(own.generations),
         points(value),
         points(low),
         points(high)
     );
     if let Some(other) = baseline(groups, main)
-        && let Some((_, after)) = pass_at_1(other)
+        && let Some(change) = held_out_change(other)
     {
-        text.push_str(&format!("; {} reached {}", other.label, percent(mean(&after))));
+        text.push_str(&format!(
+            ". {} reached {} (after {} generations{})",
+            other.label,
+            percent(mean(&change.after)),
+            count(change.generations),
+            match change.generations / own.generations {
+                ratio if ratio < 1.0 - UNEQUAL => ", too few for a comparison",
+                ratio if ratio <= 1.0 + UNEQUAL => "",
+                _ => ", too many for a comparison",
+            }
+        ));
     }
     text + "."
 }
 
-/// Rates of the base model and of the last weights, by problem.
-type BeforeAndAfter = (Vec<f64>, Vec<f64>);
+/// The rates on held-out problems before and after training.
+struct HeldOutChange {
+    /// pass@1 of the base model by problem.
+    before: Vec<f64>,
+    /// pass@1 of the last weights by problem.
+    after: Vec<f64>,
+    /// Generations before the last evaluation.
+    generations: f64,
+}
 
-/// Returns pass@1 of each held-out problem for the base model and for the last weights, averaged over the runs of a group
-/// that have both and the same number of problems.
-fn pass_at_1(group: &SeedGroup<'_, '_>) -> Option<BeforeAndAfter> {
+/// Returns the rates on held-out problems, averaged over the runs of a group that have evaluated the base model and later
+/// weights on the same number of problems.
+fn held_out_change(group: &SeedGroup<'_, '_>) -> Option<HeldOutChange> {
     // The rate of a problem without a judged attempt is NaN.
     let rates = |tallies: &[(u32, u32)]| -> Vec<f64> {
         tallies.iter().map(|(judged, proved)| f64::from(*proved) / f64::from(*judged)).collect()
@@ -130,16 +150,24 @@ fn pass_at_1(group: &SeedGroup<'_, '_>) -> Option<BeforeAndAfter> {
     let of = |run: &RunData| {
         let first = run.held_out().next().filter(|e| e.after == 0)?;
         let last = run.held_out().next_back().filter(|e| e.after > 0)?;
-        Some((rates(&first.held_out_tallies()), rates(&last.held_out_tallies())))
-            .filter(|(a, b)| a.len() == b.len())
+        let change = HeldOutChange {
+            before: rates(&first.held_out_tallies()),
+            after: rates(&last.held_out_tallies()),
+            generations: run.generations_before(last).or_else(|| run.last(metric::GENERATIONS))?,
+        };
+        Some(change).filter(|change| change.before.len() == change.after.len())
     };
-    let all: Vec<BeforeAndAfter> = group.runs.iter().filter_map(|d| of(d.run)).collect();
-    let problems = all.first()?.0.len();
-    let same: Vec<_> = all.iter().filter(|(a, _)| a.len() == problems).collect();
-    let average = |pick: fn(&BeforeAndAfter) -> &Vec<f64>| {
-        (0..problems).map(|i| same.iter().map(|run| pick(run)[i]).sum::<f64>() / same.len() as f64).collect()
+    let all: Vec<HeldOutChange> = group.runs.iter().filter_map(|d| of(d.run)).collect();
+    let problems = all.first()?.before.len();
+    let same: Vec<_> = all.iter().filter(|change| change.before.len() == problems).collect();
+    let average = |of: &dyn Fn(&HeldOutChange) -> f64| {
+        same.iter().map(|change| of(change)).sum::<f64>() / same.len() as f64
     };
-    Some((average(|run| &run.0), average(|run| &run.1)))
+    Some(HeldOutChange {
+        before: (0..problems).map(|i| average(&|change| change.before[i])).collect(),
+        after: (0..problems).map(|i| average(&|change| change.after[i])).collect(),
+        generations: average(&|change| change.generations),
+    })
 }
 
 /// States how many rewards the Guide changed to 0 and, if there is a run without a Guide, its solve rate.
@@ -184,5 +212,5 @@ fn percent(share: f64) -> String {
 }
 
 fn count(generations: f64) -> String {
-    format_value(generations.round(), Unit::Count, 4)
+    format_value(generations.round(), Unit::Count, 3)
 }

@@ -47,7 +47,7 @@ fn a_single_run_is_compared_with_its_first_round_and_its_base_model() {
         &[
             "The Solver proved 36.0% of the targets at least once in 1600 generations, 13.0% of them",
             "no measured baseline",
-            "from 12.5% for the base model to 25.0%: +12.5 points (95% interval over the problems +12.5 to +12.5), more than chance",
+            "from 12.5% for the base model to 25.0% (after 1600 generations): +12.5 points (95% interval over the problems +12.5 to +12.5), more than chance",
             "The Guide gave 0 to 1 of the 4 conjectures that their solve rate alone would have rewarded. Whether that \
              helped needs a run of sgs-no-guide for comparison.",
         ],
@@ -60,6 +60,28 @@ fn a_single_run_is_compared_with_its_first_round_and_its_base_model() {
     );
     run.evaluations.pop();
     assert_contains(&verdict(&[run]), &["only the base model has been evaluated"]);
+}
+
+#[test]
+fn held_out_results_are_compared_only_after_similar_training() {
+    let evaluated = |method, rates: &[f64]| {
+        let held_out = |after, proved| EvaluationData {
+            after,
+            held_out: (0..40).map(|i| (format!("h{i}"), (8, proved))).collect(),
+            ..EvaluationData::default()
+        };
+        let last = u32::try_from(rates.len()).unwrap();
+        RunData { evaluations: vec![held_out(0, 1), held_out(last, 2)], ..run(method, rates) }
+    };
+    let sgs = evaluated(Method::Sgs, &[0.1, 0.2]);
+    for (rates, end) in [
+        (&[0.1, 0.2][..], " (after 1600 generations)."),
+        (&[0.1], " (after 800 generations, too few for a comparison)."),
+        (&[0.1, 0.2, 0.3], " (after 2400 generations, too many for a comparison)."),
+    ] {
+        let text = verdict(&[sgs.clone(), evaluated(Method::Cispo, rates)]);
+        assert_contains(&text, &[&format!(". CISPO reached 25.0%{end}")]);
+    }
 }
 
 #[test]
