@@ -9,7 +9,6 @@ use crate::plot::{
     swatch_svg, theme,
 };
 use crate::run::{RunData, metric};
-use crate::stats::pass_at_k_interval;
 use sgs_rundir::metrics::names;
 use std::fmt::Write;
 use std::hash::{Hash, Hasher};
@@ -320,9 +319,15 @@ fn tiles(d: &PlottedRun<'_>) -> String {
         tiles.push((format!("{:.1}%", 100.0 * rate), format!("targets solved{of}")));
     }
     if let Some(last) = run.held_out().next_back()
-        && let Some(rate) = pass_at_k_interval(&last.held_out_tallies(), last.samples(), 0.95, 1)
+        && let Some(rate) = last.held_out_pass_at(last.samples())
     {
-        tiles.push((format!("{:.1}%", 100.0 * rate.value), format!("held out, pass@{}", last.samples())));
+        let base = run.held_out().next().filter(|first| first.after == 0);
+        let base = match base.and_then(|first| first.held_out_pass_at(last.samples())) {
+            _ if last.after == 0 => " of the base model".to_owned(),
+            Some(base) => format!(" (base model {:.1}%)", 100.0 * base),
+            None => String::new(),
+        };
+        tiles.push((format!("{:.1}%", 100.0 * rate), format!("held out, pass@{}{base}", last.samples())));
     }
     let first = run.curve().first().map(|p| p.rate);
     if let (Some(first), Some(last), true) = (first, run.last(metric::CUMULATIVE), run.rounds.len() > 1) {

@@ -112,6 +112,9 @@ fn held_out(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
         points(low),
         points(high)
     );
+    if let Some((k, before, after)) = pass_at_most(main) {
+        text.push_str(&format!("; pass@{k} went from {} to {}", percent(before), percent(after)));
+    }
     if let Some(other) = baseline(groups, main)
         && let Some(change) = held_out_change(other)
     {
@@ -168,6 +171,22 @@ fn held_out_change(group: &SeedGroup<'_, '_>) -> Option<HeldOutChange> {
         after: (0..problems).map(|i| average(&|change| change.after[i])).collect(),
         generations: average(&|change| change.generations),
     })
+}
+
+/// Returns the largest k above 1 that the evaluations of a group have samples for, and pass@k of the base model and of the
+/// last weights on held-out problems, averaged over the runs.
+fn pass_at_most(group: &SeedGroup<'_, '_>) -> Option<(u32, f64, f64)> {
+    let of = |run: &RunData| {
+        let first = run.held_out().next().filter(|e| e.after == 0)?;
+        let last = run.held_out().next_back().filter(|e| e.after > 0)?;
+        let k = first.samples().min(last.samples());
+        Some((k, first.held_out_pass_at(k)?, last.held_out_pass_at(k)?)).filter(|_| k > 1)
+    };
+    let all: Vec<(u32, f64, f64)> = group.runs.iter().filter_map(|d| of(d.run)).collect();
+    let k = all.first()?.0;
+    let (before, after): (Vec<f64>, Vec<f64>) =
+        all.iter().filter(|run| run.0 == k).map(|run| (run.1, run.2)).unzip();
+    Some((k, mean(&before), mean(&after)))
 }
 
 /// States how many rewards the Guide changed to 0 and, if there is a run without a Guide, its solve rate.

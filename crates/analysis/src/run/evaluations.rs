@@ -1,6 +1,7 @@
 //! Evaluations of a run on held-out problems and on its targets.
 
 use super::{RunData, metric};
+use crate::stats::pass_at_k_interval;
 use sgs_rundir::directories::check_directory;
 use sgs_rundir::rows::{EvaluatedSet, EvaluationRow};
 use sgs_rundir::{Evaluation, MetricValues};
@@ -43,6 +44,11 @@ impl EvaluationData {
     /// Returns the judged attempts and proofs for each held-out problem.
     pub fn held_out_tallies(&self) -> Vec<(u32, u32)> {
         self.held_out.iter().map(|(_, tally)| *tally).collect()
+    }
+
+    /// Returns pass@k on the held-out problems, or `None` if no problem has `k` judged attempts.
+    pub fn held_out_pass_at(&self, k: u32) -> Option<f64> {
+        pass_at_k_interval(&self.held_out_tallies(), k, 0.95, 1).map(|rate| rate.value)
     }
 
     /// Returns the wall time in seconds.

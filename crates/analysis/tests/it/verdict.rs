@@ -47,7 +47,8 @@ fn a_single_run_is_compared_with_its_first_round_and_its_base_model() {
         &[
             "The Solver proved 36.0% of the targets at least once in 1600 generations, 13.0% of them",
             "no measured baseline",
-            "from 12.5% for the base model to 25.0% (after 1600 generations): +12.5 points (95% interval over the problems +12.5 to +12.5), more than chance",
+            "from 12.5% for the base model to 25.0% (after 1600 generations): +12.5 points (95% interval over the problems +12.5 to +12.5), more than chance in the choice of \
+             problems explains; pass@8 went from 100.0% to 100.0%.",
             "The Guide gave 0 to 1 of the 4 conjectures that their solve rate alone would have rewarded. Whether that \
              helped needs a run of sgs-no-guide for comparison.",
         ],
@@ -58,8 +59,12 @@ fn a_single_run_is_compared_with_its_first_round_and_its_base_model() {
         &verdict(std::slice::from_ref(&run)),
         &["+0.0 points", "within the error of this number of problems"],
     );
+    let tile =
+        |run: &RunData| fragment(std::slice::from_ref(run), &FigureOptions::default()).parts[0].html(false);
+    assert_contains(&tile(&run), &["held out, pass@8 (base model 100.0%)"]);
     run.evaluations.pop();
-    assert_contains(&verdict(&[run]), &["only the base model has been evaluated"]);
+    assert_contains(&verdict(std::slice::from_ref(&run)), &["only the base model has been evaluated"]);
+    assert_contains(&tile(&run), &["held out, pass@8 of the base model"]);
 }
 
 #[test]
