@@ -20,29 +20,34 @@ pub(super) fn sentences(drawn: &[PlottedRun<'_>]) -> Vec<String> {
     let curve = main.curve();
     let (Some(first), Some(last)) = (curve.first(), curve.last()) else { return Vec::new() };
     let name = if groups.len() > 1 { format!("{}: the Solver", main.label) } else { "The Solver".to_owned() };
-    let mut targets = match curve.len() {
-        1 => format!("{name} proved {} of the targets in the first round", percent(last.1)),
-        _ => format!(
-            "{name} proved {} of the targets at least once in {} generations, {} of them in the first round",
-            percent(last.1),
-            count(last.0),
-            percent(first.1)
-        ),
+    // Several runs have a mean rate, which is not a number of targets.
+    let all = match main.runs.as_slice() {
+        [one] => one.run.last(metric::TARGETS),
+        _ => None,
     };
+    let number = |rate: f64, all: f64| format!("{:.0}", rate * all);
+    let (proved, at_first) = match all {
+        Some(all) => (
+            format!("{} of {all:.0} targets", number(last.1, all)),
+            format!("{} of them", number(first.1, all)),
+        ),
+        None => (format!("{} of the targets", percent(last.1)), percent(first.1)),
+    };
+    let mut targets = format!("{name} proved {proved} in {} generations", count(last.0));
+    if curve.len() > 1 {
+        targets.push_str(&format!(" ({at_first} after the first round)"));
+    }
     let other = baseline(&groups, main);
     let measured =
         main.runs.iter().find_map(|d| d.run.baseline.as_ref()?.against(&curve).zip(d.run.baseline.as_ref()));
     targets.push_str(&match (other, measured) {
         (Some(other), _) if other.method() == Some(Method::SamplingOnly) => against(&curve, other),
-        (_, Some(((end, own, base), measured))) => format!(
-            "; at {} generations, it is {} against {} ({} to {}, {} seeds) for the base model without training",
-            count(end),
-            percent(own),
-            percent(base.value),
-            percent(base.low),
-            percent(base.high),
-            measured.seeds()
-        ),
+        (_, Some(((end, own, base), measured))) => {
+            let (name, at) = ("the base model without training", format!("at {} generations", count(end)));
+            let seeds = measured.seeds();
+            compared(own, name, base.value, (end < last.0).then_some(at.as_str()))
+                + &format!(" ({} to {}, {seeds} seeds)", percent(base.low), percent(base.high))
+        }
         (Some(other), None) => against(&curve, other),
         (None, None) => "; this report has no measured baseline (a run of sampling-only is one)".to_owned(),
     });
@@ -68,14 +73,21 @@ fn against(curve: &Curve, other: &SeedGroup<'_, '_>) -> String {
     let end = common_generations(&[curve, &other_curve]).last().copied();
     let at = end.and_then(|end| Some((end, measured_at(curve, end)?, measured_at(&other_curve, end)?)));
     match at {
-        Some((end, own, others)) => format!(
-            "; at {} generations, the last that both have reached, it is {} against {} for {}",
-            count(end),
-            percent(own),
-            percent(others),
-            other.label
-        ),
+        Some((end, own, others)) => {
+            let at = format!("at {} generations, the last that both have reached", count(end));
+            let is_earlier = curve.last().is_some_and(|last| end < last.0);
+            compared(own, &other.label, others, is_earlier.then_some(at.as_str()))
+        }
         None => format!("; {} has no generations in common with it", other.label),
+    }
+}
+
+/// Compares two rates at the end of the Solver's curve, or at the generations that `at` describes.
+fn compared(own: f64, other: &str, others: f64, at: Option<&str>) -> String {
+    let (own, others) = (percent(own), percent(others));
+    match at {
+        None => format!("; {other} proves {others} with as many"),
+        Some(at) => format!("; {at}, the Solver had proved {own} and {other} {others}"),
     }
 }
 

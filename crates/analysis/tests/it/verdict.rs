@@ -45,7 +45,7 @@ fn a_single_run_is_compared_with_its_first_round_and_its_base_model() {
     assert_contains(
         &text,
         &[
-            "The Solver proved 36.0% of the targets at least once in 1600 generations, 13.0% of them",
+            "The Solver proved 36.0% of the targets in 1600 generations (13.0% after the first round); this report",
             "no measured baseline",
             "from 12.5% for the base model to 25.0% (after 1600 generations): +12.5 points (95% interval over the problems +12.5 to +12.5), more than chance in the choice of \
              problems explains; pass@8 went from 100.0% to 100.0%.",
@@ -95,8 +95,15 @@ fn a_run_is_compared_with_the_measured_curve_of_its_base_model() {
     let text = "# a = 1\n1,800,0.1\n1,1700,0.25\n2,800,0.2\n2,2000,0.3\n";
     one.baseline = Baseline::parse(text).unwrap().pop();
     let parts =
-        ["at 1700 generations, it is 30.0% against 22.5% (20.0% to 25.0%, 2 seeds) for the base model"];
+        ["at 1700 generations, the Solver had proved 30.0% and the base model without training 22.5% \
+         (20.0% to 25.0%, 2 seeds)."];
     assert_contains(&verdict(std::slice::from_ref(&one)), &parts);
+    let mut short = one.clone();
+    short.rounds.truncate(2);
+    short.rounds.iter_mut().for_each(|round| round.set(metric::TARGETS, 50.0));
+    let part = "The Solver proved 15 of 50 targets in 1600 generations (5 of them after the first round); the base model \
+         without training proves 15.0% with as many (10.0% to 20.0%, 2 seeds).";
+    assert_contains(&verdict(&[short]), &[part]);
     let drawn = |runs: &[RunData]| {
         let page = fragment(runs, &FigureOptions::default());
         page.parts.iter().any(|part| part.html(false).contains("Base model without training, 2 seeds"))
@@ -106,7 +113,7 @@ fn a_run_is_compared_with_the_measured_curve_of_its_base_model() {
     let half = [one.clone(), run(Method::ReinforceHalf, &[0.1, 0.2])];
     assert_contains(&verdict(&half), &parts);
     let sampled = [one, run(Method::SamplingOnly, &[0.1, 0.25])];
-    assert_contains(&verdict(&sampled), &["30.0% against 25.0% for Parallel sampling"]);
+    assert_contains(&verdict(&sampled), &["the Solver had proved 30.0% and Parallel sampling 25.0%"]);
     assert!(!drawn(&sampled));
 }
 
@@ -121,7 +128,8 @@ fn a_comparison_names_the_measured_baseline_and_the_run_without_a_guide() {
     assert_contains(
         &verdict(&runs),
         &[
-            "at 1600 generations, the last that both have reached, it is 30.0% against 25.0% for Parallel sampling",
+            "at 1600 generations, the last that both have reached, the Solver had proved 30.0% and \
+             Parallel sampling 25.0%",
             "No held-out problems",
             "With the Guide 40.0% of the targets were proved at equal generations, without it 45.0%; fewer than three seeds",
         ],
