@@ -46,7 +46,7 @@ const STAGES: [(TaskKind, &str); 4] = [
 /// Minimum width of a terminal for the long line of a round.
 const WIDE: usize = 140;
 /// Maximum numbers of lines about rounds and evaluations on a terminal. With notes and summary, a run stays below forty.
-const ROUND_LINES: u32 = 18;
+const ROUND_LINES: u32 = 14;
 const EVALUATION_LINES: u32 = 5;
 /// Width of the progress bar, in columns, and the number of its steps.
 const BAR: usize = 24;
@@ -197,13 +197,19 @@ impl View {
     }
 
     /// Removes the live display.
-    pub fn end(self) {
+    pub fn end(mut self) {
         if self.show == ProgressFormat::Live {
             // The lines of finished rounds stay above.
             let _ = self.all.clear();
-            if let Some(line) = self.unprinted {
-                eprintln!("{line}");
-            }
+            self.print_last_round();
+        }
+    }
+
+    /// Prints the line of the last round if it was not printed.
+    fn print_last_round(&mut self) {
+        if let Some(line) = self.unprinted.take() {
+            self.newly_solved = 0;
+            eprintln!("{line}");
         }
     }
 
@@ -264,6 +270,7 @@ impl View {
                 if self.evaluation_lines.is_due(self.pace.done(0.0))
                     && let Some(line) = evaluation_line::line(metrics, self.base.as_ref())
                 {
+                    self.print_last_round();
                     eprintln!("{}", paint(Tone::Strong, &line));
                 }
             }
@@ -309,6 +316,9 @@ impl View {
         let tone = if self.newly_solved == 0 { Tone::Quiet } else { Tone::Good };
         let line = paint(tone, &format(outcome, metrics, self.newly_solved));
         let is_first = self.round_lines.last.is_none();
+        if is_first {
+            eprintln!("rounds with newly solved targets, in at most {ROUND_LINES} lines:");
+        }
         if (is_first || self.newly_solved > 0) && self.round_lines.is_due(self.pace.done(0.0)) {
             eprintln!("{line}");
             (self.newly_solved, self.unprinted) = (0, None);

@@ -130,6 +130,9 @@ fn check_live_view(columns: u32, lines: u32) {
     // The lines are those of the first round, of rounds that solve something, and of the last one.
     assert!((2..=3).contains(&rounds(&end).len()), "{end}");
     assert!(rounds(&end).last().is_some_and(|line| line.starts_with("round    2 ")), "{end}");
+    let place = |part: &str| end.find(part).unwrap_or_else(|| panic!("{part}\n{end}"));
+    assert!(place("rounds with newly solved") < place("round    0 "), "{end}");
+    assert!(place("round    2 ") < place("held out, after 3 rounds"), "{end}");
     assert!(end.lines().filter(|line| !line.is_empty()).count() <= 40, "{end}");
     assert!(rounds(&end).iter().all(|line| line.ends_with(" s")), "each round must take one line:\n{end}");
     for part in ["solved      ", "time        ", "next        sgs prove --run "] {
