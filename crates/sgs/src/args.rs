@@ -36,6 +36,11 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run self-play with a method at a size.
+    ///
+    /// In the line of a round, "ever solved 13.0% (+13)" means that 13.0% of the targets have been proved so far, 13 of them
+    /// since the last line; "this round pass@1 6.0%", that 6.0% of the round's attempts at targets are proofs; "conjectures
+    /// 86/100 solved 4", that of 100 requested conjectures, 86 became problems and 4 were proved. "Guide's score" is the mean
+    /// over these conjectures, and "entropy" the Solver's, in nats per token.
     Run(RunArgs),
     /// Resume an interrupted run.
     Resume(ResumeArgs),

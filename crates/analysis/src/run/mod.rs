@@ -165,6 +165,10 @@ pub mod metric {
     pub const TARGET_SHARE: &str = "target_share_solved";
     /// Mean solve rate of conjectures.
     pub const CONJECTURE_RATE: &str = "conjecture_solve_rate";
+    /// Number of conjectures that became problems.
+    pub const CONJECTURES_ACCEPTED: &str = "conjectures_accepted";
+    /// Number of conjectures that were proved.
+    pub const CONJECTURES_SOLVED: &str = "conjectures_solved";
     /// Number of conjectures that the Solver is trained on.
     pub const TRAINED: &str = "conjectures_trained_by_solver";
     /// Mean R_guide.

@@ -24,13 +24,14 @@ const MOST_ROWS: usize = 8;
 const HISTORY: &str = "frozen.history";
 
 /// Numbers compared at the end of the common range: name, metric, whether it is a fraction.
-const NUMBERS: [(&str, &str, bool); 8] = [
-    ("solved ever", metric::CUMULATIVE, true),
-    ("pass@1 of the round", metric::TARGET_RATE, true),
-    ("conjectures solved, mean", metric::CONJECTURE_RATE, true),
+const NUMBERS: [(&str, &str, bool); 9] = [
+    ("ever solved", metric::CUMULATIVE, true),
+    ("this round pass@1", metric::TARGET_RATE, true),
+    ("conjectures solved", metric::CONJECTURES_SOLVED, false),
+    ("conjectures' pass@1", metric::CONJECTURE_RATE, true),
     ("conjectures malformed", metric::CONJECTURE_MALFORMED, true),
-    ("R_guide", metric::R_GUIDE, false),
-    ("Solver's entropy, nats", metric::SOLVER_ENTROPY, false),
+    ("Guide's score, of 8", metric::R_GUIDE, false),
+    ("entropy, nats", metric::SOLVER_ENTROPY, false),
     ("Conjecturer's entropy, nats", metric::CONJECTURER_ENTROPY, false),
     ("seconds per round", names::TIME_ROUND, false),
 ];
@@ -185,7 +186,10 @@ fn percent(value: Option<f64>) -> String {
 }
 
 fn plain(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"))
+    value.map_or_else(
+        || "-".to_owned(),
+        |value| if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.2}") },
+    )
 }
 
 fn as_json(

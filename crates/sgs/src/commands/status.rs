@@ -218,13 +218,15 @@ fn solved(metrics: &MetricValues, limit: Option<u64>) -> String {
 }
 
 fn table(rounds: &[MetricValues]) -> String {
-    let columns: [(&str, &str, bool); 7] = [
+    // The names are those of `sgs run`.
+    let columns: [(&str, &str, bool); 8] = [
         ("generations", metric::GENERATIONS, false),
-        ("solved", metric::CUMULATIVE, true),
+        ("ever solved", metric::CUMULATIVE, true),
         ("newly", "targets_newly_solved", false),
-        ("target rate", metric::TARGET_RATE, true),
-        ("conjecture rate", metric::CONJECTURE_RATE, true),
-        ("R_synth", metric::R_SYNTH, false),
+        ("this round pass@1", metric::TARGET_RATE, true),
+        ("conjectures", metric::CONJECTURES_ACCEPTED, false),
+        ("solved", metric::CONJECTURES_SOLVED, false),
+        ("Guide's score", metric::R_GUIDE, false),
         ("entropy", metric::SOLVER_ENTROPY, false),
     ];
     let mut header = vec!["round"];
@@ -233,7 +235,7 @@ fn table(rounds: &[MetricValues]) -> String {
         None => "-".to_owned(),
         Some(v) if is_share => format!("{:.1}%", 100.0 * v),
         Some(v) if v.fract() == 0.0 => format!("{v:.0}"),
-        Some(v) => format!("{v:.3}"),
+        Some(v) => format!("{v:.2}"),
     };
     let rows: Vec<Vec<String>> = rounds
         .iter()

@@ -144,7 +144,10 @@ fn runs_are_compared_over_their_common_range() {
         "seed",
         "rounds",
         "Targets solved, up to",
-        "solved",
+        "ever solved",
+        "this round pass@1",
+        "conjectures solved",
+        "Guide's score",
         "Methods:",
     ] {
         assert!(out.contains(part), "{part}\n{out}");

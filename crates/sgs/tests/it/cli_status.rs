@@ -26,6 +26,9 @@ fn round(run: &RunDir, round: u32) {
         ("targets", 100.0),
         ("targets_solved_ever", 12.5),
         ("target_solve_rate", f64::NAN),
+        ("conjectures_accepted", 86.0),
+        ("conjectures_solved", 4.0),
+        ("r_guide", 2.43),
     ] {
         metrics.set(name, value);
     }
@@ -66,6 +69,15 @@ fn status_follows_a_run_to_its_end() {
     {
         assert!(text.contains(part), "{part} in {text}");
     }
+    let words =
+        |line: Option<&str>| line.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut table = text.lines().skip_while(|line| !line.trim_start().starts_with("round "));
+    assert_eq!(
+        words(table.next()),
+        "round generations ever solved newly this round pass@1 conjectures solved Guide's score entropy"
+    );
+    let values = words(text.lines().rev().find(|line| line.contains("12.5%") && line.contains("800")));
+    assert_eq!(values, "0 800 12.5% - - 86 4 2.43 -", "{text}");
 
     let run = RunDir::open(Path::new(&name)).unwrap();
     run.finish_sampling(1).unwrap();
