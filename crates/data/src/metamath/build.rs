@@ -48,10 +48,10 @@ pub struct BuildOptions {
 /// # Errors
 /// Returns an error if the source cannot be read or cut, or if the file system fails.
 pub fn build(options: &BuildOptions) -> Result<String> {
-    fs::create_dir_all(&options.out).with_context(|| format!("cannot make {}", options.out.display()))?;
     let (text, origin) = slice_text(options.source.as_deref())?;
+    let system = Metamath::new(Theory::new(Database::parse(slice::SLICE_NAME, text.clone())?)?);
+    fs::create_dir_all(&options.out).with_context(|| format!("cannot make {}", options.out.display()))?;
     write_file(&options.out.join("set-slice.mm"), &text)?;
-    let system = Metamath::new(Theory::new(Database::parse(slice::SLICE_NAME, text)?)?);
     let mut split = split(system.theory(), SplitRule::of(system.theory()));
     if options.max_steps.is_some() {
         forbid_deep_problems(&mut split, system.theory());

@@ -18,7 +18,10 @@ pub fn import(args: &DataImportArgs) -> Result<Outcome> {
     } else {
         let mut file = AtomicFile::create(&args.out)?;
         let found = convert(args, &mut file)?;
-        file.commit()?;
+        // A file without problems is of no use.
+        if found.taken > 0 {
+            file.commit()?;
+        }
         found
     };
     name_skipped(&args.file, &found);

@@ -44,6 +44,12 @@ fn files_without_problems_are_refused() {
     assert!(done.err.contains("empty.jsonl"), "{}", done.err);
     let done = import(&file(dir.path(), "p.json", PROBLEMS), &["--header", "/no/header"]).expect(2);
     assert!(done.err.contains("/no/header"), "{}", done.err);
+    let out = path(dir.path(), "out");
+    let text = file(dir.path(), "text.jsonl", "{\"id\":\"a\"}\n");
+    let done = sgs(&["data", "import", &text, "--out", &out]).expect(1);
+    assert!(done.err.contains("0 problems written"), "{}", done.err);
+    sgs(&["data", "build", "--source", &text, "--out", &out]).expect(1);
+    assert!(!std::path::Path::new(&out).exists());
 }
 
 /// Builds a corpus and evaluates the shipped Guide on reviews of targets that are not in the corpus.
