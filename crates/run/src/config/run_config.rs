@@ -328,11 +328,14 @@ pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, Strin
     let source = match named {
         Some(name) if METHODS.iter().all(|m| m.0 != name) => match name.ends_with(".toml") {
             true => Some(KeyFile::read(Path::new(name)).map_err(|e| Usage(e.to_string()))?),
-            false => return Err(unknown("method", name, METHODS.iter().map(|m| m.0)).into()),
+            false => return Err(no_method(name).into()),
         },
         _ => None,
     };
     let mut file = source.as_ref().map(|source| source.table.clone()).unwrap_or_default();
+    if let Some(source) = &source {
+        check_is_of_run(source, named.unwrap_or_default())?;
+    }
     let from_file = || Layer::File(named.unwrap_or_default().to_owned());
     // Builds the error about an unknown name. If a file contains the name, the error names the line.
     let placed = |key: &str, layer: &Layer, error: Usage| match (&source, layer) {
@@ -609,10 +612,35 @@ fn drop_equal(table: &mut Table, other: &Table) {
     });
 }
 
+/// Returns the error for the argument of `sgs run` if it is neither a method nor a TOML file.
+fn no_method(name: &str) -> Usage {
+    if SIZES.iter().any(|size| size.0 == name) {
+        return Usage(format!("`{name}` is a size: `sgs run --size {name}`"));
+    }
+    if Path::new(name).exists() {
+        return Usage(format!("{name} is not a configuration file, whose name ends in .toml"));
+    }
+    unknown("method", name, METHODS.iter().map(|m| m.0))
+}
+
+/// Checks that a file is neither that of a sweep nor the frozen configuration of a run.
+fn check_is_of_run(file: &KeyFile, name: &str) -> Result<(), Usage> {
+    let find = |keys: &[&'static str]| keys.iter().copied().find(|key| file.table.contains_key(*key));
+    if let Some(key) = find(&["methods", "seeds", "vary"]) {
+        let told = format!("`{key}` is a key of a sweep: `sgs sweep {name}`");
+        return Err(Usage(file.error(key, told).to_string()));
+    }
+    if let Some(key) = find(&["frozen"]) {
+        let told = "[frozen] is part of an existing run: for a new one, remove it from a copy of this file";
+        return Err(Usage(file.error(key, told).to_string()));
+    }
+    Ok(())
+}
+
 /// Returns the error for an unknown name of a method, size or problem set.
 pub(crate) fn unknown<'a>(what: &str, name: &str, all: impl Iterator<Item = &'a str> + Clone) -> Usage {
     let list = all.clone().collect::<Vec<_>>().join(", ");
-    Usage(format!("there is no {what} `{name}`{} (known: {list})", did_you_mean(name, all)))
+    Usage(format!("there is no {what} `{name}`{} (known: {list})", did_you_mean(&name.to_lowercase(), all)))
 }
 
 /// Checks each key, then the combinations of keys that depend on each other.

@@ -157,6 +157,9 @@ fn usage_errors_exit_with_code_2_and_say_what_to_do() {
         (&["run", "--device", "tpu"], "possible values: cpu, cuda"),
         (&["run", "--set", "learning_rate=1"], "did you mean `algorithm.solver.learning_rate`?"),
         (&["run", "sgss"], "did you mean `sgs`?"),
+        (&["run", "CISPO"], "did you mean `cispo`?"),
+        (&["run", "metamath"], "`metamath` is a size: `sgs run --size metamath`"),
+        (&["run", "/tmp"], "/tmp is not a configuration file, whose name ends in .toml"),
         (&["run", "none.toml"], "cannot read the configuration none.toml"),
         (&["man", "rum"], "did you mean `run`?"),
         (&["prove", "--problem", "id", "|- ph"], "cannot be used with"),
@@ -179,6 +182,19 @@ fn usage_errors_exit_with_code_2_and_say_what_to_do() {
         let done = sgs(args).expect(2);
         assert!(done.err.contains(message), "{args:?}: {}", done.err);
         assert_eq!(done.out, "", "{args:?}: standard output must be empty");
+    }
+}
+
+#[test]
+fn files_of_another_command_are_recognised() {
+    let folder = tempfile::tempdir().unwrap();
+    for (command, text, message) in [
+        ("run", "seeds = [1]\n", "f.toml:1: `seeds` is a key of a sweep: `sgs sweep "),
+        ("run", "seed = 1\n[frozen]\n", "f.toml:2: [frozen] is part of an existing run"),
+        ("sweep", "size = \"metamath\"\nrounds = 3\n", "f.toml:2: `rounds` belongs to a run (`sgs run "),
+    ] {
+        let done = sgs(&[command, &file(folder.path(), "f.toml", text), "--dry-run"]).expect(2);
+        assert!(done.err.contains(message), "{}", done.err);
     }
 }
 

@@ -4,7 +4,7 @@ use crate::exit::Usage;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use sgs_data::base::recipe;
-use sgs_keys::{FileError, KeyFile, KeyTable as _, unknown_key};
+use sgs_keys::{FileError, KeyFile, KeySpec, KeyTable as _, unknown_key};
 use sgs_run::config::folder;
 use sgs_run::config::{self, Layers, RunConfig};
 use sgs_rundir::RunView;
@@ -63,7 +63,17 @@ impl SweepPlan {
     /// # Errors
     /// Returns an error if the file cannot be read, is not TOML, or has an unknown key.
     pub fn read(file: &Path) -> Result<Self> {
+        let path = file.display();
         let file = KeyFile::read(file)?;
+        let own = ["methods", "seeds", "size", "jobs", "set", "vary"];
+        let is_of_run = |key: &&String| {
+            let is_in = |known: &KeySpec| known.key.split('.').next() == Some(key.as_str());
+            !own.contains(&key.as_str()) && RunConfig::keys("").iter().any(is_in)
+        };
+        if let Some(key) = file.table.keys().find(is_of_run) {
+            let told = format!("`{key}` belongs to a run (`sgs run {path}`), or in a sweep to [set]");
+            return Err(file.error(key, told).into());
+        }
         check_types(&file)?;
         let plan: Self = file.deserialize()?;
         for (what, is_empty) in [
