@@ -33,7 +33,7 @@ const NUMBERS: [(&str, &str, bool); 9] = [
     ("Guide's score, of 8", metric::R_GUIDE, false),
     ("entropy, nats", metric::SOLVER_ENTROPY, false),
     ("Conjecturer's entropy, nats", metric::CONJECTURER_ENTROPY, false),
-    ("seconds per round", names::TIME_ROUND, false),
+    ("seconds per round, mean", names::TIME_ROUND, false),
 ];
 
 /// A run in the comparison.
@@ -58,6 +58,17 @@ impl ComparedRun {
     /// Returns the last value of a metric that was measured at or before a number of generations.
     fn at(&self, name: &str, generations: f64) -> Option<f64> {
         measured_at(&self.data.series(name), generations)
+    }
+
+    /// Returns a number of [`NUMBERS`]: the mean time of the rounds up to a number of generations, or the last value of
+    /// another metric.
+    fn number(&self, name: &str, generations: f64) -> Option<f64> {
+        if name != names::TIME_ROUND {
+            return self.at(name, generations);
+        }
+        let series = self.data.series(name);
+        let seconds: Vec<f64> = series.iter().filter(|p| p.0 <= generations).map(|p| p.1).collect();
+        (!seconds.is_empty()).then(|| seconds.iter().sum::<f64>() / seconds.len() as f64)
     }
 
     /// Returns the seconds of work until the last round that ended at or before a number of generations.
@@ -170,7 +181,7 @@ fn curves(sides: &[ComparedRun], common: &[f64]) -> String {
 fn numbers(sides: &[ComparedRun], generations: f64) -> String {
     let mut rows = Vec::new();
     for (name, metric, is_share) in NUMBERS {
-        let values: Vec<Option<f64>> = sides.iter().map(|side| side.at(metric, generations)).collect();
+        let values: Vec<Option<f64>> = sides.iter().map(|side| side.number(metric, generations)).collect();
         if values.iter().any(Option::is_some) {
             let show = |value: &Option<f64>| if is_share { percent(*value) } else { plain(*value) };
             rows.push([name.to_owned()].into_iter().chain(values.iter().map(show)).collect());
@@ -200,7 +211,7 @@ fn as_json(
 ) -> Value {
     let one = |side: &ComparedRun| {
         let last = common.last().copied();
-        let at_end = |metric: &str| last.and_then(|end| side.at(metric, end));
+        let at_end = |metric: &str| last.and_then(|end| side.number(metric, end));
         let numbers: BTreeMap<&str, Option<f64>> =
             NUMBERS.iter().map(|(_, metric, _)| (*metric, at_end(metric))).collect();
         let curve: Vec<Value> = common.iter().map(|g| json!([g, side.at(metric::CUMULATIVE, *g)])).collect();

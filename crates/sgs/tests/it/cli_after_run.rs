@@ -2,6 +2,7 @@
 
 use crate::program::{file, path, sgs, sgs_with_input};
 use crate::small_run::{embedded, settings};
+use sgs_rundir::RunView;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -152,10 +153,20 @@ fn runs_are_compared_over_their_common_range() {
     ] {
         assert!(out.contains(part), "{part}\n{out}");
     }
+    let methods = out.split("on held-out problems.").nth(1).unwrap();
+    assert!(methods.contains("sgs") && !methods.contains('±'), "an interval over two seeds\n{out}");
     let json = sgs(&["compare", text(&first), &other, "--json"]).expect(0).json();
     let ends = json["runs"].as_array().unwrap().iter().map(|run| run["generations"].as_f64().unwrap());
     let shortest = ends.fold(f64::INFINITY, f64::min);
     assert_eq!(json["common"].as_f64().unwrap(), shortest, "{json}");
+    // The time of a round is the mean over the rounds compared.
+    let rounds = RunView::open(Path::new(&other)).unwrap().rounds().unwrap();
+    let rounds = rounds.iter().map(|round| round.metrics().unwrap().scalars);
+    let seconds: Vec<f64> =
+        rounds.filter(|m| m["generations"] <= shortest).map(|m| m["time_round_s"]).collect();
+    let mean = seconds.iter().sum::<f64>() / seconds.len() as f64;
+    let found = json["runs"][1]["numbers"]["time_round_s"].as_f64().unwrap();
+    assert!((found - mean).abs() < 1e-9, "{json}");
     // The mean over the two seeds is that of the measured rates.
     let table = &json["methods"];
     assert_eq!(table["measures"][0]["solved_at_generations"].as_f64().unwrap(), shortest, "{table}");

@@ -74,7 +74,7 @@ pub(super) fn text(table: &MethodTable) -> String {
     let header: Vec<&str> =
         ["method", "seeds"].into_iter().chain(measures.iter().map(String::as_str)).collect();
     let mut text = format!(
-        "Methods: mean over seeds ± half of the 95% t-interval, in %. pass@k is that of the last weights on held-out problems.\n\n{}",
+        "Methods: mean over seeds ± half of the 95% t-interval (of three seeds or more), in %. pass@k is that of the last weights on held-out problems.\n\n{}",
         output::table(&header, &means)
     );
     if !against.is_empty() {
@@ -96,12 +96,14 @@ fn heading(measure: Measure) -> String {
     }
 }
 
-fn half(half: Option<f64>) -> String {
+/// Formats half of an interval. That of two seeds is too wide to inform.
+fn half(mean: SeedMean) -> String {
+    let half = mean.half.filter(|_| mean.seeds >= 3);
     half.map_or_else(String::new, |half| format!(" ± {:.1}", 100.0 * half))
 }
 
 fn mean(value: &Option<SeedMean>) -> String {
-    value.map_or_else(|| "-".to_owned(), |m| format!("{:.1}{}", 100.0 * m.mean, half(m.half)))
+    value.map_or_else(|| "-".to_owned(), |m| format!("{:.1}{}", 100.0 * m.mean, half(m)))
 }
 
 fn difference(value: &Option<PairedDifference>) -> String {
@@ -109,7 +111,7 @@ fn difference(value: &Option<PairedDifference>) -> String {
         || "-".to_owned(),
         |PairedDifference { over_seeds, bootstrap }| {
             let (low, high) = (100.0 * bootstrap.low, 100.0 * bootstrap.high);
-            format!("{:+.1}{} [{low:+.1}, {high:+.1}]", 100.0 * over_seeds.mean, half(over_seeds.half))
+            format!("{:+.1}{} [{low:+.1}, {high:+.1}]", 100.0 * over_seeds.mean, half(over_seeds))
         },
     )
 }
