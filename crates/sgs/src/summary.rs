@@ -7,8 +7,10 @@ use anyhow::Result;
 use sgs_analysis::run::{EvaluationData, RunData, StatementDisplay as _, metric, stage_totals};
 use sgs_analysis::stats::pass_at_k_interval;
 use sgs_run::config::{RunConfig, folder};
-use sgs_rundir::RunView;
 use sgs_rundir::rows::ProblemKind;
+use sgs_rundir::table::RowReader;
+use sgs_rundir::{PublishedRound, RunView, table_row};
+use sgs_selfplay::ProblemId;
 
 /// Width of the first column.
 const NAME: usize = 12;
@@ -36,8 +38,8 @@ pub fn lines(run: &RunData, view: &RunView, shown: &TextDisplay) -> Result<Vec<S
         );
     }
     line("held out", held_out(run));
-    if let Some(best) = best(conjectures, run, shown) {
-        line("best new", describe(&best, shown));
+    if let Some(best) = best(conjectures, run, view, shown)? {
+        line("conjecture", describe(&best, shown));
     }
     line("time", time(run));
     if let Some(why) = &run.ended {
@@ -80,9 +82,22 @@ fn held_out(run: &RunData) -> String {
     text + &format!(" ({} problems)", last.held_out.len())
 }
 
-/// Returns the proved conjecture that is neither in the database nor a solved target and has the longest shortest proof; ties
-/// go to the shortest statement.
-fn best(mut conjectures: Vec<ProvedTheorem>, run: &RunData, shown: &TextDisplay) -> Option<ProvedTheorem> {
+table_row! {
+    /// The Guide's score of a conjecture.
+    struct ConjectureScore {
+        pub id: ProblemId,
+        pub r_guide: Option<f64>,
+    }
+}
+
+/// Returns the proved conjecture that is neither in the database nor a solved target, that the Guide has not scored 0, and
+/// that has the longest shortest proof; ties go to the shortest statement.
+fn best(
+    mut conjectures: Vec<ProvedTheorem>,
+    run: &RunData,
+    view: &RunView,
+    shown: &TextDisplay,
+) -> Result<Option<ProvedTheorem>> {
     conjectures.sort_by_cached_key(|theorem| {
         (theorem.steps, std::cmp::Reverse(theorem.problem.statement.split_whitespace().count()))
     });
@@ -90,19 +105,37 @@ fn best(mut conjectures: Vec<ProvedTheorem>, run: &RunData, shown: &TextDisplay)
         let statement = shown.statement(statement);
         run.targets.iter().any(|target| target.solved_round.is_some() && target.statement == statement)
     };
-    // Sort the best first, because the database is searched for each.
-    conjectures
-        .into_iter()
-        .rev()
-        .find(|theorem| !shown.is_known(&theorem.problem) && !is_target(&theorem.problem.statement))
+    let rounds = view.rounds()?;
+    // Begin with the best, because the database and the scores are searched for each.
+    for theorem in conjectures.into_iter().rev() {
+        if !shown.is_known(&theorem.problem)
+            && !is_target(&theorem.problem.statement)
+            && !is_scored_zero(&theorem, &rounds)?
+        {
+            return Ok(Some(theorem));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns whether the Guide scored a conjecture 0 in the round of its proof.
+fn is_scored_zero(theorem: &ProvedTheorem, rounds: &[PublishedRound]) -> Result<bool> {
+    let Some(round) = rounds.iter().find(|round| round.round() == theorem.round) else { return Ok(false) };
+    for row in RowReader::<ConjectureScore>::open(&round.directory().join("conjectures.parquet"))? {
+        let ConjectureScore { id, r_guide } = row?;
+        if id == theorem.problem.id {
+            return Ok(r_guide == Some(0.0));
+        }
+    }
+    Ok(false)
 }
 
 fn describe(theorem: &ProvedTheorem, shown: &TextDisplay) -> String {
-    let target = theorem.target.as_ref().map_or_else(String::new, |target| format!(" for {target}"));
+    let target = theorem.target.as_ref().map_or_else(String::new, |target| format!(", for {target}"));
     format!(
-        "{}   conjectured{target}, proved in {} steps (round {})",
+        "{}   new{target}, with the longest proof: {} (round {})",
         shown.statement(&theorem.problem.statement),
-        theorem.steps,
+        output::counted(theorem.steps as usize, "step"),
         theorem.round
     )
 }

@@ -25,7 +25,7 @@ fn a_run_ends_with_results_and_next_steps() {
     let done = run(&out, &[]).expect(0);
     assert!(!done.out.contains('\x1b') && !done.err.contains('\x1b'), "escape sequences without a terminal");
     let ended = "ended       all rounds are done (2 of 2)";
-    for name in ["solved      ", "best new    ", "time        ", ended, "next        sgs prove --run "] {
+    for name in ["solved      ", "conjecture  ", "time        ", ended, "next        sgs prove --run "] {
         assert!(done.out.lines().any(|line| line.starts_with(name)), "{name}\n{}", done.out);
     }
     assert!(done.out.contains("ever solved") && done.out.contains("this round pass@1"), "{}", done.out);
