@@ -75,11 +75,17 @@ fn held_out(run: &RunData) -> String {
         rate.map_or_else(|| "-".to_owned(), |rate| percent(rate.value))
     };
     let k = last.samples();
-    let mut text = format!("pass@1 {}, pass@{k} {}", rate(last, 1), rate(last, k));
-    if last.after > 0 {
-        text.push_str(&format!("; the base model {} and {}", rate(base, 1), rate(base, k)));
+    let mut text = format!("pass@1 {}", rate(last, 1));
+    if k > 1 {
+        text.push_str(&format!(", pass@{k} {}", rate(last, k)));
     }
-    text + &format!(" ({} problems)", last.held_out.len())
+    if last.after > 0 {
+        text.push_str(&format!("; the base model {}", rate(base, 1)));
+        if k > 1 {
+            text.push_str(&format!(" and {}", rate(base, k)));
+        }
+    }
+    text + &format!(" ({})", output::counted(last.held_out.len(), "problem"))
 }
 
 table_row! {
@@ -149,7 +155,8 @@ fn time(run: &RunData) -> String {
         ("updates", solver + conjecturer),
         ("other", sampling + rest),
     ];
-    let all: f64 = stages.iter().map(|(_, seconds)| seconds).sum();
+    // The sum of no numbers is -0.
+    let all = stages.iter().map(|(_, seconds)| seconds).sum::<f64>() + 0.0;
     let evaluations: f64 = run.evaluations.iter().map(EvaluationData::seconds).sum();
     let rounds = output::counted(run.rounds.len(), "round");
     let mut text = format!("{rounds} in {}", pace::duration_text(all));

@@ -120,6 +120,8 @@ pub struct View {
     evaluation_lines: LineBudget,
     /// Targets that were newly solved since the last line on the terminal.
     newly_solved: usize,
+    /// Whether a round or an evaluation has begun.
+    has_worked: bool,
     /// The line of the last round, if it was not printed.
     unprinted: Option<String>,
     /// Held-out evaluation of the base model.
@@ -169,6 +171,7 @@ impl View {
             round_lines: LineBudget::new(ROUND_LINES),
             evaluation_lines: LineBudget::new(EVALUATION_LINES),
             newly_solved: 0,
+            has_worked: false,
             unprinted: None,
             page,
             _live: live,
@@ -196,8 +199,11 @@ impl View {
         }
     }
 
-    /// Removes the live display.
-    pub fn end(mut self) {
+    /// Removes the live display. `is_done` means that the run is complete.
+    pub fn end(mut self, is_done: bool) {
+        if is_done && !self.has_worked {
+            eprintln!("nothing was left to do");
+        }
         if self.show == ProgressFormat::Live {
             // The lines of finished rounds stay above.
             let _ = self.all.clear();
@@ -215,6 +221,7 @@ impl View {
 
     /// Shows that a round has started or entered another stage.
     fn begin(&mut self, round: u32, rounds: u32, what: &str) {
+        self.has_worked = true;
         self.stage = format!(" of {rounds}  {what}");
         self.show_head(round);
         self.counts.set(Vec::new());

@@ -2,6 +2,7 @@
 
 use crate::args::DataImportArgs;
 use crate::exit::Outcome;
+use crate::output;
 use anyhow::{Context, Result};
 use sgs_data::sets::import::{self, ImportSummary};
 use sgs_rundir::files::AtomicFile;
@@ -25,7 +26,9 @@ pub fn import(args: &DataImportArgs) -> Result<Outcome> {
         found
     };
     name_skipped(&args.file, &found);
-    eprintln!("{} problems written, {} records not taken", found.taken, found.skipped_total);
+    let [taken, skipped] =
+        [(found.taken, "problem"), (found.skipped_total, "record")].map(|(n, noun)| output::counted(n, noun));
+    eprintln!("{taken} written, {skipped} not taken");
     Ok(if found.skipped_total == 0 { Outcome::Done } else { Outcome::Failed })
 }
 

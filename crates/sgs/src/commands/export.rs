@@ -75,7 +75,8 @@ fn as_database(system: &Metamath, theorems: &[ProvedTheorem], file: &Path) -> Re
         }
     }
     let written = exporter.finish()?;
-    eprintln!("exported {written} theorems, each verified again, to {}", file.display());
+    let theorems = output::counted(written as usize, "theorem");
+    eprintln!("exported {theorems}, each verified again, to {}", file.display());
     eprintln!("to check them: metamath \"read '{}'\" \"verify proof *\" exit", file.display());
     Ok(if left_out == 0 { Outcome::Done } else { Outcome::Failed })
 }
@@ -108,7 +109,7 @@ fn as_lines(
         });
         text.push_str(&format!("{line}\n"));
     }
-    write(&text, file, &format!("{} theorems", theorems.len()))
+    write(&text, file, &output::counted(theorems.len(), "theorem"))
 }
 
 /// Writes one JSON object per line, in the format of `problems.set`.
@@ -122,7 +123,7 @@ fn open_as_lines(targets: &[UnsolvedTarget], system: SystemName, file: &Path) ->
         });
         text.push_str(&format!("{line}\n"));
     }
-    write(&text, file, &format!("{} unsolved targets", targets.len()))
+    write(&text, file, &output::counted(targets.len(), "unsolved target"))
 }
 
 /// Returns the JSON key of a problem's context.

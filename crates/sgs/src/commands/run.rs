@@ -317,7 +317,7 @@ fn run_on_device<D: Parallel + Decode>(
         notes.by_ref().for_each(|note| view.on(&RunEvent::Note(&note)));
         view.on(&event);
     });
-    view.end();
+    view.end(matches!(done, Ok(Outcome::Done)));
     Ok((done, shown))
 }
 

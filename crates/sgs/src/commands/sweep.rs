@@ -67,7 +67,8 @@ fn dry_run(members: &[SweepRun], slots: &SlotPool) -> Result<Outcome> {
     for member in members {
         output::line(member.command().join(" "))?;
     }
-    output::line(format!("{} runs, {} at a time on {}", members.len(), slots.len(), slots.what()))?;
+    let runs = output::counted(members.len(), "run");
+    output::line(format!("{runs}, {} at a time on {}", slots.len(), slots.what()))?;
     Ok(Outcome::Done)
 }
 

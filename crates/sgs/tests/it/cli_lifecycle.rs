@@ -31,6 +31,12 @@ fn a_run_ends_with_results_and_next_steps() {
     assert!(done.out.contains("ever solved") && done.out.contains("this round pass@1"), "{}", done.out);
     assert!(done.out.contains(&format!("sgs resume {out} --rounds 4")), "{}", done.out);
     assert!(sgs(&["status", &out]).expect(0).out.contains("finished"));
+    assert!(!done.err.contains("nothing was left"), "{}", done.err);
+    let resumed = sgs(&["resume", &out]).expect(0);
+    assert!(resumed.err.contains("nothing was left to do"), "{}", resumed.err);
+    let none = path(folder.path(), "none");
+    let none = run(&none, &["rounds=0", "evaluation.samples=1"]).expect(0).out;
+    assert!(none.contains("0 rounds in 0 s") && !none.contains(", pass@1"), "{none}");
 
     // A note reports an existing run with the same configuration, but not one with another seed.
     let again = run(&path(folder.path(), "again"), &["rounds=1"]).expect(0);

@@ -283,7 +283,9 @@ fn as_text(args: &EvalArgs, name: &str, done: &EvalResults) -> String {
         0 => String::new(),
         _ => format!(" and their repairs, {} in all", solver.generations),
     };
-    let mut text = format!("{all} problems, {} samples each{turns}, {name}\n", args.k);
+    let [problems, samples] =
+        [(all, "problem"), (args.k as usize, "sample")].map(|(n, noun)| output::counted(n, noun));
+    let mut text = format!("{problems}, {samples} each{turns}, {name}\n");
     text.push_str(&format!("solved {solved} of {all}\n\n"));
     let percent = |x: f64| format!("{:.1}%", 100.0 * x);
     let rows: Vec<Vec<String>> = powers(args.k)
