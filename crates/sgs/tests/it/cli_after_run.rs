@@ -29,9 +29,18 @@ fn trained_models_work_in_every_command() {
     );
     let eval = ["eval", "--problems", &problems, "-k", "4", "--run", run];
     let table = sgs(&eval).expect(0).out;
-    for part in ["2 problems, 4 samples each", "solved ", "pass@1", "pass@4", "to (95%)", "verdict"] {
+    for part in [
+        &format!("2 problems of `{problems}`, 4 samples each"),
+        "solved ",
+        "pass@1",
+        "pass@4",
+        "to (95%)",
+        "verdict",
+    ] {
         assert!(table.contains(part), "{part}\n{table}");
     }
+    let own = sgs(&["eval", "--limit", "1", "-k", "1", "--run", run]).expect(0).out;
+    assert!(own.starts_with("1 problem of `quick` (the run's targets), 1 sample each, "), "{own}");
     let json = sgs(&[&eval[..], &["--json"]].concat()).expect(0).json();
     let (rate, ends) = (json["pass@4"].as_f64().unwrap(), &json["intervals"]["pass@4"]);
     assert!(ends[0].as_f64().unwrap() <= rate && rate <= ends[1].as_f64().unwrap(), "{json}");

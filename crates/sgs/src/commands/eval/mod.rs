@@ -31,19 +31,27 @@ use std::sync::Arc;
 /// Confidence level of the intervals.
 const LEVEL: f64 = 0.95;
 
+/// Returns the set of problems that the arguments name: by default, that of the run or of the formal system.
+fn set_of<'a>(args: &'a EvalArgs, players: &'a ModelSource) -> &'a str {
+    args.problems.as_deref().or(players.problems()).unwrap_or(match players.system() {
+        SystemName::Metamath => "all",
+        SystemName::Lean => "d3k",
+        SystemName::External => "",
+    })
+}
+
 /// Opens the formal system and the problems that the arguments name.
 fn open(args: &EvalArgs, players: &ModelSource) -> Result<Opened> {
-    let set = args.problems.as_deref().or(players.problems());
+    let set = set_of(args, players);
     match players.system() {
-        SystemName::Metamath => Ok(system::metamath(players.database(), set.unwrap_or("all"))?),
+        SystemName::Metamath => Ok(system::metamath(players.database(), set)?),
         SystemName::Lean => {
-            let set = set.unwrap_or("d3k");
             let settings = crate::lean::settings_over(players.lean(), &args.play.lean)?;
             Ok(system::lean(&settings, system::lean_targets(set)?, set)?)
         }
         SystemName::External => {
             let config = players.config().context("an external system is known by its run: give --run")?;
-            let targets = system::external_targets(set.unwrap_or_default())?;
+            let targets = system::external_targets(set)?;
             let system = Arc::new(system::external(config)?);
             Ok(Opened { system, targets, held_out: Vec::new(), notes: Vec::new() })
         }
@@ -75,7 +83,11 @@ pub fn run(args: &EvalArgs) -> Result<Outcome> {
     };
     match args.json {
         true => output::json(&as_json(args, &name, &done))?,
-        false => output::line(as_text(args, &name, &done))?,
+        false => {
+            let is_run = args.problems.is_none() && players.problems().is_some();
+            let whose = if is_run { " (the run's targets)" } else { "" };
+            output::line(as_text(args, &format!("`{}`{whose}", set_of(args, &players)), &name, &done))?;
+        }
     }
     let outcome = outcome_of(&done.solver);
     if outcome == Outcome::Failed {
@@ -276,7 +288,7 @@ fn interval(solver: &SolverResult, k: u32, seed: u64) -> Option<Interval> {
     pass_at_k_interval(&attempt_counts(solver), k, LEVEL, seed)
 }
 
-fn as_text(args: &EvalArgs, name: &str, done: &EvalResults) -> String {
+fn as_text(args: &EvalArgs, set: &str, name: &str, done: &EvalResults) -> String {
     let solver = &done.solver;
     let (all, solved) = (solver.problems.len(), solver.solved());
     let turns = match args.repair_turns {
@@ -285,7 +297,7 @@ fn as_text(args: &EvalArgs, name: &str, done: &EvalResults) -> String {
     };
     let [problems, samples] =
         [(all, "problem"), (args.k as usize, "sample")].map(|(n, noun)| output::counted(n, noun));
-    let mut text = format!("{problems}, {samples} each{turns}, {name}\n");
+    let mut text = format!("{problems} of {set}, {samples} each{turns}, {name}\n");
     text.push_str(&format!("solved {solved} of {all}\n\n"));
     let percent = |x: f64| format!("{:.1}%", 100.0 * x);
     let rows: Vec<Vec<String>> = powers(args.k)
