@@ -104,6 +104,17 @@ fn the_help_of_a_run_has_examples_and_its_limits() {
     assert!(!help.contains("algorithm.solver.objective="), "{help}");
 }
 
+#[test]
+fn every_method_is_documented() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = std::fs::read_to_string(root.join("docs/configuration.md")).unwrap();
+    for preset in std::fs::read_dir(root.join("presets/method")).unwrap() {
+        let preset = preset.unwrap().path();
+        let row = format!("\n| `{}` | ", preset.file_stem().unwrap().to_str().unwrap());
+        assert_eq!(page.matches(&row).count(), 1, "docs/configuration.md: {row}");
+    }
+}
+
 /// Checks that every flag that takes an integer names its type and bounds.
 #[test]
 fn numbers_have_bounds() {
