@@ -25,9 +25,14 @@ fn a_run_ends_with_results_and_next_steps() {
     let done = run(&out, &[]).expect(0);
     assert!(!done.out.contains('\x1b') && !done.err.contains('\x1b'), "escape sequences without a terminal");
     let ended = "ended       all rounds are done (2 of 2)";
-    for name in ["solved      ", "conjecture  ", "time        ", ended, "next        sgs prove --run "] {
+    for name in ["solved      ", "time        ", ended, "next        sgs prove --run "] {
         assert!(done.out.lines().any(|line| line.starts_with(name)), "{name}\n{}", done.out);
     }
+    // The summary shows no conjecture that the Guide scored 0.
+    let rounds = RunView::open(Path::new(&out)).unwrap().rounds().unwrap();
+    let mut conjectures = rounds.iter().flat_map(|round| round.conjectures().unwrap()).map(Result::unwrap);
+    let is_any = conjectures.any(|c| c.solve_rate > Some(0.0) && c.r_guide != Some(0.0));
+    assert!(is_any || !done.out.contains("\nconjecture  "), "{}", done.out);
     assert!(done.out.contains("ever solved") && done.out.contains("this round pass@1"), "{}", done.out);
     assert!(done.out.contains(&format!("sgs resume {out} --rounds 4")), "{}", done.out);
     assert!(sgs(&["status", &out]).expect(0).out.contains("finished"));
@@ -35,7 +40,7 @@ fn a_run_ends_with_results_and_next_steps() {
     let resumed = sgs(&["resume", &out]).expect(0);
     assert!(resumed.err.contains("nothing was left to do"), "{}", resumed.err);
     let none = path(folder.path(), "none");
-    let none = run(&none, &["rounds=0", "evaluation.samples=1"]).expect(0).out;
+    let none = run(&none, &["minutes=0.0001", "evaluation.samples=1"]).expect(0).out;
     assert!(none.contains("0 rounds in 0 s") && !none.contains(", pass@1"), "{none}");
 
     // A note reports an existing run with the same configuration, but not one with another seed.
