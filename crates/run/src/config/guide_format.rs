@@ -58,7 +58,7 @@ pub fn forecast(config: &RunConfig) -> Option<String> {
         let stops = if guide.min_readable > 1.0 - UNTRAINED { ", so the run stops" } else { "" };
         format!(
             "model.guide is the base model: {:.0}% of its reviews are malformed and {:.0}% of the conjectures\n  \
-             unscored{stops}; {}",
+             unscored{stops};\n  {}",
             100.0 * UNTRAINED,
             100.0 * failed,
             remedy(config.problems.system)

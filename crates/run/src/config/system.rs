@@ -293,7 +293,7 @@ pub fn lean_targets(set: &str) -> Result<Vec<Target>> {
         "composed-held-out" => Ok(data::composed_held_out()?),
         set if METAMATH_SETS.contains(&set) => {
             let told = "is one of Metamath; for Lean";
-            return Err(Usage(format!("the set `{set}` {told}: {}, or a file", LEAN_SETS.join(", "))).into());
+            Err(Usage(format!("the set `{set}` {told}: {}, or a file", LEAN_SETS.join(", "))).into())
         }
         file => {
             check_set(SystemName::Lean, file)?;

@@ -127,7 +127,7 @@ fn mistakes_are_reported_before_sampling_starts() {
     let line = "{\"id\":\"p\",\"statement\":\"theorem p : 1 = 1 := by\"}\n";
     let twice = file(dir.path(), "twice.jsonl", &line.repeat(2));
     let twice = file(dir.path(), "twice.toml", &format!("problems = \"{twice}\"\nseed = 1\nstage = []\n"));
-    let done = sgs(&arguments(dir.path(), &twice, "out", &lean)).expect(1);
+    let done = sgs(&arguments(dir.path(), &twice, "out", &lean)).expect(2);
     assert!(done.err.contains("line 2: p: the id occurs a second time"), "{}", done.err);
     // The models of later stages are checked before the first stage starts.
     let later = std::fs::read_to_string(two_stages(dir.path(), 0.5)).unwrap()

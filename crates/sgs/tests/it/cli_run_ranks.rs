@@ -310,7 +310,7 @@ fn externally_started_ranks_meet_and_learn_why_rank_0_fails() {
         let second = rank_1(&out);
         let first = rank_0(&out);
         let second = second.wait_with_output().unwrap();
-        assert_eq!(first.code, 1, "{}", first.err);
+        assert_eq!(first.code, 2, "{}", first.err);
         let err = String::from_utf8_lossy(&second.stderr).into_owned();
         assert!(second.status.code() == Some(1) && err.contains("rank 0"), "{err}");
         // Rank 1 writes nothing outside the folder of its own command line.

@@ -381,10 +381,19 @@ fn the_default_size_has_a_measured_baseline() {
             );
         }
     }
+    for size in ["metamath", "metamath-deep"] {
+        assert!(has_baseline("sgs", size, false, &[]), "{size}");
+    }
+    for set in ["problems.set=all", "problems.set=train"] {
+        assert!(has_baseline("sgs", "metamath-quick", false, &[set]), "{set}");
+    }
     assert!(!has_baseline("sgs", "lean-core", false, &[]));
-    for other in
-        ["problems.set=all", "sampling.solver_tokens=64", "algorithm.batch.retire_after=4", "model.base=mine"]
-    {
+    for other in [
+        "problems.set=held-out",
+        "sampling.solver_tokens=64",
+        "algorithm.batch.retire_after=4",
+        "model.base=mine",
+    ] {
         assert!(!has_baseline("sgs", "metamath-quick", false, &[other]), "{other}");
     }
 }
