@@ -47,7 +47,7 @@ pub enum RunError {
     Disagreement(Box<Disagreement>),
     /// A completions endpoint failed.
     Endpoint(EndpointError),
-    /// The run cannot begin with this configuration, for the reason that the message gives. No result was recorded.
+    /// The run cannot begin with this configuration, for the reason that the message gives.
     CannotBegin(String),
     /// A step failed for the reason that the message gives.
     Failed(String),

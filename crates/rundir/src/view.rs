@@ -204,6 +204,14 @@ impl RunView {
         self.check_published(&self.journal().ok()?.markers().ok()?).err()
     }
 
+    /// Returns whether the run has a published round, or a result in its journal.
+    ///
+    /// # Errors
+    /// Returns an error if the folder or the journal cannot be read.
+    pub fn has_results(&self) -> Result<bool> {
+        Ok(!self.rounds()?.is_empty() || !self.journal()?.rounds_with_records()?.is_empty())
+    }
+
     /// Checks that every round that these markers of the journal mark as published has a directory. The markers must
     /// have been read before, because another process may publish a round in the meantime.
     pub(crate) fn check_published(&self, markers: &[Marker]) -> Result<()> {

@@ -57,7 +57,9 @@ fn a_round_goes_through_its_stages_and_the_plan_follows() {
     assert_eq!(step(&run), (0, NextStep::Start, None));
     run.start_round(0).unwrap();
     assert_eq!(step(&run), (0, NextStep::Sample, None));
+    assert!(!RunView::open(&path).unwrap().has_results().unwrap());
     run.journal().append_durably(vec![record(0, 0), record(0, 1)]).unwrap();
+    assert!(RunView::open(&path).unwrap().has_results().unwrap());
     drop(run);
 
     let run = open(&path).unwrap();

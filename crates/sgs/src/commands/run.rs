@@ -96,7 +96,7 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
     let outcome = work(config, run, workers, rank_group, &mut start, &args.execution);
     // Errors refer to the logs of other ranks and workers.
     let has_logs = ["ranks", "workers"].iter().any(|logs| out.join(logs).exists());
-    if outcome.as_ref().is_err_and(|error| !start.has_begun || cannot_begin(error)) && !has_logs {
+    if outcome.as_ref().is_err_and(|error| !start.has_begun || cannot_begin(error, &out)) && !has_logs {
         remove_empty_run(&out, is_new);
     }
     outcome
@@ -119,8 +119,12 @@ impl Start {
     }
 }
 
-fn cannot_begin(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<RunError>().is_some_and(|error| matches!(error.root(), RunError::CannotBegin(_)))
+/// Returns whether a run in `out` cannot begin with its configuration. A folder with results, or one that cannot be read,
+/// is never removed.
+fn cannot_begin(error: &anyhow::Error, out: &Path) -> bool {
+    let error = error.downcast_ref::<RunError>();
+    error.is_some_and(|error| matches!(error.root(), RunError::CannotBegin(_)))
+        && RunView::open(out).and_then(|view| view.has_results()).is_ok_and(|has| !has)
 }
 
 /// Removes the folder of a run that could not begin, or its contents if the folder existed before (then it was empty).

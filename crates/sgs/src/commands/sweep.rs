@@ -72,7 +72,7 @@ fn dry_run(members: &[SweepRun], slots: &SlotPool) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Checks that this machine has what the runs need, once for runs with the same needs.
+/// Checks the requirements of the runs, once for runs with the same ones.
 fn check_requirements(waiting: &VecDeque<SweepRun>) -> Result<()> {
     let needs = |member: &SweepRun| {
         let RunConfig { problems, model, evaluation, lean, .. } = member.config.clone();
@@ -190,7 +190,7 @@ impl Sweep {
     }
 }
 
-/// Returns the last error in a log after `start`, on a line of its own.
+/// Returns the last error in a log after byte `start`, after a line break.
 fn last_error(log: &Path, start: u64) -> Option<String> {
     /// A message and its causes are shorter.
     const TAIL: u64 = 1 << 16;
