@@ -122,8 +122,9 @@ const COMMANDS: &[(&str, Check)] = &[
     ("cargo nextest run -p sgs-selfplay", Skip),
     ("sgs serve-model --run runs/sgs-metamath-quick --listen 127.0.0.1:8000", Start),
     ("sgs eval --endpoint http://127.0.0.1:8000/v1 --problems held-out -k 8", Append("--limit 4")),
+    ("sgs serve-model --run runs/sgs-metamath-quick --role guide --listen 127.0.0.1:8001", Start),
     (
-        "sgs run --set sampling.endpoint.url=http://127.0.0.1:8000/v1 --set 'sampling.endpoint.roles=[\"guide\"]'",
+        "sgs run --set sampling.endpoint.url=http://127.0.0.1:8001/v1 --set 'sampling.endpoint.roles=[\"guide\"]'",
         SUCCEEDS,
     ),
     ("cargo doc -p sgs-run --open", Skip),
