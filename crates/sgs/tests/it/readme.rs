@@ -68,7 +68,7 @@ const COMMANDS: &[(&str, Check)] = &[
     ("sgs verify proofs.jsonl", SUCCEEDS),
     ("sgs verify proofs.jsonl --export accepted.mm", SUCCEEDS),
     ("sgs schema run", SUCCEEDS),
-    ("sgs resume runs/sgs-metamath-quick --rounds 120", Replace("--rounds 120", "--rounds 3")),
+    ("sgs resume runs/sgs-metamath-quick --rounds 120 --minutes 9", Replace("--rounds 120", "--rounds 3")),
     ("sgs run cispo", SUCCEEDS),
     ("sgs compare runs/sgs-metamath-quick runs/cispo-metamath-quick", SUCCEEDS),
     ("sgs report runs/sgs-metamath-quick runs/cispo-metamath-quick", SUCCEEDS),
