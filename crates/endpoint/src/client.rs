@@ -35,11 +35,9 @@ pub struct EndpointSettings {
     pub tries: u32,
     /// Timeout of one attempt.
     pub timeout: Duration,
-    /// Maximum time without any reply before the endpoint counts as unavailable.
+    /// Maximum time without any reply before the endpoint counts as unavailable. A server that refuses connections before
+    /// its first reply counts as absent after two seconds.
     pub patience: Duration,
-    /// Whether to have the same patience with a server that refuses connections before its first reply, because it may
-    /// be about to start. Otherwise the address is assumed to be wrong after two seconds.
-    pub waits_for_start: bool,
     /// Maximum number of idle connections.
     pub connections: usize,
 }
@@ -369,8 +367,7 @@ impl Endpoint {
     }
 
     /// Repeats a request until it succeeds. While other requests succeed, it fails after `tries` attempts; while none does,
-    /// it fails when the endpoint has been unavailable for `patience`, or has never replied and refuses connections (see
-    /// [`EndpointSettings::waits_for_start`]).
+    /// it fails when the endpoint has been unavailable for `patience`, or has never replied and refuses connections.
     pub(crate) fn retry(
         &self,
         seed: u64,
@@ -402,7 +399,7 @@ impl Endpoint {
             };
             let url = self.base.clone();
             let last_reply = *self.answered.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_absent = is_refused && last_reply.is_none() && !self.settings.waits_for_start;
+            let is_absent = is_refused && last_reply.is_none();
             if is_absent && begun.elapsed() >= REFUSAL_PATIENCE {
                 return Err(EndpointError::Absent { url, problem: why });
             }

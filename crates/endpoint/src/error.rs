@@ -31,7 +31,9 @@ pub enum EndpointError {
         "nothing listens at {url} ({problem}): start the server, or correct the host and port; `curl {url}/models` must answer"
     )]
     Absent { url: String, problem: String },
-    #[error("{url} has not answered for {seconds} s; last: {last}")]
+    #[error(
+        "{url} has not answered for {seconds} s; last: {last}; start the server again: `curl {url}/models` must answer"
+    )]
     Unavailable { url: String, seconds: u64, last: String },
     #[error("{url}: a request failed {tries} times; last: {last}")]
     Failing { url: String, tries: u32, last: String },

@@ -25,7 +25,6 @@
 //!     tries: 8,
 //!     timeout: Duration::from_secs(600),
 //!     patience: Duration::from_secs(1800),
-//!     waits_for_start: true,
 //!     connections: 64,
 //! };
 //! let request = CompletionRequest {

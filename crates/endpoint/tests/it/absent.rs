@@ -16,7 +16,6 @@ fn settings(port: u16, patience_s: u64) -> EndpointSettings {
         tries: 50,
         timeout: Duration::from_secs(60),
         patience: Duration::from_secs(patience_s),
-        waits_for_start: false,
         connections: 1,
     }
 }
@@ -71,8 +70,4 @@ fn only_a_server_that_has_replied_is_waited_for() {
     assert!(error.is_final() && matches!(error, EndpointError::Absent { .. }), "{error}");
     assert!(error.to_string().contains(&format!("nothing listens at http://127.0.0.1:{port}/v1")), "{error}");
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
-
-    let waits = EndpointSettings { waits_for_start: true, ..settings(port, 5) };
-    let error = Endpoint::connect(waits, &ask(), 16, 16).unwrap_err();
-    assert!(matches!(error, EndpointError::Unavailable { .. }), "{error}");
 }

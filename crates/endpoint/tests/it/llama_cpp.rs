@@ -27,7 +27,6 @@ fn settings(url: &str) -> EndpointSettings {
         tries: 50,
         timeout: Duration::from_secs(120),
         patience: Duration::from_secs(120),
-        waits_for_start: true,
         connections: 8,
     }
 }

@@ -9,10 +9,11 @@ use super::rounds::RoundLoop;
 use super::runner::Runner;
 use super::stages::Sampling;
 use crate::Outcome;
-use crate::error::Result;
+use crate::error::{Result, RunError};
 use crate::train::policies::PolicySet;
 use crate::train::ranks::command::RankCommand;
 use crate::train::ranks::distributed_trainer::DistributedTrainer;
+use sgs_endpoint::EndpointError;
 use sgs_lm::ranks::Parallel;
 use sgs_lm::trainer::Trainer;
 use sgs_lm_sampler::Decode;
@@ -34,7 +35,11 @@ where
         let (policies, mut trainer) = self.load(&plan)?;
         let done =
             RoundLoop::open(&self, &plan, policies, &mut trainer, &mut events).and_then(RoundLoop::run);
-        trainer.end(done)
+        trainer.end(match done {
+            // The user interrupted the wait for a server.
+            Err(RunError::Endpoint(EndpointError::Cancelled)) => Ok(Outcome::Interrupted),
+            done => done,
+        })
     }
 
     /// Loads the weights and creates the trainer. If there are several ranks, all of them load at the same time.

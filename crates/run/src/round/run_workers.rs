@@ -14,6 +14,7 @@ use crate::workers::manifest::RunManifest;
 use crate::workers::tasks::{self, GENERATE, VERIFY};
 use crate::workers::{sampling, verify};
 use crate::{Runner, StopFlag};
+use sgs_endpoint::EndpointError;
 use sgs_fleet::{BoardConfig, Fleet, WorkKind, WorkerConfig, WorkerName, WorkerSession};
 use sgs_formal::FormalSystem;
 use sgs_lm::tokenizer::Tokenizer;
@@ -23,6 +24,7 @@ use sgs_lm_sampler::Decode;
 use sgs_selfplay::{Problem, RunState};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -31,6 +33,9 @@ const LINGER: Duration = Duration::from_millis(5);
 
 /// Time without any result after which a run with only local workers stops.
 const SILENCE: Duration = Duration::from_secs(600);
+
+/// Interval between checks of the interrupt flag while the run connects to servers.
+const INTERRUPT_POLL: Duration = Duration::from_millis(50);
 
 /// The workers of a run.
 pub(crate) struct RunWorkers {
@@ -135,9 +140,25 @@ impl RunWorkers {
         let prompt = |target| sampling::encode(tokenizer, &runner.system.solver_prompt(target));
         let probes =
             runner.targets.iter().take(RECORDED).map(|target| prompt(target)).collect::<Result<Vec<_>>>()?;
-        let own = || policies::tokenizer(&runner.base, model);
-        let context = runner.config.window(model);
-        let (servers, works) = Servers::connect(&runner.config, own, &probes, context)?;
+        let (config, base, model) = (Arc::clone(&runner.config), runner.base.clone(), model.clone());
+        let (sender, connected) = mpsc::channel();
+        // A server may take minutes to reply. In a separate thread, it does not delay an interrupt.
+        let connect = move || {
+            let own = || policies::tokenizer(&base, &model);
+            // After an interrupt, nobody receives it.
+            let _ = sender.send(Servers::connect(&config, own, &probes, config.window(&model)));
+        };
+        std::thread::Builder::new().name("connect".into()).spawn(connect).context("cannot start a thread")?;
+        let (servers, works) = loop {
+            match connected.recv_timeout(INTERRUPT_POLL) {
+                Ok(connected) => break connected?,
+                Err(RecvTimeoutError::Disconnected) => bail!("the thread that connects to servers panicked"),
+                Err(RecvTimeoutError::Timeout) if self.is_interrupted() => {
+                    return self.watch(|| Err(EndpointError::Cancelled.into()));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        };
         self.servers = Some(servers);
         for (name, work) in works {
             let (fleet, drain) = (self.fleet.clone(), self.drain.clone());

@@ -57,7 +57,6 @@ impl EndpointConfig {
             tries: self.tries,
             timeout: Duration::from_secs_f64(self.timeout_s),
             patience: Duration::from_secs_f64(self.patience_s),
-            waits_for_start: false,
             connections: self.concurrency,
         })
     }
@@ -106,9 +105,7 @@ impl ServedRoles {
             e.refresh = config.sampling.endpoint.refresh;
         }
         let longest = roles.iter().map(|role| config.sampling.tokens(*role)).max().unwrap_or(1);
-        // Servers are often started together with the run.
-        let settings = EndpointSettings { waits_for_start: true, ..e.settings()? };
-        let served = Self::connect_with(settings, longest, tokenizer, probe, context)?;
+        let served = Self::connect(&e, longest, tokenizer, probe, context)?;
         if is_trained {
             served.check_trainable()?;
         }
@@ -144,16 +141,7 @@ impl ServedRoles {
         probe: &[u32],
         context: usize,
     ) -> Result<Self> {
-        Self::connect_with(e.settings()?, longest, tokenizer, probe, context)
-    }
-
-    fn connect_with(
-        settings: EndpointSettings,
-        longest: usize,
-        tokenizer: Tokenizer,
-        probe: &[u32],
-        context: usize,
-    ) -> Result<Self> {
+        let settings = e.settings()?;
         let probe = ask(&tokenizer, probe, 0, longest.min(16), 1.0)?;
         let (prompt, concurrency) = (settings.prompt, settings.connections);
         let (endpoint, sample) = Endpoint::connect(settings, &probe, context, tokenizer.vocab_size())?;

@@ -3,12 +3,15 @@
 use crate::program;
 use crate::program::{path, project, sgs};
 use crate::server::{Gateway, Options, Server, free_port};
+use rustix::process::{Pid, Signal, kill_process};
 use sgs_lm::model::{Mode, Model};
 use sgs_lm::trainer::Trainer;
 use sgs_lm::weights::HostWeights;
 use sgs_lm_cpu::Cpu;
 use sgs_rundir::RunView;
+use std::net::TcpListener;
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::Arc;
 
 /// Returns the arguments of a small run.
@@ -161,11 +164,31 @@ fn impossible_configurations_are_refused_before_the_run_starts() {
 }
 
 #[test]
-fn an_evaluation_at_an_address_without_a_server_fails_soon() {
+fn an_address_without_a_server_is_reported_soon() {
     let url = format!("http://127.0.0.1:{}", free_port());
     let start = std::time::Instant::now();
     let done = sgs(&["eval", "--problems", "quick", "--limit", "1", "-k", "1", "--endpoint", &url]).expect(1);
     assert!(done.err.contains(&format!("nothing listens at {url}/v1")), "{}", done.err);
+    let out = tempfile::tempdir().unwrap().path().join("run");
+    let done = sgs(&run("sgs", &out, &url, &["sampling.endpoint.roles=[\"guide\"]"])).expect(1);
+    assert!(done.err.contains(&format!("nothing listens at {url}/v1")), "{}", done.err);
+    assert!(!out.exists() && start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
+}
+
+/// A server that accepts connections and never replies does not keep a run from stopping.
+#[test]
+fn a_run_that_waits_for_a_server_can_be_interrupted() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let args = run("sgs", &folder.path().join("run"), &url, &["sampling.endpoint.roles=[\"guide\"]"]);
+    let child = program::command(&args).stderr(Stdio::piped()).spawn().unwrap();
+    let _request = listener.accept().unwrap();
+    let start = std::time::Instant::now();
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let done = child.wait_with_output().unwrap();
+    assert_eq!(done.status.code(), Some(130), "{}", String::from_utf8_lossy(&done.stderr));
+    assert!(String::from_utf8_lossy(&done.stderr).contains("stopped; to continue: `sgs resume "));
     assert!(start.elapsed().as_secs() < 30, "{:?}", start.elapsed());
 }
 
