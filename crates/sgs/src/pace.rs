@@ -49,9 +49,12 @@ impl Pace {
         done(self.limits, self.seconds.len() as f64 + round, self.elapsed(), self.generations)
     }
 
-    /// Returns the remaining time as text; `None` if nothing is known yet.
+    /// Returns the remaining time as text; `None` if nothing is known yet. Before the first round has ended, only the time
+    /// limit is known.
     pub fn left(&self) -> Option<String> {
-        left(self.limits, &self.seconds, self.elapsed(), self.generations).map(duration_text)
+        let left = left(self.limits, &self.seconds, self.elapsed(), self.generations)?;
+        let about = if self.seconds.is_empty() { "at most" } else { "about" };
+        Some(format!("{about} {}", duration_text(left)))
     }
 
     fn elapsed(&self) -> f64 {
@@ -102,6 +105,15 @@ pub fn duration_text(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn before_the_first_round_the_time_limit_is_an_upper_bound() {
+        let config = RunConfig { minutes: 6.0, rounds: 5, ..RunConfig::default() };
+        let mut pace = Pace::new(&config, 0.0, Vec::new(), 0.0);
+        assert_eq!(pace.left().as_deref(), Some("at most 6 min"));
+        pace.record(2.0, 100.0);
+        assert_eq!(pace.left().as_deref(), Some("about 8 s"));
+    }
 
     #[test]
     fn the_first_limit_decides() {

@@ -234,7 +234,7 @@ impl View {
 
     /// Draws the bar of the whole run.
     fn show_head(&self, round: u32) {
-        let left = self.pace.left().map_or_else(String::new, |left| format!("   about {left} left"));
+        let left = self.pace.left().map_or_else(String::new, |left| format!("   {left} left"));
         self.advance(0.0);
         let round = (Some(Tone::Strong), format!("round {round}"));
         self.head.set(vec![round, (None, format!("{}{left}", self.stage))]);

@@ -124,7 +124,7 @@ fn check_live_view(columns: u32, lines: u32) {
     }
     assert!(!live.contains(" 0 of 0") && !live.contains("0/0"), "an empty count:\n{live}");
     let bar = live.lines().find(|line| line.contains(" of 3  sampling")).unwrap();
-    assert!(bar.starts_with('█') && bar.contains("about "), "a bar over the run with the time left:\n{live}");
+    assert!(bar.starts_with('█') && bar.contains(" left"), "a bar over the run with the time left:\n{live}");
     let end = terminal.wait("the end", |screen| screen.contains("\ncode 0"));
     terminal.save(&format!("{name}-end"));
     // The lines are those of the first round, of rounds that solve something, and of the last one.
