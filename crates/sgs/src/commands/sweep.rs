@@ -15,6 +15,7 @@ use mps::MpsControl;
 use plan::{SweepPlan, SweepRun};
 use sgs_analysis::figures::FigureOptions;
 use sgs_analysis::run::{RunData, metric, read_metrics};
+use sgs_fleet::launch::quote;
 use sgs_run::config::RunConfig;
 use std::collections::VecDeque;
 use std::fs::File;
@@ -65,7 +66,8 @@ fn default_folder(file: &Path) -> PathBuf {
 
 fn dry_run(members: &[SweepRun], slots: &SlotPool) -> Result<Outcome> {
     for member in members {
-        output::line(member.command().join(" "))?;
+        let words: Vec<String> = member.command().iter().map(|word| quote(word)).collect();
+        output::line(format!("sgs {}", words.join(" ")))?;
     }
     let runs = output::counted(members.len(), "run");
     output::line(format!("{runs}, {} at a time on {}", slots.len(), slots.what()))?;

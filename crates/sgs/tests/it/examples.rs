@@ -14,9 +14,9 @@ fn the_example_files_are_accepted() {
     let dry = sgs(&["run", &example("run.toml"), "--dry-run", "--json"]).expect(0).json();
     assert_eq!((&dry["config"]["seed"], &dry["config"]["rounds"]), (&7.into(), &10.into()));
     let sweep = sgs(&["sweep", &example("sweep.toml"), "--dry-run"]).expect(0).out;
-    assert_eq!(sweep.lines().filter(|line| line.starts_with("run ")).count(), 8, "{sweep}");
+    assert_eq!(sweep.lines().filter(|line| line.starts_with("sgs run ")).count(), 8, "{sweep}");
     let rates = sgs(&["sweep", &example("learning-rates.toml"), "--dry-run"]).expect(0).out;
-    assert_eq!(rates.lines().filter(|line| line.starts_with("run ")).count(), 12, "{rates}");
+    assert_eq!(rates.lines().filter(|line| line.starts_with("sgs run ")).count(), 12, "{rates}");
     let fit = sgs(&["fit", &example("curve.csv"), "--json"]).expect(0);
     assert!(fit.out.contains("\"points\": 89"), "{}", fit.out);
     let out = tempfile::tempdir().unwrap();

@@ -71,7 +71,10 @@ impl SweepPlan {
             !own.contains(&key.as_str()) && RunConfig::keys("").iter().any(is_in)
         };
         if let Some(key) = file.table.keys().find(is_of_run) {
-            let told = format!("`{key}` belongs to a run (`sgs run {path}`), or in a sweep to [set]");
+            let told = match key.as_str() {
+                "method" => "there is no key `method`; did you mean `methods`?".to_owned(),
+                _ => format!("`{key}` belongs to a run (`sgs run {path}`), or in a sweep to [set]"),
+            };
             return Err(file.error(key, told).into());
         }
         check_types(&file)?;
