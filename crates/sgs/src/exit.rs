@@ -29,6 +29,11 @@ pub fn code_of(result: anyhow::Result<Outcome>) -> ExitCode {
     }
 }
 
+/// Converts an error about the arguments, or about a file that they name, to a usage error with all its causes.
+pub fn usage(error: impl Into<anyhow::Error>) -> anyhow::Error {
+    Usage(format!("{:#}", error.into())).into()
+}
+
 /// Prints help, the version or a usage error, and returns the exit code.
 pub fn code_of_parse_error(error: &clap::Error) -> ExitCode {
     // A closed output is not an error, because the exit code is still correct.

@@ -7,7 +7,7 @@
 //! Unknown fields are reported. An output line is `{"id", "verdict", "reason", "step", "micros"}`.
 //!
 //! A line without a valid problem (invalid JSON, a statement that does not parse, an unknown context) is *bad*. It gets the
-//! verdict `malformed` with its line number in the reason, and is counted separately from malformed proofs.
+//! verdict `malformed` with its line number in the reason, and is also counted as an invalid line.
 
 use crate::export::{ExportError, Exporter};
 use crate::judge::Judge;
@@ -109,17 +109,13 @@ impl VerifySummary {
 
 impl fmt::Display for VerifySummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} proofs: {} proved, {} refused, {} malformed, {} resource, {} infra; {} bad lines",
-            self.lines - self.bad_lines,
-            self.proved,
-            self.refused,
-            self.malformed,
-            self.resource,
-            self.infra,
-            self.bad_lines
-        )?;
+        let Self { lines, proved, refused, resource, infra, bad_lines, .. } = self;
+        let malformed = self.malformed + bad_lines;
+        write!(f, "{lines} lines: {proved} proved, {refused} refused, {malformed} malformed")?;
+        if *bad_lines > 0 {
+            write!(f, " ({bad_lines} invalid line{})", if *bad_lines == 1 { "" } else { "s" })?;
+        }
+        write!(f, ", {resource} resource, {infra} infra")?;
         if self.not_exported > 0 {
             write!(f, "; {} proved and not exported", self.not_exported)?;
         }

@@ -2,7 +2,7 @@
 
 use super::verify_lean;
 use crate::args::VerifyArgs;
-use crate::exit::{Outcome, Usage};
+use crate::exit::{Outcome, Usage, usage};
 use anyhow::{Context, Result, bail};
 use sgs_metamath::audit::DatabaseAudit;
 use sgs_metamath::export::Exporter;
@@ -31,7 +31,8 @@ fn metamath(args: &VerifyArgs) -> Result<Outcome> {
     if let Some(path) = &args.database {
         check_facts(&theory, path, args.strict)?;
     }
-    let mut export = args.export.as_deref().map(|path| Exporter::create(&theory, path)).transpose()?;
+    let mut export =
+        args.export.as_deref().map(|path| Exporter::create(&theory, path)).transpose().map_err(usage)?;
     // Standard output is flushed after each line, so that a process that is killed has written its verdicts.
     let mut output = io::stdout().lock();
     let options = VerifyOptions { threads: args.threads, ..VerifyOptions::default() };

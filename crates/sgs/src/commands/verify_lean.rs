@@ -3,6 +3,7 @@
 use crate::args::VerifyArgs;
 use crate::exit::{Outcome, Usage};
 use crate::lean;
+use crate::output::counted;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use sgs_data::lean::{Verified, verify_all};
@@ -51,7 +52,7 @@ pub fn run(args: &VerifyArgs) -> Result<Outcome> {
     let mut out = io::stdout().lock();
     let mut counts = VerdictCounts::default();
     for s in &import.skipped {
-        counts.bad += 1;
+        counts.add_invalid();
         let reason = place(s);
         eprintln!("{reason}");
         let id = (!s.id.is_empty()).then_some(s.id.as_str());
@@ -139,7 +140,7 @@ struct VerdictCounts {
 impl VerdictCounts {
     fn add(&mut self, target: &Target, line: &VerdictLine<'_>) {
         if target.proof.is_none() {
-            self.bad += 1;
+            self.add_invalid();
             eprintln!("`{}`: {}", target.problem.id, line.reason);
             return;
         }
@@ -150,6 +151,11 @@ impl VerdictCounts {
             let (found, id) = (line.verdict.as_str(), &target.problem.id);
             eprintln!("`{id}`: expected {}, found {found}: {}", expected.as_str(), line.reason);
         }
+    }
+
+    fn add_invalid(&mut self) {
+        self.bad += 1;
+        *self.verdicts.entry(Verdict::Malformed.as_str()).or_default() += 1;
     }
 
     fn is_clean(&self) -> bool {
@@ -164,11 +170,12 @@ impl VerdictCounts {
             text.push(format!("{} unexpected", self.unexpected));
         }
         let seconds = elapsed.as_secs_f64();
-        let rate = all as f64 / seconds.max(1e-9);
+        let rate = (all - self.bad) as f64 / seconds.max(1e-9);
         format!(
-            "{all} proofs in {seconds:.1} s, {rate:.1} per second: {}; {} invalid lines",
+            "{} in {seconds:.1} s, {rate:.1} per second: {}; {}",
+            counted(all as usize, "line"),
             text.join(", "),
-            self.bad
+            counted(self.bad as usize, "invalid line")
         )
     }
 }

@@ -37,7 +37,7 @@ fn verdicts_are_printed_one_per_line_in_order() {
         assert_eq!(line["verdict"] == "proved", line["reason"] == "", "{line}");
     }
     assert_eq!(done.lines()[2]["step"], 1);
-    assert!(done.err.contains("5 proofs: 2 proved, 2 refused, 1 malformed"), "{}", done.err);
+    assert!(done.err.contains("5 lines: 2 proved, 2 refused, 1 malformed"), "{}", done.err);
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn bad_lines_are_reported_and_the_rest_is_checked() {
     assert_eq!(lines[1]["verdict"], "proved");
     assert_eq!(lines[6]["id"], "x");
     assert!(done.err.contains("line 1: ") && done.err.contains("line 8: "), "{}", done.err);
-    assert!(done.err.contains("2 bad lines"), "{}", done.err);
+    assert!(done.err.contains("7 lines: 2 proved, 2 refused, 3 malformed (2 invalid lines)"), "{}", done.err);
     for (input, reason) in [
         ("[", "line 1: a line must be an object {…}, not a list"),
         ("[{\"id\":\"x\"}]", "line 1: a line must be an object {…}, not a list"),
@@ -85,13 +85,13 @@ fn a_failed_export_leaves_no_file() {
     let dir = tempfile::tempdir().unwrap();
     let proofs = file(dir.path(), "p.jsonl", PROOFS);
     let out = path(dir.path(), "none/out.mm");
-    let done = sgs(&["verify", &proofs, "--export", &out]).expect(1);
+    let done = sgs(&["verify", &proofs, "--export", &out]).expect(2);
     assert!(done.err.contains(&out), "{}", done.err);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     // The command replaces regular files only.
     let device = path(dir.path(), "device");
     std::os::unix::fs::symlink("/dev/null", &device).unwrap();
-    let done = sgs(&["verify", &proofs, "--export", &device]).expect(1);
+    let done = sgs(&["verify", &proofs, "--export", &device]).expect(2);
     assert!(done.err.contains(&device) && std::fs::read_link(&device).is_ok(), "{}", done.err);
 }
 
