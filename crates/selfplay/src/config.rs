@@ -195,7 +195,8 @@ sgs_keys::table! {
         pub conjectures_per_target: u32 = 1, in 1..=64,
         /// Share of the unsolved targets that a round requests conjectures for, drawn by the run's seed; 1: all (paper).
         pub target_share: f64 = 1.0, in above(0.0).at_most(1.0),
-        /// How conjectures are made: the model writes a statement (paper) or a proof, or a program composes a theorem.
+        /// How conjectures are made: statement (the model writes it; paper), proof (the most general statement of a proof that
+        /// the model writes), attempt (that of a part of a failed attempt at the target), or composed (by a program).
         pub form: ConjectureForm = ConjectureForm::Statement,
         /// Further conjectures per unsolved target that are derived from its failed attempts; ignored by form attempt.
         pub attempts_per_target: u32 = 0, in 0..=64,
@@ -211,7 +212,7 @@ sgs_keys::table! {
         pub rule: ConjectureRule = ConjectureRule::Sgs,
         /// Population whose top 30% of solve rates are too easy: rates strictly between 0 and 1, or all rates.
         pub rate_population: RatePopulation = RatePopulation::Interior,
-        /// Share of the solve rates that are not too easy (paper: 0.7).
+        /// Fraction of these rates, from the lowest up, that are not too easy (paper: 0.7).
         pub hardest_fraction: f64 = 0.7, in above(0.0).at_most(1.0),
         /// Maximum solve rate of a conjecture that earns a reward; 1: no limit; beyond the paper.
         pub max_solve_rate: f64 = 1.0, in above(0.0).at_most(1.0),

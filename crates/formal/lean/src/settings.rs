@@ -42,7 +42,7 @@ sgs_keys::table! {
     /// Settings of Lean in a configuration file.
     #[derive(Clone, Debug, PartialEq)]
     pub struct LeanSettings {
-        /// Which program judges: the REPL with Mathlib, the judge over the same installation, or the judge over core Lean as WebAssembly.
+        /// Checker program (`--lean-checker`): the REPL with Mathlib, the judge over the same installation, or the judge over core Lean as WebAssembly.
         pub backing: Backing = Backing::Repl,
         /// Folder of `sgs lean setup`.
         pub root: PathBuf = PathBuf::new(), in "a folder; empty for lean-setup (wasm: lean-wasm)",
@@ -52,7 +52,7 @@ sgs_keys::table! {
         pub scratch: Option<PathBuf> = None, in "a folder; left out: one of the run's own",
         /// Number of proofs checked concurrently; 0 for one per core.
         pub slots: usize = 0, in 0..=100_000,
-        /// Theorems per file; 0 for 16, or 128 with wasm, where a start takes half a minute of CPU time and a theorem a tenth of a
+        /// Theorems per file; 0 for 16, or 128 with wasm, where a start takes 80 s of CPU time and a theorem a tenth of a
         /// second.
         pub theorems_per_file: usize = 0, in 0..=100_000,
         /// Limits of a check.
@@ -67,7 +67,7 @@ sgs_keys::table! {
         pub form: SolverForm = SolverForm::NonCot,
         /// Limits on text from a model.
         pub bounds: Bounds,
-        /// Replays accepted proofs in a second process, which gets no proof and stays. The REPL requires it.
+        /// Replays accepted proofs in a second process, which keeps running and never sees a proof. The REPL requires it.
         pub judge: bool = true,
         /// Runs Lean in the sandbox.
         pub sandbox: bool = true,
@@ -248,7 +248,7 @@ impl LeanSettings {
             layers: TrustLayers::ALL,
             limits: self.limits,
             batch: self.theorems_per_file(),
-            // A start takes seconds, or half a minute with WebAssembly, so it is worth waiting for a full file.
+            // A start takes seconds, or 80 s with WebAssembly, so it is worth waiting for a full file.
             linger_ms: if self.backing == Backing::Repl { 200 } else { 1000 },
             keep_alive: self.backing == Backing::Wasm,
         };
@@ -271,7 +271,7 @@ impl LeanSettings {
             Backing::Wasm => {
                 let lean = enclosed(&launch(&programs.checker, &[]));
                 let checker = file(JudgeProgram::Interpreted { lean, sources }, self.judge);
-                // Lean first elaborates the judge's source, which takes half a minute of CPU time and minutes on a busy machine.
+                // Lean first elaborates the judge's source, which takes 80 s of CPU time and minutes on a busy machine.
                 let limits = Limits { start_ms: self.limits.start_ms.max(900_000), ..self.limits };
                 (CheckerConfig::File(FileChecker { limits, ..checker }), None)
             }

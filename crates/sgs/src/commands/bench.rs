@@ -4,7 +4,7 @@ use super::bench_verify::{self, VerifyBench};
 use super::verify::theory;
 use crate::args::{BenchCommand, BenchSampleArgs, BenchTrainArgs, BenchVerifyArgs};
 use crate::exit::{Outcome, Usage};
-use crate::output;
+use crate::output::{self, counted};
 use anyhow::Result;
 use sgs_lm::testing::{random_model, small_shape};
 use sgs_lm::{Device, ModelConfig};
@@ -65,8 +65,11 @@ fn sampling(args: &BenchSampleArgs) -> Result<()> {
         }
     };
     output::line(format!(
-        "{head}\n{} requests of {} prompts with {} tokens, {} new tokens each\n{speed}",
-        bench.batch, bench.prompts, bench.prompt_tokens, bench.new_tokens
+        "{head}\n{} for {} of {}, {} each\n{speed}",
+        counted(bench.batch, "request"),
+        counted(bench.prompts, "prompt"),
+        counted(bench.prompt_tokens, "token"),
+        counted(bench.new_tokens, "new token")
     ))
 }
 

@@ -28,7 +28,7 @@ pub fn import(args: &DataImportArgs) -> Result<Outcome> {
     name_skipped(&args.file, &found);
     let [taken, skipped] =
         [(found.taken, "problem"), (found.skipped_total, "record")].map(|(n, noun)| output::counted(n, noun));
-    eprintln!("{taken} written, {skipped} not taken");
+    eprintln!("{taken} written, {skipped} rejected");
     Ok(if found.skipped_total == 0 { Outcome::Done } else { Outcome::Failed })
 }
 

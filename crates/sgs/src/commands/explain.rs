@@ -21,7 +21,7 @@ pub fn run(resolved: &Resolved) -> Result<Outcome> {
         described("a run's configuration, for --set KEY=VALUE and TOML files", &RunConfig::keys(""), here);
     text.push_str(
         "\nLayers, in order of increasing precedence: default, size, method, method at this size, file, SGS_SET_… variables,\n\
-         --set. Add METHOD, --size or --set to --explain to see their effect.",
+         --set, flags such as --rounds and --seed. Add METHOD, --size or --set to --explain to see their effect.",
     );
     output::line(text)?;
     Ok(Outcome::Done)

@@ -3,7 +3,8 @@
 use crate::activity::{Activity, activity_of, fleet};
 use crate::args::StatusArgs;
 use crate::exit::Outcome;
-use crate::{output, page};
+use crate::output::{self, counted};
+use crate::page;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use sgs_analysis::run::{RunData, metric};
@@ -158,7 +159,7 @@ fn text(status: &RunStatus) -> String {
     let of = status.rounds.map(|n| format!(" of {n}")).unwrap_or_default();
     rows.push(("rounds", format!("{}{of} published", status.published)));
     if let Some(p) = &status.progress {
-        let records: Vec<String> = p.records.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
+        let records: Vec<String> = p.records.iter().map(|(kind, n)| counted(*n as usize, kind)).collect();
         let records = if records.is_empty() { "no results yet".to_owned() } else { records.join(", ") };
         let since = duration(p.seconds);
         rows.push(("in progress", format!("round {}, {} {since} ago: {records}", p.round, p.stage.as_str())));

@@ -15,7 +15,7 @@ fn imported_problems_read_back_unchanged() {
     let header = file(dir.path(), "header.lean", "import Mathlib\n");
     let (first, second) = (path(dir.path(), "1.jsonl"), path(dir.path(), "2.jsonl"));
     let done = sgs(&["data", "import", &given, "--out", &first, "--header", &header]).expect(1);
-    let skipped = ["c: no theorem", "2 problems written, 1 record not taken"];
+    let skipped = ["c: no theorem", "2 problems written, 1 record rejected"];
     assert!(skipped.iter().all(|part| done.err.contains(part)), "{}", done.err);
     sgs(&["data", "import", &first, "--out", &second]).expect(0);
     let text = std::fs::read_to_string(&first).unwrap();
@@ -123,7 +123,7 @@ fn a_table_that_unpacks_to_800_mb_needs_little_memory() {
         small(&table);
         let out = path(dir.path(), "out.jsonl");
         let done = sgs_with_limited_memory(&["data", "import", &table, "--out", &out]).expect(1);
-        let message = format!("0 problems written, {} records not taken", groups * rows);
+        let message = format!("0 problems written, {} records rejected", groups * rows);
         assert!(done.err.contains(&message), "{}", done.err);
     }
     // Write a single page that would not fit into memory.
@@ -148,7 +148,7 @@ fn a_file_that_unpacks_to_800_mb_needs_little_memory() {
     assert!(std::fs::metadata(&packed).unwrap().len() < 1_000_000, "the compressed file must be small");
     let out = path(dir.path(), "out.jsonl");
     let done = sgs_with_limited_memory(&["data", "import", &packed, "--out", &out]).expect(1);
-    assert!(done.err.contains("1 problem written, 80 records not taken"), "{}", done.err);
+    assert!(done.err.contains("1 problem written, 80 records rejected"), "{}", done.err);
     // Write a single record that would not fit into memory.
     let packed = path(dir.path(), "long.jsonl.zst");
     let mut writer = zstd::stream::Encoder::new(std::fs::File::create(&packed).unwrap(), 1).unwrap();

@@ -120,7 +120,7 @@ pub fn plan(options: &RankOptions, token_file: Option<&Path>) -> Result<RankPlan
     let (Some(rank), Some(ranks)) =
         (options.rank.or(step.as_ref().map(|s| s.rank)), options.ranks.or(step.as_ref().map(|s| s.ranks)))
     else {
-        return Err(Usage("--rank needs --ranks: of how many?".into()).into());
+        return Err(Usage("--rank without --ranks: give the number of ranks, too".into()).into());
     };
     if ranks < 2 {
         return Ok(RankPlan::Single);
