@@ -1,6 +1,7 @@
 //! Finds existing runs with the same configuration and seed as a new run.
 
 use crate::activity::{Activity, activity_of};
+use crate::output::counted;
 use anyhow::Result;
 use sgs_run::config::RunConfig;
 use sgs_run::config::folder;
@@ -37,11 +38,13 @@ fn matching_run_message(config: &RunConfig, path: &Path) -> Result<Option<String
             "{name} has this configuration and seed, with {published} of {all} rounds done; to continue it: \
              `sgs resume {name}`"
         ),
+        Activity::Finished if published == 0 => return Ok(None),
         Activity::Finished => format!(
-            "{name} already has this configuration and seed; the new run will reproduce it exactly. For another run: \
-             `--set seed={}`; to continue that one: `sgs resume {name} --rounds {}`",
+            "{name} already has this configuration and seed; the new run will repeat its first {}. For another run: \
+             `--seed {}`; to continue that one: `sgs resume {name} --rounds {}`",
+            counted(published.min(config.rounds as usize), "round"),
             seed.wrapping_add(1),
-            2 * all
+            if config.rounds > all { config.rounds } else { 2 * all }
         ),
     }))
 }

@@ -6,7 +6,8 @@ use crate::{output, pace};
 use anyhow::Result;
 use sgs_analysis::run::{EvaluationData, RunData, StatementDisplay as _, metric, stage_totals};
 use sgs_analysis::stats::pass_at_k_interval;
-use sgs_run::config::{RunConfig, folder};
+use sgs_run::config::held_out::HeldOut;
+use sgs_run::config::{RunConfig, folder, system};
 use sgs_rundir::rows::ProblemKind;
 use sgs_rundir::table::RowReader;
 use sgs_rundir::{PublishedRound, RunView, table_row};
@@ -37,7 +38,7 @@ pub fn lines(run: &RunData, view: &RunView, shown: &TextDisplay) -> Result<Vec<S
             ),
         );
     }
-    line("held out", held_out(run));
+    line("held out", held_out(run, &folder::config_of(view)?));
     if let Some(best) = best(conjectures, run, view, shown)? {
         line("conjecture", describe(&best, shown));
     }
@@ -66,9 +67,13 @@ fn solved(run: &RunData) -> String {
 }
 
 /// Formats pass@k on the held-out problems, next to the base model's.
-fn held_out(run: &RunData) -> String {
+fn held_out(run: &RunData, config: &RunConfig) -> String {
     let (Some(base), Some(last)) = (run.held_out().next(), run.held_out().next_back()) else {
-        return "none: no held-out problems (set evaluation.held_out)".to_owned();
+        return match system::held_out(config) {
+            Ok(HeldOut { note: None, .. }) => "none (set evaluation.held_out)".to_owned(),
+            Ok(HeldOut { problems, note: Some(note) }) if problems.is_empty() => note,
+            _ => "not evaluated".to_owned(),
+        };
     };
     let rate = |evaluation: &EvaluationData, k| {
         let rate = pass_at_k_interval(&evaluation.held_out_tallies(), k, 0.95, k.into());

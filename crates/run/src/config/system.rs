@@ -103,6 +103,22 @@ fn with_held_out(
     Opened { system, targets, held_out: problems, notes }
 }
 
+/// Selects the held-out problems of a run, as [`open`] does, without starting its formal system.
+///
+/// # Errors
+/// Returns an error if a set is unknown or invalid.
+pub fn held_out(config: &RunConfig) -> Result<HeldOut> {
+    let system = config.problems.system;
+    let read = |set: &str| match system {
+        SystemName::Metamath => metamath_targets(&metamath_database(&config.problems.database)?, set),
+        SystemName::Lean => Ok(lean_targets(set)?.into_iter().map(|target| target.problem).collect()),
+        SystemName::External => external_targets(set),
+    };
+    let mut targets = read(&config.problems.set)?;
+    let others = config.evaluation.source().map(read).transpose()?.unwrap_or_default();
+    Ok(held_out::choose(&config.evaluation, &mut targets, others, &says(system)))
+}
+
 /// Returns a function that maps a statement to its content without the theorem's name, in order to find duplicates.
 /// Canonical Metamath text has no name, and its variables are numbered by first appearance. For Lean, the content is
 /// the signature after the name, with white space normalised. An external system gives canonical text.
@@ -275,6 +291,9 @@ pub fn check_set(system: SystemName, set: &str) -> Result<(), Usage> {
     };
     if is_shipped_set(set) || Path::new(set).is_file() {
         return Ok(());
+    }
+    if Path::new(set).is_dir() {
+        return Err(Usage(format!("{set} is a folder, not a file of problems")));
     }
     Err(unknown("problem set or file", set, sets.iter().copied()))
 }

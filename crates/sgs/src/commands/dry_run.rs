@@ -2,7 +2,7 @@
 
 use super::explain;
 use super::missing::{MissingRequirement, lacks};
-use crate::exit::Outcome;
+use crate::exit::{Outcome, RunError, Usage};
 use crate::output;
 use anyhow::Result;
 use serde_json::json;
@@ -19,7 +19,7 @@ use sgs_run::config::device;
 use sgs_run::config::device::DeviceKind;
 use sgs_run::config::guide_format;
 use sgs_run::config::machine;
-use sgs_run::config::system::{external_targets, lean_targets, metamath};
+use sgs_run::config::system::{self, external_targets, lean_targets, metamath};
 use sgs_run::config::{BaseSource, Resolved, RunConfig, SystemName};
 use sgs_run::workers::config::{By, FleetConfig};
 use sgs_run::workers::forecast::{Assumptions, Forecast, Hardware, RoundWork, Speed, forecast};
@@ -35,6 +35,8 @@ struct Planned {
     hardware: Hardware,
     assumed: Assumptions,
     forecast: Forecast,
+    /// A note about the held-out problems.
+    held_out: Option<String>,
 }
 
 /// Prints the configuration, its requirements and a forecast of its time and memory.
@@ -91,14 +93,33 @@ fn on_this_machine(
 impl Planned {
     /// Formats the forecast.
     fn lines(&self, config: &RunConfig) -> Vec<String> {
-        let Self { work, hardware, assumed, forecast, .. } = self;
-        let mut lines = forecast.describe_times(config, *work, hardware, assumed);
+        let Self { work, hardware, assumed, forecast, held_out, .. } = self;
+        let mut lines: Vec<String> = held_out.iter().cloned().collect();
+        lines.extend(forecast.describe_times(config, *work, hardware, assumed));
         lines.extend(forecast.describe_memory(hardware));
         lines.push(
             "Memory follows from the sizes of buffers, times from measured speeds (docs/performance.md)."
                 .to_owned(),
         );
         lines
+    }
+}
+
+/// Checks that the samplers of a run on the CPU fit into their memory, before anything is written.
+///
+/// # Errors
+/// Returns an error that names the keys to change.
+pub fn check_memory(config: &RunConfig, fleet: Option<&FleetConfig>) -> Result<()> {
+    if device::kind(&config.model.device)? != DeviceKind::Cpu {
+        return Ok(());
+    }
+    // The start of the run reports other errors.
+    let Ok((model, true)) = shape(config) else { return Ok(()) };
+    let footprint = CpuFootprint { threads: (device::threads() / config.training.ranks.max(1)).max(1) };
+    let inputs = MemoryInputs { config, model: &model, guide: &model, fleet, footprint: &footprint };
+    match inputs.rank(0) {
+        Err(RunError::CannotBegin(problem)) => Err(Usage(problem).into()),
+        _ => Ok(()),
     }
 }
 
@@ -112,7 +133,9 @@ fn plan(config: &RunConfig, kind: DeviceKind, fleet: Option<&FleetConfig>) -> Re
     let assumed = Assumptions::of(config.problems.system);
     let inputs = MemoryInputs { config, model: &model, guide: &guide, fleet, footprint: &*footprint };
     let forecast = forecast(inputs, work, &hardware, &assumed)?;
-    Ok(Planned { known, work, hardware, assumed, forecast, model })
+    let has_sets = !lacks(config).iter().any(|lack| matches!(lack.what, "problems" | "held-out"));
+    let held_out = if has_sets { system::held_out(config)?.note } else { None };
+    Ok(Planned { known, work, hardware, assumed, forecast, held_out, model })
 }
 
 /// Multiprocessors of an H100 or H200.

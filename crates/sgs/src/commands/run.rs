@@ -1,6 +1,6 @@
 //! `sgs run` and `sgs resume`.
 
-use super::missing;
+use super::missing::{self, MissingRequirement};
 use crate::args::{BudgetArgs, ExecutionArgs, FleetArgs, RankArgs, ResumeArgs, RunArgs};
 use crate::display::TextDisplay;
 use crate::exit::{Outcome, Usage};
@@ -8,7 +8,7 @@ use crate::pace::Pace;
 use crate::page::LivePage;
 use crate::view::{ProgressFormat, View};
 use crate::{related_runs, signals, summary};
-use anyhow::{Result, bail};
+use anyhow::Result;
 use sgs_analysis::figures::FigureOptions;
 use sgs_analysis::report;
 use sgs_analysis::run::{metric, read_run};
@@ -76,6 +76,7 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
     let mut config = resolve()?.config;
     let workers = fleet(fleet_args, workers)?;
     check_requirements(&config, workers.as_ref(), &layers)?;
+    super::dry_run::check_memory(&config, workers.as_ref())?;
     let base = match super::made::ensure(&config)? {
         MadeBase::NotMade => None,
         MadeBase::Ready(folder) => Some(folder),
@@ -346,13 +347,15 @@ pub fn check_requirements(config: &RunConfig, workers: Option<&FleetConfig>, ask
         let flags = asked.flags.iter().map(|(flag, _, value)| format!(" {flag} {value}"));
         let set: String = set.chain(flags).collect();
         let method = asked.method.as_ref().unwrap_or(&config.method);
-        bail!(
-            "{} at size {} cannot run here; missing: {}. For instructions: `sgs run {method} --size {}{set} --dry-run`",
-            config.method,
-            config.size,
-            all.join(", "),
-            config.size
-        );
+        let instructions = match &lacks[..] {
+            [MissingRequirement { remedy: Some(remedy), .. }] => format!("To install it: `{remedy}`"),
+            _ => format!("For instructions: `sgs run {method} --size {}{set} --dry-run`", config.size),
+        };
+        let (method, size, all) = (&config.method, &config.size, all.join(", "));
+        return Err(Usage(format!(
+            "{method} at size {size} cannot run here; missing: {all}. {instructions}"
+        ))
+        .into());
     }
     device::kind(&config.model.device)?;
     Ok(())

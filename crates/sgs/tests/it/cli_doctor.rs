@@ -70,7 +70,7 @@ fn altered_files_of_a_run_are_named() {
     sgs(&settings.concat()).expect(0);
     let done = sgs(&["doctor", name]).expect(0);
     assert!(
-        done.out.contains("sound") && done.out.contains("configuration, base model, rounds"),
+        done.out.contains("no damage found") && done.out.contains("configuration, base model, rounds"),
         "{}",
         done.out
     );

@@ -161,7 +161,7 @@ fn a_run_with_missing_software_does_not_start() {
     let out = path(dir.path(), "run");
     let mut run = command(&["run", "--size", "lean-d3k", "--out", &out]);
     run.current_dir(dir.path());
-    let done = finish(run).expect(1);
+    let done = finish(run).expect(2);
     for part in ["missing: Lean (v4.15.0", "is not a model folder: config.json not found", "--dry-run"] {
         assert!(done.err.contains(part), "{part}: {}", done.err);
     }
@@ -197,8 +197,11 @@ fn a_run_with_missing_software_does_not_start() {
     }
     let mut run = command(&["run", "--size", "lean-core", "--out", &out]);
     run.current_dir(dir.path());
-    let done = finish(run).expect(1);
-    assert!(done.err.contains("missing: Lean (core Lean as WebAssembly"), "{}", done.err);
+    let done = finish(run).expect(2);
+    let install = "To install it: `sgs lean setup --wasm --root lean-wasm`";
+    for part in ["missing: Lean (core Lean as WebAssembly", install] {
+        assert!(done.err.contains(part), "{part}: {}", done.err);
+    }
 }
 
 #[test]

@@ -40,12 +40,16 @@ fn a_run_ends_with_results_and_next_steps() {
     let resumed = sgs(&["resume", &out]).expect(0);
     assert!(resumed.err.contains("nothing was left to do"), "{}", resumed.err);
     let none = path(folder.path(), "none");
-    let none = run(&none, &["minutes=0.0001", "evaluation.samples=1"]).expect(0).out;
+    let none = run(&none, &["minutes=0.0001", "evaluation.held_out=quick"]).expect(0).out;
+    assert!(none.contains("all 100 problems of `quick` are among the targets"), "{none}");
     assert!(none.contains("0 rounds in 0 s") && !none.contains(", pass@1"), "{none}");
 
     // A note reports an existing run with the same configuration, but not one with another seed.
     let again = run(&path(folder.path(), "again"), &["rounds=1"]).expect(0);
     assert!(again.err.contains("first already has this configuration and seed"), "{}", again.err);
+    let longer = run(&path(folder.path(), "longer"), &["rounds=9", "minutes=0.0001"]).expect(0);
+    let offer = ["the new run will repeat its first 2 rounds.", "first --rounds 9`"];
+    assert!(offer.iter().all(|part| longer.err.contains(part)), "{}", longer.err);
     // The note does not precede an error.
     let taken = run(&path(folder.path(), "again"), &["rounds=1"]).expect(2);
     assert!(
@@ -84,14 +88,15 @@ fn starting_a_run_again_offers_to_resume_the_unfinished_one() {
 fn a_run_whose_configuration_does_not_fit_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let out = path(folder.path(), "run");
-    for (settings, part) in [
+    for (settings, part, code) in [
         (
             &["algorithm.guide.min_readable=0.8", "model.context=3"][..],
             "does not know the prompts of Metamath",
+            1,
         ),
-        (&["sampling.batch=1000000"], "raise sampling.memory_mib to 45392, or lower sampling.batch"),
+        (&["sampling.batch=1000000"], "raise sampling.memory_mib to 45392, or lower sampling.batch", 2),
     ] {
-        let done = run(&out, settings).expect(1);
+        let done = run(&out, settings).expect(code);
         assert!(done.err.contains(part), "{}", done.err);
         assert!(!Path::new(&out).exists(), "{part}");
     }
@@ -282,7 +287,10 @@ fn a_sweep_completes_its_runs_and_can_be_resumed() {
     };
     let (sweep, out) = (file(folder.path(), "plan.toml", &plan("")), path(folder.path(), "runs"));
     let dry = sgs(&["sweep", &sweep, "--out", &out, "--dry-run"]).expect(0).out;
-    assert!(dry.contains("run reinforce-half --out") && dry.contains("4 runs, 2 at a time on"), "{dry}");
+    assert!(
+        dry.contains("\nsgs run reinforce-half --out") && dry.contains("4 runs, 2 at a time on"),
+        "{dry}"
+    );
     assert!(!Path::new(&out).exists());
     let done = sgs(&["sweep", &sweep, "--out", &out]).expect(0);
     for name in ["sgs-seed1", "sgs-seed2", "reinforce-half-seed1", "reinforce-half-seed2"] {

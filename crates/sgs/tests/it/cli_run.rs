@@ -164,6 +164,13 @@ fn the_source_of_each_value_is_shown() {
 }
 
 #[test]
+fn a_dry_run_reports_held_out_problems_that_are_targets() {
+    let dry = sgs(&["run", "--dry-run", "--set", "evaluation.held_out=quick"]).expect(0).out;
+    let note = "# no held-out evaluation: all 100 problems of `quick` are among the targets";
+    assert!(dry.contains(note), "{dry}");
+}
+
+#[test]
 fn method_and_size_cannot_be_set_as_keys() {
     for (setting, right) in [
         ("method=cispo", "`sgs run cispo --size metamath-quick`"),

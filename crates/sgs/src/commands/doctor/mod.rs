@@ -107,6 +107,8 @@ pub fn missing_gpu_requirements() -> Vec<(String, String)> {
     lacks.map(|c| (c.name, c.found)).collect()
 }
 
+pub use slurm::controller as slurm_controller;
+
 /// Returns whether a program is missing from the PATH.
 pub fn lacks_program(name: &str) -> bool {
     lookup::program(name, &[]).is_none()
@@ -116,7 +118,7 @@ fn text(areas: &[Area]) -> String {
     let mut out = format!("sgs {}\n", env!("CARGO_PKG_VERSION"));
     for area in areas {
         let state = match (area.name, area.usable) {
-            (run::NAME, true) => "sound",
+            (run::NAME, true) => "no damage found",
             (run::NAME, false) => "damaged",
             (_, true) => "usable",
             (_, false) => "not usable here",

@@ -27,7 +27,7 @@ pub fn area(run: &Path) -> Result<Area> {
     let notes = examined.notes.iter().map(|note| Check::new("note", CheckState::Warning, note, ""));
     checks.extend(notes);
     checks.extend(damages.map(|damage| Check::new("damage", CheckState::Broken, damage, "")));
-    Ok(Area { name: NAME, purpose: "every file against its checksum", usable, checks })
+    Ok(Area { name: NAME, purpose: "checksums of all files", usable, checks })
 }
 
 /// Checks the files of a run and prints a summary.

@@ -17,13 +17,10 @@ pub fn area() -> Area {
             None => Check::new(*name, CheckState::Absent, "not on the PATH", ""),
         })
         .collect();
-    if let Some(squeue) = lookup::program("squeue", &[]) {
-        // A filter, because a pipe does not hold the list of all jobs.
-        checks.push(match lookup::run(&squeue, &["--noheader", "--name=sgs-doctor"]) {
-            Ok(_) => Check::ok("controller", "answers `squeue`"),
-            Err(why) => Check::new("controller", CheckState::Broken, format!("squeue: {why}"), ""),
-        });
-    }
+    checks.extend(controller().map(|answer| match answer {
+        Ok(()) => Check::ok("controller", "answers `squeue`"),
+        Err(why) => Check::new("controller", CheckState::Broken, why, ""),
+    }));
     let usable = checks.iter().all(|c| c.state == CheckState::Ok);
     if let Ok(job) = std::env::var("SLURM_JOB_ID") {
         checks.push(Check::ok("job", format!("running inside job {job}")));
@@ -32,4 +29,12 @@ pub fn area() -> Area {
         last.advice = "log in to a submission node of the cluster, or load its Slurm module".to_owned();
     }
     Area { name: "slurm", purpose: "workers on a cluster", usable, checks }
+}
+
+/// Asks Slurm's controller for its jobs. Returns `None` if `squeue` is not on the PATH.
+pub fn controller() -> Option<Result<(), String>> {
+    let squeue = lookup::program("squeue", &[])?;
+    // A filter, because a pipe does not hold the list of all jobs.
+    let answer = lookup::run(&squeue, &["--noheader", "--name=sgs-doctor"]);
+    Some(answer.map(|_| ()).map_err(|why| format!("squeue: {why}")))
 }
