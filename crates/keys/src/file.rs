@@ -4,7 +4,7 @@ use crate::{KeySpec, KeyTable, did_you_mean, dotted};
 use serde::de::DeserializeOwned;
 use std::fmt::Display;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::path::Path;
 use toml::Table;
 use toml::de::{DeTable, DeValue};
@@ -37,7 +37,10 @@ impl KeyFile {
         let name = path.display().to_string();
         let mut text = String::new();
         let read = File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut text));
-        read.map_err(|e| FileError(format!("cannot read the configuration {name}: {e}")))?;
+        read.map_err(|e| match e.kind() {
+            ErrorKind::NotFound => FileError(format!("{name}: there is no such file or folder")),
+            _ => FileError(format!("cannot read the configuration {name}: {e}")),
+        })?;
         if text.len() as u64 > MAX_BYTES {
             return Err(FileError(format!(
                 "{name} is longer than {} KiB: not a configuration",

@@ -70,7 +70,7 @@ impl StagedDirectory {
         let staged = Self { staging: temporary_beside(target), target: target.to_path_buf() };
         let staging = &staged.staging;
         reached("directory.create", target)?;
-        fs::create_dir(staging).map_err(Error::io("create the directory", target))?;
+        fs::create_dir(staging).map_err(Error::io("create the folder", target))?;
         let known = fill(staging).map_err(|source| match source.downcast::<Error>() {
             Ok(own) => *own,
             Err(source) => Error::Caller { path: target.to_path_buf(), source },
@@ -141,8 +141,8 @@ fn checked(
 /// Returns the advice about a damaged directory. A run does not resume without the directory of a published round.
 fn restore(directory: &Path) -> &'static str {
     match parent_of(directory).ends_with(ROUNDS) {
-        true => "restore it from a copy",
-        false => "restore it from a copy or remove the directory",
+        true => "restore it from a copy; without one, start a new run from a checkpoint (model.base)",
+        false => "restore it from a copy or remove the folder",
     }
 }
 
@@ -288,7 +288,7 @@ fn flush_and_checksum(root: &Path, known: &KnownSums) -> Result<BTreeMap<String,
     for path in content.files {
         let about = fs::symlink_metadata(&path).map_err(Error::io("inspect", &path))?;
         if !about.is_file() {
-            let what = "it is neither a file nor a directory";
+            let what = "it is neither a file nor a folder";
             return Err(Error::damaged(&path, what, "publish plain files only"));
         }
         files.push((about.len(), listable_name(root, &path)?, path));

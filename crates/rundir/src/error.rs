@@ -40,10 +40,10 @@ pub enum Error {
         holder: String,
     },
     /// The directory contains no run.
-    #[error("{} is not a run: it has no config.toml; give a directory that `sgs run` created", path.display())]
+    #[error("{} is not a run: it has no config.toml; give a folder that `sgs run` created", path.display())]
     NotARun { path: PathBuf },
     /// A run cannot be created in a directory because of its contents.
-    #[error("{} already holds {what}: choose another directory", path.display())]
+    #[error("{} already holds {what}: choose another folder (--out)", path.display())]
     Taken { path: PathBuf, what: String },
     /// A configuration is not valid TOML or uses a reserved name.
     #[error("the configuration {}: {what}", path.display())]
@@ -172,9 +172,9 @@ fn explain(error: &io::Error) -> String {
         K::StorageFull => format!("the disk is full: free some space, then resume ({error})"),
         K::QuotaExceeded => format!("the disk quota is used up: free some space, then resume ({error})"),
         K::ReadOnlyFilesystem => {
-            format!("the file system is mounted read-only: choose another directory ({error})")
+            format!("the file system is mounted read-only: choose another folder ({error})")
         }
-        K::PermissionDenied => format!("make the directory writable or choose another one ({error})"),
+        K::PermissionDenied => format!("make the folder writable or choose another one ({error})"),
         _ => error.to_string(),
     }
 }
@@ -184,7 +184,7 @@ fn explain_sqlite(error: &rusqlite::Error) -> String {
     match error.sqlite_error_code() {
         Some(C::DiskFull) => "the disk is full: free some space, then resume".into(),
         Some(C::ReadOnly) => "the file or its file system is read-only: make it writable".into(),
-        Some(C::CannotOpen) => format!("{error}: check that the directory exists and is writable"),
+        Some(C::CannotOpen) => format!("{error}: check that the folder exists and is writable"),
         Some(C::DatabaseBusy | C::DatabaseLocked) => {
             "another program has locked it: close that program, then resume".into()
         }

@@ -198,7 +198,7 @@ pub(crate) fn sync_directory(directory: &Path) -> Result<()> {
 /// Creates `directory` if it is missing, and makes its name durable.
 pub(crate) fn ensure_directory(directory: &Path) -> Result<()> {
     if !directory.is_dir() {
-        fs::create_dir_all(directory).map_err(Error::io("create the directory", directory))?;
+        fs::create_dir_all(directory).map_err(Error::io("create the folder", directory))?;
         sync_directory(parent_of(directory))?;
     }
     Ok(())

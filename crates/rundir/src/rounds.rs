@@ -109,7 +109,7 @@ impl PublishedRound {
                 "wait until it is, or restore it",
             )),
             None => {
-                let what = "it is not a round's directory, such as RUN/rounds/0007";
+                let what = "it is not a round's folder, such as RUN/rounds/0007";
                 Err(Error::damaged(directory, what, "restore it from a copy"))
             }
         }

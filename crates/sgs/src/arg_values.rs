@@ -46,14 +46,26 @@ pub fn real(allowed: Allowed) -> impl TypedValueParser<Value = f64> {
 pub const INPUT_FILE: ValueHint = ValueHint::FilePath;
 pub const INPUT_DIR: ValueHint = ValueHint::DirPath;
 
-/// Checks that the files and folders that a command reads exist. `-` is standard input.
+/// The arguments that name an output file or folder.
+const OUTPUTS: [&str; 4] = ["out", "mm", "jsonl", "export"];
+
+/// Checks that the files and folders that a command reads exist, and that those that it writes can be created. `-` is
+/// standard input or output.
 ///
 /// # Errors
-/// Returns an error that names the first missing one.
+/// Returns an error that names the first for which this does not hold.
 pub fn check_inputs(command: &Command, matches: &ArgMatches) -> anyhow::Result<()> {
     let inner = matches.subcommand().and_then(|(name, inner)| Some((command.find_subcommand(name)?, inner)));
     if let Some((command, matches)) = inner {
         return check_inputs(command, matches);
+    }
+    for id in command.get_arguments().map(|arg| arg.get_id().as_str()).filter(|id| OUTPUTS.contains(id)) {
+        for path in matches.get_raw(id).into_iter().flatten().filter(|path| *path != "-") {
+            let path = Path::new(path);
+            try_create(path).map_err(|error| {
+                Usage(format!("--{id} {}: cannot write there: {error}; choose another place", path.display()))
+            })?;
+        }
     }
     let is_input = |arg: &&Arg| [INPUT_FILE, INPUT_DIR].contains(&arg.get_value_hint());
     for arg in command.get_arguments().filter(is_input) {
@@ -66,6 +78,17 @@ pub fn check_inputs(command: &Command, matches: &ArgMatches) -> anyhow::Result<(
         }
     }
     Ok(())
+}
+
+/// Creates and removes a folder in the folder `path`, or in the nearest existing one above it.
+fn try_create(path: &Path) -> std::io::Result<()> {
+    if path.exists() && !path.is_dir() {
+        return Ok(());
+    }
+    let above = path.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."));
+    let probe = above.join(format!(".sgs-{}", std::process::id()));
+    std::fs::create_dir(&probe)?;
+    std::fs::remove_dir(&probe)
 }
 
 /// Accepts any text, and completes it to one of a few names.

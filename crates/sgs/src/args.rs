@@ -174,7 +174,7 @@ pub struct RunArgs {
     /// Set a configuration key (not the method or the size). Repeatable.
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Folder of the run [default: runs/METHOD-SIZE].
+    /// Folder of the run [default: runs/METHOD-SIZE, with a number at the end if that exists].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Print the resolved configuration, the source of each value and the memory plan, then exit.
@@ -261,7 +261,7 @@ pub struct FleetArgs {
     pub host: Option<String>,
     /// File with the token that workers must present [default: SGS_TOKEN, SGS_TOKEN_FILE, or fleet.token in the
     /// run's folder, from which workers get it in any case].
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = INPUT_FILE)]
     pub token_file: Option<PathBuf>,
 }
 
@@ -295,10 +295,10 @@ pub struct ConnectArgs {
     #[arg(long, value_name = "URL")]
     pub connect: String,
     /// The coordinator's fleet.token [default: its text in SGS_TOKEN, or the file named by SGS_TOKEN_FILE].
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = INPUT_FILE)]
     pub token_file: Option<PathBuf>,
     /// CA certificates to trust, in PEM format, if the operator's certificate answers instead of the run's own.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = INPUT_FILE)]
     pub authority: Option<PathBuf>,
     /// Name of the worker, unique within the run [default: its kind, host, process id and random characters].
     #[arg(long)]
@@ -550,7 +550,7 @@ pub struct PretrainArgs {
     #[arg(long, value_parser = devices(), default_value = "cpu")]
     pub device: DeviceKind,
     /// File with the token shared by ranks on several machines [default: SGS_TOKEN, or the file named by SGS_TOKEN_FILE].
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = INPUT_FILE)]
     pub token_file: Option<PathBuf>,
     #[command(flatten)]
     pub ranks: RankArgs,
@@ -625,19 +625,21 @@ pub struct PlayArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Prints its address when it is ready. POST /v1/completions accepts prompts as text or tokens.
-Extensions: vLLM's stop_token_ids, return_token_ids and ignore_eos; SGLang's update_weights_from_disk,
-pause_generation and continue_generation. Log-probs are those of the sampled tokens at temperature 1.
+Extensions: vLLM's stop_token_ids, return_token_ids and ignore_eos; SGLang's
+update_weights_from_disk, pause_generation and continue_generation. Log-probs are those of the
+sampled tokens at temperature 1.
   sgs serve-model --listen 127.0.0.1:8000
-  sgs run sampling-only --set sampling.endpoint.url=http://127.0.0.1:8000/v1 --set 'sampling.endpoint.roles=[\"solver\"]'")]
+  sgs run sampling-only --set sampling.endpoint.url=http://127.0.0.1:8000/v1 \\
+      --set 'sampling.endpoint.roles=[\"solver\"]'")]
 pub struct ServeModelArgs {
-    /// Role whose model is served, if a run has trained several.
+    /// Role whose model is served. The Solver and the Conjecturer are those that the run has trained; its Guide is frozen.
     #[arg(long, value_parser = roles(), default_value = "solver")]
     pub role: Role,
     /// Address to listen on; port 0 picks a free port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
     /// File with the API key that clients must present; required on non-loopback addresses and for --updates.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = INPUT_FILE)]
     pub key_file: Option<PathBuf>,
     /// Name of the model in the protocol.
     #[arg(long, default_value = "sgs")]
@@ -803,14 +805,19 @@ pub struct ReviewArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A line of input: {\"id\": \"a\", \"context\": \"syl\", \"statement\": \"|- ph  =>  |- ( ps -> ph )\", \"proof\": \"h1 a1i\"}
-  statement: in display form, or \"$d x ph $e |- ph $p |- A. x ph\"; or in parts: \"distinct\": [[\"x\", \"ph\"]],
-  \"hypotheses\": [\"|- ph\"], \"conclusion\": \"|- A. x ph\".
+A line of input:
+  {\"id\": \"a\", \"context\": \"syl\", \"statement\": \"|- ph  =>  |- ( ps -> ph )\", \"proof\": \"h1 a1i\"}
+  statement: in display form, or \"$d x ph $e |- ph $p |- A. x ph\"; or in parts:
+    \"distinct\": [[\"x\", \"ph\"]], \"hypotheses\": [\"|- ph\"], \"conclusion\": \"|- A. x ph\".
   context: the proof may use only what precedes this label; without it, the whole database.
-A line for Lean: {\"id\": \"a\", \"header\": \"import Mathlib\", \"statement\": \"theorem a : 1 = 1 := by\", \"proof\": \"\\n  rfl\"}
+A line for Lean:
+  {\"id\": \"a\", \"header\": \"import Mathlib\", \"statement\": \"theorem a : 1 = 1 := by\",
+   \"proof\": \"\\n  rfl\"}
   expect: the expected verdict. The layouts of `sgs data import` are accepted, too.
-A line of output: {\"id\", \"verdict\", \"reason\", \"step\", \"micros\"}; verdict is proved, refused, malformed, resource or infra.
-Exit codes: 0 every line got a verdict; 1 a line is not valid, could not be decided, or got an unexpected verdict.")]
+A line of output: {\"id\", \"verdict\", \"reason\", \"step\", \"micros\"}; verdict is proved, refused,
+malformed, resource or infra.
+Exit codes: 0 every line got a verdict; 1 a line is not valid, could not be decided, or got an
+unexpected verdict.")]
 pub struct VerifyArgs {
     /// Proofs as JSON Lines; - for standard input.
     #[arg(value_hint = INPUT_FILE)]
@@ -1157,10 +1164,10 @@ pub struct EndpointArgs {
     #[arg(long, value_name = "NAME", requires = "endpoint")]
     pub endpoint_model: Option<String>,
     /// File with the server's API key [default: the variable SGS_ENDPOINT_KEY, if set].
-    #[arg(long, value_name = "FILE", requires = "endpoint")]
+    #[arg(long, value_name = "FILE", requires = "endpoint", value_hint = INPUT_FILE)]
     pub endpoint_key_file: Option<String>,
     /// File with CA certificates to trust instead of the public ones, for an https:// address.
-    #[arg(long, value_name = "FILE", requires = "endpoint")]
+    #[arg(long, value_name = "FILE", requires = "endpoint", value_hint = INPUT_FILE)]
     pub endpoint_authority: Option<String>,
     /// Concurrent requests.
     #[arg(long, value_name = "N", requires = "endpoint", default_value_t = 64, value_parser = whole::<u16>(1..=1024))]

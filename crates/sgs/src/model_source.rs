@@ -1,7 +1,7 @@
 //! Selects the models to sample from: those of a run, a folder, or the bundled model.
 
 use crate::args::PlayArgs;
-use crate::exit::Usage;
+use crate::exit::{Usage, usage};
 use anyhow::{Result, bail};
 use sgs_data::base::made::base_folder;
 use sgs_formal::Prompt;
@@ -204,12 +204,15 @@ impl ModelSource {
     /// Returns an error as [`ModelSource::solver`] does, or if a file is missing or damaged.
     pub fn load(&self, role: Role) -> Result<(Tokenizer, HostWeights)> {
         let folder = self.of(role)?;
-        if !base_model::is_model(&folder) {
-            let folder = folder.display();
-            return Err(Usage(format!("{folder} is not a model folder: config.json not found")).into());
+        for file in ["config.json", "tokenizer.json"] {
+            if !folder.join(file).is_file() {
+                let folder = folder.display();
+                return Err(Usage(format!("{folder} is not a model folder: {file} not found")).into());
+            }
         }
-        let (tokenizer, weights) = (Tokenizer::load(&folder)?, HostWeights::load(&folder)?);
-        tokenizer.check_model(&weights.config)?;
+        let tokenizer = Tokenizer::load(&folder).map_err(usage)?;
+        let weights = HostWeights::load(&folder).map_err(usage)?;
+        tokenizer.check_model(&weights.config).map_err(usage)?;
         Ok((tokenizer, weights))
     }
 }

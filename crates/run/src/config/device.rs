@@ -67,7 +67,8 @@ macro_rules! with_device {
                     $crate::config::device::DeviceKind::CudaF32 => $crate::lm_cuda::Precision::F32,
                     _ => $crate::lm_cuda::Precision::Bf16,
                 };
-                let $device = std::sync::Arc::new($crate::lm_cuda::Cuda::new($gpu, precision)?);
+                let opened = $crate::lm_cuda::Cuda::new($gpu, precision);
+                let $device = std::sync::Arc::new(opened.map_err(|error| $crate::Usage(error.to_string()))?);
                 $body
             }
         }

@@ -269,10 +269,10 @@ fn a_second_process_and_a_directory_with_other_files_are_rejected() {
     let error = RunDir::create(&foreign, &config(), None).unwrap_err().to_string();
     assert!(error.contains("thesis.tex") && !error.contains("resume"), "{error}");
     let error = RunDir::create(&foreign.join("thesis.tex"), &config(), None).unwrap_err().to_string();
-    assert!(error.contains("cannot create the directory") && error.contains("File exists"), "{error}");
+    assert!(error.contains("cannot create the folder") && error.contains("File exists"), "{error}");
     for folder in [foreign, dir.path().join("absent")] {
         let error = open(&folder).unwrap_err().to_string();
-        assert!(error.contains("is not a run: it has no config.toml; give a directory"), "{error}");
+        assert!(error.contains("is not a run: it has no config.toml; give a folder"), "{error}");
     }
 }
 
@@ -650,7 +650,7 @@ fn files_that_a_run_needs_are_checked_when_it_is_opened() {
         assert!(damage.contains(words), "{damages:?}");
     }
     // Without the directory of a round, the run does not resume.
-    assert!(!damages[0].contains("remove") && damages[1].contains("or remove the directory"), "{damages:?}");
+    assert!(!damages[0].contains("remove") && damages[1].contains("or remove the folder"), "{damages:?}");
     // A run of an older program gets a checksum of its configuration.
     fs::remove_file(path.join("SHA256SUMS")).unwrap();
     drop(open(&path).unwrap());

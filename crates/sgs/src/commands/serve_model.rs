@@ -1,7 +1,7 @@
 //! `sgs serve-model`: serves a model over the OpenAI completions protocol.
 
 use crate::args::ServeModelArgs;
-use crate::exit::Outcome;
+use crate::exit::{Outcome, usage};
 use crate::model_source::ModelSource;
 use crate::output;
 use crate::signals;
@@ -9,6 +9,7 @@ use anyhow::Result;
 use sgs_lm_sampler::SamplerOptions;
 use sgs_run::config::device;
 use sgs_run::with_device;
+use sgs_selfplay::Role;
 use sgs_serve::{ApiKey, ModelEngine, ModelServer, ModelServerConfig};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Serves until a signal arrives.
 pub fn run(args: &ServeModelArgs) -> Result<Outcome> {
     // Check the address and key before loading the model.
-    let key = args.key_file.as_deref().map(ApiKey::read).transpose()?;
+    let key = args.key_file.as_deref().map(ApiKey::read).transpose().map_err(usage)?;
     let players = ModelSource::choose(&args.play)?;
     let folder = players.of(args.role)?.display().to_string();
     let (tokenizer, weights) = players.load(args.role)?;
@@ -40,8 +41,15 @@ pub fn run(args: &ServeModelArgs) -> Result<Outcome> {
         updates: args.updates.clone(),
     };
     let window = engine.served().window;
-    let service = ModelServer::start(engine, tokenizer, config)?;
-    eprintln!("{folder} ({name}, context {window} tokens) as `{}`", args.name);
+    let service = ModelServer::start(engine, tokenizer, config).map_err(usage)?;
+    let whose = match args.play.run {
+        Some(_) => format!("the run's {}", args.role.as_str()),
+        None => "the model of all roles".to_owned(),
+    };
+    eprintln!("serving {whose} as `{}`: {folder} ({name}, context {window} tokens)", args.name);
+    if args.play.run.is_some() && args.role != Role::Guide {
+        eprintln!("it is not the run's Guide; to serve a frozen Guide: --role guide");
+    }
     output::line(format!("http://{}/v1", service.address()))?;
     while !interrupt.is_set() && !sampler.is_finished() {
         std::thread::sleep(POLL_INTERVAL);

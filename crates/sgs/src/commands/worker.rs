@@ -1,11 +1,11 @@
 //! `sgs worker`: a process that samples or verifies for a remote run. It keeps no state.
 
 use crate::args::{ConnectArgs, WorkerCommand, WorkerGenerateArgs, WorkerVerifyArgs};
-use crate::exit::{Code, Outcome, Usage};
+use crate::exit::{Code, Outcome, Usage, usage};
 use crate::lean;
 use anyhow::{Context, Result, bail};
 use sgs_fleet::{
-    AuthToken, Client, Coordinator, StopFlag, WorkKind, WorkerConfig, WorkerName, WorkerSession,
+    AuthToken, CallError, Client, Coordinator, StopFlag, WorkKind, WorkerConfig, WorkerName, WorkerSession,
     WorkerSummary,
 };
 use sgs_formal::FormalSystem;
@@ -53,10 +53,17 @@ impl Connection {
         if let Some(parent) = args.parent {
             exit_with_parent(parent)?;
         }
-        let token = AuthToken::from_file_or_environment(args.token_file.as_deref())?;
-        let trusted =
-            args.authority.as_deref().map(|path| ca_certs::certificates(path, "--authority")).transpose()?;
-        let client = Client::new(&args.connect, token, trusted.as_deref())?;
+        let token = AuthToken::from_file_or_environment(args.token_file.as_deref()).map_err(usage)?;
+        let trusted = args
+            .authority
+            .as_deref()
+            .map(|path| ca_certs::certificates(path, "--authority"))
+            .transpose()
+            .map_err(usage)?;
+        let client = Client::new(&args.connect, token, trusted.as_deref()).map_err(|error| match error {
+            CallError::Refused(reason) => Usage(format!("--connect {reason}")).into(),
+            error => anyhow::Error::from(error),
+        })?;
         let own = || format!("{}-{}-{}", sgs_base::host::host_name(), std::process::id(), nonce());
         let name = args.name.clone().unwrap_or_else(own);
         // The coordinator derives the worker's kind from its name.

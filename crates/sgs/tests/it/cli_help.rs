@@ -155,6 +155,10 @@ fn usage_errors_exit_with_code_2_and_say_what_to_do() {
         (&["eval", "-k", "0"], "expected an integer from 1 to 10000"),
         (&["eval", "-k", "99999999"], "expected an integer from 1 to 10000"),
         (&["eval", "--problems", "heldout"], "did you mean `held-out`?"),
+        (&["eval", "--problems", "/tmp"], "/tmp is a folder, not a file of problems"),
+        (&["data", "build", "--out", "/dev/null/x"], "--out /dev/null/x: cannot write there"),
+        (&["serve-model", "--listen", "0.0.0.0:0"], "refusing to listen on 0.0.0.0:0 without a key"),
+        (&["worker", "verify", "--connect", "foo"], "--connect foo: the coordinator's URL begins with"),
         (
             &["eval", "--problems", "core"],
             "`--system lean`); of Metamath are quick, all, train, held-out, deep",
@@ -171,7 +175,7 @@ fn usage_errors_exit_with_code_2_and_say_what_to_do() {
         (&["run", "CISPO"], "did you mean `cispo`?"),
         (&["run", "metamath"], "`metamath` is a size: `sgs run --size metamath`"),
         (&["run", "/tmp"], "/tmp is not a configuration file, whose name ends in .toml"),
-        (&["run", "none.toml"], "cannot read the configuration none.toml"),
+        (&["run", "none.toml"], "none.toml: there is no such file or folder"),
         (&["man", "rum"], "did you mean `run`?"),
         (&["prove", "--problem", "id", "|- ph"], "cannot be used with"),
         (&["prove", "--samples", "0", "|- ph"], "expected an integer from 1 to 1000000"),
@@ -235,6 +239,17 @@ fn a_folder_without_a_model_is_a_usage_error() {
         let done = sgs(args).expect(2);
         assert!(done.err.contains("is not a model folder: config.json not found"), "{args:?}: {}", done.err);
     }
+    let prove = ["prove", "--model", &empty, "|- ( ph -> ph )"];
+    let copy = |name: &str| {
+        std::fs::copy(project("data/metamath/base").join(name), folder.path().join(name)).unwrap();
+    };
+    copy("config.json");
+    let done = sgs(&prove).expect(2);
+    assert!(done.err.contains("is not a model folder: tokenizer.json not found"), "{}", done.err);
+    copy("tokenizer.json");
+    file(folder.path(), "model.safetensors", "damaged");
+    let done = sgs(&prove).expect(2);
+    assert!(done.err.contains("not a readable safetensors file"), "{}", done.err);
 }
 
 #[test]
@@ -258,7 +273,7 @@ fn a_folder_that_is_not_a_run_is_a_usage_error() {
         &["data", "reviews", &empty, "--out", &out, "--endpoint", "http://127.0.0.1:1"],
     ] {
         let error = sgs(args).expect(2).err;
-        let expected = "is not a run: it has no config.toml; give a directory that `sgs run` created";
+        let expected = "is not a run: it has no config.toml; give a folder that `sgs run` created";
         assert!(error.contains(expected), "{args:?}: {error}");
     }
 }
@@ -269,6 +284,9 @@ fn a_missing_file_is_a_usage_error() {
         &["verify", "/no/such/file"],
         &["verify", "/dev/null", "--database", "/no/such/file"],
         &["prove", "--model", "/no/such/file", "|- ( ph -> ph )"],
+        &["run", "--token-file", "/no/such/file"],
+        &["worker", "verify", "--connect", "https://127.0.0.1:9", "--token-file", "/no/such/file"],
+        &["serve-model", "--key-file", "/no/such/file"],
         &["eval", "--problems", "/no/such/file"],
         &["run", "/no/such/file.toml"],
         &["run", "--set", "problems.set=/no/such/file"],
@@ -329,6 +347,7 @@ fn errors_in_a_sweep_name_its_line() {
             "`vary.algorithm.temperature` is 1.0; expected a list such as [1e-5]",
         ),
         ("[vary]\nmethod = [\"sgs\"]", 2, "`method` selects presets"),
+        ("method = \"sgs\"", 1, "did you mean `methods`?"),
     ] {
         let sweep = file(folder.path(), "s.toml", lines);
         let error = sgs(&["sweep", &sweep, "--dry-run"]).expect(2).err;

@@ -272,8 +272,8 @@ fn a_worker_names_the_reason_it_cannot_work() {
         "{}",
         done.err
     );
-    let done = sgs(&["worker", "generate", "--connect", "localhost:80"]).expect(1);
-    assert!(done.err.contains("begins with https://"), "{}", done.err);
+    let done = sgs(&["worker", "generate", "--connect", "localhost:80"]).expect(2);
+    assert!(done.err.starts_with("error: --connect localhost:80: the coordinator's URL"), "{}", done.err);
     let run = folder.path().join("run");
     let mut serve = settings();
     serve[0] = "serve".to_owned();
@@ -286,7 +286,7 @@ fn a_worker_names_the_reason_it_cannot_work() {
     let mut without_gpu =
         command(&["worker", "generate", "--connect", &url, "--token-file", &token, "--device", "cuda"]);
     without_gpu.env("CUDA_VISIBLE_DEVICES", "");
-    let done = program::finish(without_gpu).expect(1);
+    let done = program::finish(without_gpu).expect(2);
     assert!(done.err.contains("cuda:0"), "{}", done.err);
     let status = sgs(&["status", run.to_str().unwrap()]).expect(0).out;
     assert!(status.contains("coordinator") && status.contains(&url), "{status}");
