@@ -54,11 +54,14 @@ pub(super) fn guide(d: &PlottedRun<'_>) -> Option<Figure> {
         curve(run, name, Ink::Series([0, 3, 1][i]), |r| r.scores.and_then(|s| s.get(i).copied()))
     };
     let scores = names.into_iter().enumerate().map(score).collect();
-    let names = ["R_guide and solve rate", "R_guide and novelty"];
-    let correlation = |(i, name): (usize, &str)| {
-        curve(run, name, Ink::Series([4, 2][i]), |r| r.correlations.get(i).copied().flatten())
+    let names = ["solve rate", "novelty"];
+    let correlation = |(i, name): (usize, &&str)| {
+        let name = format!("R_guide and {name}");
+        curve(run, &name, Ink::Series([4, 2][i]), |r| r.correlations.get(i).copied().flatten())
     };
-    let correlations = names.into_iter().enumerate().map(correlation).collect();
+    let correlations: Vec<Series> = names.iter().enumerate().map(correlation).collect();
+    let is_drawn = |(name, curve): (&str, &Series)| (!curve.points.is_empty()).then(|| name.to_owned());
+    let correlated: Vec<String> = names.into_iter().zip(&correlations).filter_map(is_drawn).collect();
     let rank =
         Axis { fixed: (Some(-1.0), Some(1.0)), ..Axis::new("Spearman's rank correlation", Unit::Plain) };
     let mut panels = vec![
@@ -73,9 +76,15 @@ pub(super) fn guide(d: &PlottedRun<'_>) -> Option<Figure> {
         id: "guide".into(),
         title: "The Guide".into(),
         caption: format!(
-            "{}: mean scores of the reviews; rank correlation of R_guide with the solve rate and with novelty of the \
-             conjectures of a round (running means; 0: uncorrelated){}.",
+            "{}: mean scores of the reviews{}{}.",
             d.label,
+            match correlated.as_slice() {
+                [] => String::new(),
+                with => format!(
+                    "; rank correlation of R_guide with the {} of the conjectures of a round (running means; 0: uncorrelated)",
+                    with.join(" and with the ")
+                ),
+            },
             if has_shares {
                 "; and shares of the reward by class of conjecture (trivial: proved in one inference), compared with \
                  the shares if R_guide were constant"

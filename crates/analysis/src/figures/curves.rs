@@ -131,7 +131,7 @@ pub(super) fn cumulative(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> O
         });
     }
     let laws = match laws.len() {
-        0 => " There is no scaling law yet that the points determine and that the fits without the last points and on random halves confirm.".to_owned(),
+        0 => " The points do not yet determine a scaling law.".to_owned(),
         _ => format!(
             " Dashed{}: R = R₀ + (A − R₀) / (1 + (C_mid / C)^B){}. Asymptotes with 95% intervals: {}. The interval of a fit alone covers the error of that fit, or the spread across refits if that is larger, but not other seeds.",
             if groups.len() > 3 { ", for the main run and the baseline" } else { "" },

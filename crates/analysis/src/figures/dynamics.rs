@@ -36,7 +36,7 @@ const TRAINING: MetricFigure = MetricFigure {
 const CONJECTURES: MetricFigure = MetricFigure {
     id: "conjecture-quality",
     title: "Quality of the conjectures",
-    caption: "Fraction of the conjectures with a disjunctive conclusion, and mean length of their conclusions; dotted lines show the targets. Without a Guide, the Conjecturer drifts to long disjunctions. Below: conjectures that the Solver is trained on, and fraction of malformed ones.",
+    caption: "Fraction of the conjectures with a disjunctive conclusion, and mean length of their conclusions; horizontal lines show the targets. Below: conjectures that the Solver is trained on, and fraction of malformed ones.",
     panels: &[
         ("Disjunctive conclusions", "conjecture_share_disjunctive", "Share of conjectures", Unit::Percent),
         ("Length of conclusions", "conjecture_conclusion_length", "Mean length (tokens)", Unit::Plain),

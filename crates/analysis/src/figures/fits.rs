@@ -46,7 +46,7 @@ pub(super) fn sensitivity(d: &PlottedRun<'_>, options: &FitOptions) -> Option<Fi
     series.extend(extreme(halves.extremes.0, "lowest A", Ink::Series(3)));
     series.extend(extreme(halves.extremes.1, "highest A", Ink::Series(2)));
     let title = format!(
-        "{} random halves: A = {:.1} ± {:.1}%",
+        "{} random halves: A = {:.1}%, standard deviation {:.1}",
         halves.fits.len(),
         100.0 * halves.mean[0],
         100.0 * halves.deviation[0]

@@ -20,7 +20,7 @@ pub(super) fn held_out(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
         title: "Held-out problems".into(),
         caption: format!(
             "pass@1{k} of the Solver on {problems} held-out problems, {most} samples each, with 95% bootstrap intervals over \
-             the problems; the dotted line is the base model. These samples do not count as generations.{targets}"
+             the problems; at 0 generations, the Solver is the base model. These samples do not count as generations.{targets}"
         ),
         panels,
     })

@@ -250,7 +250,21 @@ fn the_report_describes_the_conjectures_and_the_effect_of_the_guide() {
     assert!(page.contains("of distinct statements: 6 and 5."), "the caption counts");
     assert!(page.contains("The Guide scored 1 of 6 reviewed conjectures 0 (16.7%)."));
     assert!(page.contains("new 42.9% and 25.0%; known 57.1% and 50.0%; trivial 0.0% and 25.0%."));
-    assert!(page.contains("The Guide gave 0 to 1 of the 4 conjectures that their solve rate alone"));
+    assert!(
+        page.contains(
+            "Of the 4 conjectures that their solve rate alone would have rewarded, the Guide gave 1"
+        )
+    );
+    // A caption names only curves that are drawn.
+    let caption = |with: [Option<f64>; 2]| {
+        let mut run = run.clone();
+        run.conjecture_stats.rounds.iter_mut().for_each(|round| round.correlations = with);
+        page_of(&run).figures.into_iter().find(|f| f.id == "guide").unwrap().caption
+    };
+    let both = "rank correlation of R_guide with the solve rate and with the novelty of the conjectures";
+    assert!(caption([Some(0.5); 2]).contains(both));
+    assert!(caption([Some(0.5), None]).contains("R_guide with the solve rate of the conjectures"));
+    assert!(!caption([None; 2]).contains("correlation"));
     // If the Guide does not change the shares, they are not shown.
     run.conjecture_stats.rounds.iter_mut().for_each(|r| r.rewards = [(0.0, 0.0), (0.0, 0.0), (2.0, 1.0)]);
     let page = sgs_analysis::report::page(&page_of(&run), None);
