@@ -104,7 +104,7 @@ pub(super) fn solved(run: &RunData, index: usize) -> Option<String> {
 
 fn theorem(s: &SolvedExample) -> String {
     format!(
-        r#"<details class="theorem"{}><summary><span class="round">Round {}</span> <code class="id">{}</code> <span class="tally" title="Rollouts with a proof in that round">{} of {}</span><span class="statement">{}</span></summary><pre>{}</pre><pre class="proof">{}</pre></details>"#,
+        r#"<details class="theorem"{}><summary><span class="round">Round {}</span> <code class="id">{}</code> <span class="tally">{} of {} rollouts</span><span class="statement">{}</span></summary><pre>{}</pre><pre class="proof">{}</pre></details>"#,
         round_attribute(Some(s.round)),
         s.round,
         escape(&s.id),

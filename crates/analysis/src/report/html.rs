@@ -39,8 +39,18 @@ impl Format {
             // Above 10,000, counts are rounded.
             Self::Count => format_value(value.round(), Unit::Count, 4),
             Self::Seconds => format_value(value, Unit::Duration, 3),
-            Self::Points => format!("{:+.1} points", 100.0 * value).replace('-', "−"),
+            Self::Points => format!("{} points", signed_points(value)),
         }
+    }
+}
+
+/// Formats a difference of two fractions as percentage points, with one decimal or as many as its sign needs.
+pub(super) fn signed_points(difference: f64) -> String {
+    let points = 100.0 * difference;
+    let is_visible = |decimals: &usize| format!("{points:.decimals$}").contains(|c| ('1'..='9').contains(&c));
+    match (1..=9).find(is_visible) {
+        Some(decimals) => format!("{points:+.decimals$}").replace('-', "−"),
+        None => "0.0".to_owned(),
     }
 }
 
@@ -173,9 +183,11 @@ impl ReportTable {
     }
 
     /// Renders the table as HTML, with headings that sort it. `name` is that of its file, and `label` names it for screen readers. A long
-    /// table has a search field and a filter by round.
+    /// table has a search field and a filter by round. If all rows have the same round, a line below the table names it.
     pub(super) fn html(&self, name: &str, label: &str) -> String {
         let round = self.columns.iter().position(|column| column == ROUND);
+        let common = round.and_then(|at| self.common(at));
+        let is_shown = |column: usize| common.is_none() || round != Some(column);
         let round_of = |row: &[Cell]| Some(row.get(round?)?.order()? as u32);
         let shown = self.rows.get(..MOST_SHOWN).unwrap_or(&self.rows);
         let mut out = String::new();
@@ -184,13 +196,13 @@ impl ReportTable {
         }
         let tall = if shown.len() > TALL { " tall" } else { "" };
         let _ = write!(out, r#"<div class="scroll{tall}"><table aria-label="{}"><thead><tr>"#, escape(label));
-        for column in &self.columns {
+        for (_, column) in self.columns.iter().enumerate().filter(|(i, _)| is_shown(*i)) {
             let _ = write!(out, r#"<th><button type="button">{}</button></th>"#, formulas(column));
         }
         let _ = write!(out, r#"</tr></thead><tbody id="rows-{name}">"#);
         for row in shown {
             let _ = write!(out, "<tr{}>", round_attribute(round_of(row)));
-            for (i, cell) in row.iter().enumerate() {
+            for (i, cell) in row.iter().enumerate().filter(|(i, _)| is_shown(*i)) {
                 let text = escape(&cell.text());
                 let order = cell.order().map_or_else(String::new, |v| format!(r#" data-v="{v}""#));
                 let _ = match cell {
@@ -203,12 +215,22 @@ impl ReportTable {
             out.push_str("</tr>");
         }
         out.push_str("</tbody></table></div>");
+        if let Some(round) = common {
+            let _ = write!(out, r#"<p class="caption">All rows: up to round {}.</p>"#, round.text());
+        }
         if shown.len() < self.rows.len() {
             let (shown, all) = (shown.len(), self.rows.len());
             let _ =
                 write!(out, r#"<p class="caption">The first {shown} of {all} rows; {name}.csv has all.</p>"#);
         }
         out
+    }
+
+    /// Returns the number that all of several rows have in a column.
+    fn common(&self, column: usize) -> Option<&Cell> {
+        let cell = self.rows.first()?.get(column).filter(|cell| cell.order().is_some())?;
+        let is_same = |row: &Vec<Cell>| row.get(column) == Some(cell);
+        (self.rows.len() > 1 && self.rows.iter().all(is_same)).then_some(cell)
     }
 
     /// Renders the table as CSV with plain numbers: fractions from 0 to 1, and durations in seconds. A column of numbers with
@@ -323,6 +345,39 @@ mod tests {
         let shown: Vec<String> = table.rows[0].iter().map(Cell::text).collect();
         assert_eq!(shown, ["16.0%", "2.28 min", "7.8% (4.0 to 12.2)", "4 of 5", "−1.0 points"]);
         assert_eq!(table.rows[1][0].text(), "–");
+    }
+
+    #[test]
+    fn differences_show_their_signs() {
+        for (difference, shown) in [
+            (0.0354, "+3.5"),
+            (-0.01, "−1.0"),
+            (0.0004, "+0.04"),
+            (-0.000_04, "−0.004"),
+            (0.0, "0.0"),
+            (-0.0, "0.0"),
+        ] {
+            assert_eq!(signed_points(difference), shown);
+        }
+    }
+
+    #[test]
+    fn a_round_that_all_rows_have_is_named_once() {
+        let mut table = ReportTable::new("stage | Round | total");
+        let row = |stage: &str, round: u32| {
+            vec![stage.into(), round.into(), Cell::number(Some(1.0), Format::Seconds)]
+        };
+        table.rows.push(row("updates", 33));
+        assert!(table.html("t", "T").contains(">Round<"), "a single row");
+        table.rows.push(row("rollouts", 33));
+        let html = table.html("t", "T");
+        assert!(!html.contains(">Round<") && html.contains("All rows: up to round 33."), "{html}");
+        assert!(
+            html.contains(r#"<tr data-round="33">"#) && table.csv().starts_with("stage,Round,total"),
+            "{html}"
+        );
+        table.rows.push(row("reviews", 34));
+        assert!(table.html("t", "T").contains(">Round<"));
     }
 
     #[test]

@@ -384,8 +384,10 @@ fn figure_html(figure: &Figure) -> String {
     let mut out = format!(r#"<p class="caption">{}</p>"#, formulas(&figure.caption));
     let legend = entries(figure);
     if !legend.is_empty() {
-        let items: String =
-            legend.iter().map(|e| format!("<li>{}{}</li>", swatch_svg(e), formulas(&e.name))).collect();
+        let items: String = legend
+            .iter()
+            .map(|e| format!("<li>{}<span>{}</span></li>", swatch_svg(e), formulas(&e.name)))
+            .collect();
         let _ = write!(out, r#"<ul class="legend">{items}</ul>"#);
     }
     out.push_str(r#"<div class="panels">"#);

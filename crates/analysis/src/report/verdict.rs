@@ -1,5 +1,6 @@
 //! The verdict at the top of a report: three sentences on the targets, on held-out problems and on the Guide.
 
+use super::html::signed_points;
 use super::tables::main_group;
 use crate::compare::common_generations;
 use crate::figures::{Curve, PlottedRun, SeedGroup, groups, is_baseline};
@@ -40,17 +41,21 @@ pub(super) fn sentences(drawn: &[PlottedRun<'_>]) -> Vec<String> {
     let other = baseline(&groups, main);
     let measured =
         main.runs.iter().find_map(|d| d.run.baseline.as_ref()?.against(&curve).zip(d.run.baseline.as_ref()));
-    targets.push_str(&match (other, measured) {
-        (Some(other), _) if other.method() == Some(Method::SamplingOnly) => against(&curve, other),
-        (_, Some(((end, own, base), measured))) => {
-            let (name, at) = ("the base model without training", format!("at {} generations", count(end)));
-            let seeds = measured.seeds();
-            compared(own, name, base.value, (end < last.0).then_some(at.as_str()))
-                + &format!(" ({} to {}, {seeds} seeds)", percent(base.low), percent(base.high))
+    // A run of sampling-only measures the same curve with the same seed.
+    let measured = measured.filter(|_| other.is_none_or(|g| g.method() != Some(Method::SamplingOnly)));
+    if let Some(((end, own, base), measured)) = measured {
+        let (name, at) = ("the base model without training", format!("at {} generations", count(end)));
+        let seeds = measured.seeds();
+        targets.push_str(&compared(own, name, base.value, (end < last.0).then_some(at.as_str())));
+        targets.push_str(&format!(" ({} to {}, {seeds} seeds)", percent(base.low), percent(base.high)));
+    }
+    match other.or_else(|| only_other(&groups, main)) {
+        Some(other) => targets.push_str(&against(&curve, other)),
+        None if measured.is_none() => {
+            targets.push_str("; this report has no measured baseline (a run of sampling-only is one)");
         }
-        (Some(other), None) => against(&curve, other),
-        (None, None) => "; this report has no measured baseline (a run of sampling-only is one)".to_owned(),
-    });
+        None => {}
+    }
     vec![targets + ".", held_out(&groups, main), guide(&groups, main)]
 }
 
@@ -65,6 +70,16 @@ fn baseline<'c, 'a, 'b>(
     of(|m| m == Method::SamplingOnly)
         .or_else(|| of(|m| m == Method::ReinforceHalf))
         .or_else(|| of(is_baseline))
+}
+
+/// Returns the other one of two groups, unless the sentence on the Guide compares the two.
+fn only_other<'c, 'a, 'b>(
+    groups: &'c [SeedGroup<'a, 'b>],
+    main: &SeedGroup<'a, 'b>,
+) -> Option<&'c SeedGroup<'a, 'b>> {
+    let mut others = groups.iter().filter(|g| g.label != main.label);
+    let other = others.next().filter(|g| g.method() != Some(Method::SgsNoGuide));
+    other.filter(|_| others.next().is_none())
 }
 
 /// Compares a curve with a group at the last generations that both have reached.
@@ -105,13 +120,12 @@ fn held_out(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
     let Some(Interval { value, low, high }) = bootstrap_mean(&differences, 0.95, RESAMPLES, 1) else {
         return "No held-out problem has a judged attempt.".to_owned();
     };
-    let points = |x: f64| format!("{:+.1}", 100.0 * x).replace('-', "−");
     let meaning = if low > 0.0 {
-        "more than chance in the choice of problems explains"
+        "a significant gain"
     } else if high < 0.0 {
-        "a loss that chance in the choice of problems does not explain"
+        "a significant loss"
     } else {
-        "within the error of this number of problems"
+        "not a significant change"
     };
     let mut text = format!(
         "On {} held-out problems, pass@1 went from {} for the base model to {} (after {} generations): {} points \
@@ -120,9 +134,9 @@ fn held_out(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
         percent(mean(&own.before)),
         percent(mean(&own.after)),
         count(own.generations),
-        points(value),
-        points(low),
-        points(high)
+        signed_points(value),
+        signed_points(low),
+        signed_points(high)
     );
     if let Some((k, before, after)) = pass_at_most(main) {
         text.push_str(&format!("; pass@{k} went from {} to {}", percent(before), percent(after)));
@@ -130,17 +144,13 @@ fn held_out(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
     if let Some(other) = baseline(groups, main)
         && let Some(change) = held_out_change(other)
     {
-        text.push_str(&format!(
-            ". {} reached {} (after {} generations{})",
-            other.label,
-            percent(mean(&change.after)),
-            count(change.generations),
-            match change.generations / own.generations {
-                ratio if ratio < 1.0 - UNEQUAL => ", too few for a comparison",
-                ratio if ratio <= 1.0 + UNEQUAL => "",
-                _ => ", too many for a comparison",
-            }
-        ));
+        let (name, rate) = (&other.label, percent(mean(&change.after)));
+        text.push_str(&format!(". {name} reached {rate} after {} generations", count(change.generations)));
+        let more = change.generations / own.generations - 1.0;
+        if more.abs() > UNEQUAL {
+            let (share, word) = (100.0 * more.abs(), if more > 0.0 { "more" } else { "fewer" });
+            text.push_str(&format!(", {share:.0}% {word} than {}; the two are not comparable", main.label));
+        }
     }
     text + "."
 }
@@ -211,7 +221,7 @@ fn guide(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
         (0, _) => "No conjecture was reviewed".to_owned(),
         (_, 0) => "No reviewed conjecture had a solve rate that is rewarded".to_owned(),
         _ => format!(
-            "The Guide gave 0 to {zero} of the {rewarded} conjectures that their solve rate alone would have rewarded"
+            "Of the {rewarded} conjectures that their solve rate alone would have rewarded, the Guide gave {zero} a score of 0"
         ),
     };
     let without = groups.iter().find(|g| g.method() == Some(Method::SgsNoGuide) && g.label != main.label);

@@ -100,6 +100,11 @@ fn a_report_works_in_a_browser() {
     browser.click("#theme");
     browser.wait(&format!("{PAPER}==='{light}'"));
 
+    // Wide screen: the navigation shows all sections.
+    browser.screen(1280, 900);
+    let nav = "document.getElementById('nav')";
+    browser.wait(&format!("innerWidth===1280&&{nav}.scrollWidth<={nav}.clientWidth"));
+
     // Narrow screen: a single column, no overflowing figures, and wide panels in their narrow form.
     browser.fits();
     browser.screenshot("report-wide");
