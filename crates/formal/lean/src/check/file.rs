@@ -127,8 +127,10 @@ impl FileWorker {
         let nonce = fresh_nonce();
         let opening = match &self.checker.judge {
             JudgeProgram::Built(_) => "",
-            // This build treats every file as a module, whose names are visible only if they are public.
-            JudgeProgram::Interpreted { .. } => "public section\n",
+            // This build treats every file as a module: names are visible only if they are public, and definitions are
+            // unfolded only if they are exposed. It lacks the code of much of the library, so that of a header's
+            // definitions is optional.
+            JudgeProgram::Interpreted { .. } => "@[expose] public noncomputable section\n",
         };
         let input =
             request(questions, task == JudgeTask::Check, examines, opening, &self.checker.options, &nonce);

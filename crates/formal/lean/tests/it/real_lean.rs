@@ -429,6 +429,10 @@ fn headers_are_examined(worker: &mut FileWorker, judge: &Path) {
     let admitted = "noncomputable section\nopen Nat\nvariable (k : Nat)\nset_option maxHeartbeats 400000\n\
                     local notation \"ℕ\" => Nat\nnamespace Foo\n@[simp] def f (n : ℕ) := n\nend Foo\n";
     assert_eq!(reason(admitted).verdict, Proved);
+    // WebAssembly lacks the code of `List.reverse` and `Nat.add`, and must unfold `f`.
+    let compiled = "def f (l : List Nat) := l.reverse\n@[simp] theorem f_nil : f [] = [] := rfl\n\
+                    structure P where\n  x : Nat\ninstance : Add P := ⟨fun a b => ⟨a.x + b.x⟩⟩\n";
+    assert_eq!(reason(compiled).verdict, Proved);
     // Only the start of a process writes this file.
     std::fs::remove_file(judge).unwrap();
     for (header, what) in [
