@@ -22,7 +22,7 @@ private def terms : List Name := under `Lean.Parser.Term [
   `ident, `num, `str, `char, `scientific, `choice, `null, `group, `hygieneInfo, `Lean.calc, `Lean.modCast,
   `Lean.withAnnotateTerm, `Lean.Parser.Tactic.showTermElab, `Lean.Parser.Term.showTermElabImpl, `coeFunNotation,
   `coeNotation, `coeSortNotation, `rawNatLit, `Lean.Elab.Term.coeFunNotation] ++ [
-  `Mathlib.Meta.setBuilder, `Mathlib.Tactic.TermCongr.termCongr, `Mathlib.Util.TermReduce.betaStx,
+  `Std.Do.triple, `Mathlib.Meta.setBuilder, `Mathlib.Tactic.TermCongr.termCongr, `Mathlib.Util.TermReduce.betaStx,
   `Mathlib.Tactic.Superscript.superscript]
 
 /-- Tactics of Lean. -/

@@ -16,6 +16,8 @@ fn repository() -> PathBuf {
 #[derive(serde::Deserialize)]
 struct Entry {
     id: String,
+    #[serde(default)]
+    header: String,
     statement: String,
     helpers: String,
     proof: String,
@@ -63,7 +65,8 @@ fn every_correct_proof_is_proved_by_the_real_lean() {
     let corpus = read("corpus.jsonl");
     let judge = |entry: &Entry| {
         let id = ProblemId::new(entry.id.as_str());
-        let problem = Problem { id, statement: entry.statement.as_str().into(), context: "".into() };
+        let (statement, context) = (entry.statement.as_str().into(), entry.header.as_str().into());
+        let problem = Problem { id, statement, context };
         lean.outcome(&problem, &entry.proof().to_text())
     };
     // Check the proofs concurrently, so that one start of Lean serves all of them.
