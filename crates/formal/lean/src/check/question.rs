@@ -60,9 +60,10 @@ pub(super) fn request(
 
 /// Returns the JSON of a candidate.
 ///
-/// A separate namespace keeps the names of the theorem and its helpers apart from those of the library. A dotted name
-/// opens its own namespace for statement and proof, which a wrapping namespace would hide. The pinned statement is
-/// therefore declared in the same namespace. A name that begins with `_root_` is declared at the root.
+/// A separate namespace keeps the names of the theorem and its helpers apart from those of the library. It is opened,
+/// because Lean looks up `n.foo` in open namespaces, but not in the current one. A dotted name opens its own namespace
+/// for statement and proof, which a wrapping namespace would hide. The pinned statement is therefore declared in the
+/// same namespace. A name that begins with `_root_` is declared at the root.
 fn one(question: &JudgeQuestion<'_>, texts: bool) -> Value {
     let id = &question.id;
     let (statement, proof) = (&question.candidate.statement, &question.candidate.proof);
@@ -74,7 +75,9 @@ fn one(question: &JudgeQuestion<'_>, texts: bool) -> Value {
         namespace => format!("{namespace}.{last}"),
     };
     let (space, namespace, pinned) = match (name.rooted, name.namespace) {
-        (false, "") => (format!("namespace Sgs_{id}\n"), format!("Sgs_{id}"), "sgs_pinned".to_owned()),
+        (false, "") => {
+            (format!("namespace Sgs_{id}\nopen Sgs_{id}\n"), format!("Sgs_{id}"), "sgs_pinned".to_owned())
+        }
         (_, namespace) => (String::new(), namespace.to_owned(), format!("sgs_pinned_{id}")),
     };
     let pinned_name = within(&namespace, &pinned);
@@ -255,7 +258,7 @@ mod tests {
         assert_eq!(request["context"], "set_option maxHeartbeats 0\nopen Real\n\n");
         assert_eq!(request["settings"], "set_option autoImplicit false\n");
         let one = &request["candidates"][0];
-        assert_eq!(one["space"], "namespace Sgs_0_n\n");
+        assert_eq!(one["space"], "namespace Sgs_0_n\nopen Sgs_0_n\n");
         assert_eq!(one["pinned"], "axiom sgs_pinned (x : ℝ) : x = x\n");
         assert_eq!(one["pinned_name"], "Sgs_0_n.sgs_pinned");
         assert_eq!(one["target"], "Sgs_0_n.t");
