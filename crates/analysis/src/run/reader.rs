@@ -43,8 +43,8 @@ pub fn read_run(path: &Path, display: Display<'_>) -> Result<RunData, sgs_rundir
     Ok(reader.run)
 }
 
-/// Reads only the configuration and the metrics of a run, which takes milliseconds. Metrics that cannot be read are noted in
-/// [`RunData::notes`].
+/// Reads only the configuration, the metrics and the evaluations of a run, which takes milliseconds. Data that cannot be
+/// read are noted in [`RunData::notes`].
 ///
 /// # Errors
 /// Returns an error if the directory is not a run or its rounds cannot be listed.
@@ -53,6 +53,7 @@ pub fn read_metrics(path: &Path) -> Result<RunData, sgs_rundir::Error> {
     for round in reader.view.rounds()? {
         reader.read_round_metrics(&round);
     }
+    reader.read_evaluations()?;
     reader.run.notes = reader.tables.notes().to_vec();
     Ok(reader.run)
 }

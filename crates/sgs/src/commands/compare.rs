@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use sgs_analysis::compare::{BUDGET, common_generations};
 use sgs_analysis::methods::MethodTable;
-use sgs_analysis::run::{RunData, metric, read_metrics};
+use sgs_analysis::run::{EvaluationData, RunData, metric, read_metrics};
 use sgs_analysis::stats::measured_at;
 use sgs_run::config::folder;
 use sgs_rundir::RunView;
@@ -63,12 +63,26 @@ impl ComparedRun {
     /// Returns a number of [`NUMBERS`]: the mean time of the rounds up to a number of generations, or the last value of
     /// another metric.
     fn number(&self, name: &str, generations: f64) -> Option<f64> {
+        if name == metric::CONJECTURES_SOLVED && !self.has_conjectures() {
+            return None;
+        }
         if name != names::TIME_ROUND {
             return self.at(name, generations);
         }
         let series = self.data.series(name);
         let seconds: Vec<f64> = series.iter().filter(|p| p.0 <= generations).map(|p| p.1).collect();
         (!seconds.is_empty()).then(|| seconds.iter().sum::<f64>() / seconds.len() as f64)
+    }
+
+    /// Returns whether a conjecture was a problem in any round.
+    fn has_conjectures(&self) -> bool {
+        self.data.series(metric::CONJECTURES_ACCEPTED).iter().any(|point| point.1 > 0.0)
+    }
+
+    /// Returns the evaluations of the base model and of the last weights on held-out problems.
+    fn held_out(&self) -> [Option<&EvaluationData>; 2] {
+        let base = self.data.held_out().next().filter(|first| first.after == 0);
+        [base, self.data.held_out().next_back().filter(|last| last.after > 0)]
     }
 
     /// Returns the seconds of work until the last round that ended at or before a number of generations.
@@ -101,6 +115,9 @@ pub fn run(args: &CompareArgs) -> Result<Outcome> {
     };
     output::line(format!("\n{}", curves(&sides, &common)))?;
     output::line(format!("\n{}", numbers(&sides, last)))?;
+    if let Some(table) = held_out(&sides) {
+        output::line(format!("\n{table}"))?;
+    }
     if let Some(table) = &methods {
         output::line(format!("\n{}", methods::text(table)))?;
     }
@@ -173,7 +190,8 @@ fn curves(sides: &[ComparedRun], common: &[f64]) -> String {
     };
     let rows: Vec<Vec<String>> = common.iter().map(row).collect();
     format!(
-        "Targets solved, up to the end of the shortest run, after the last round that had ended by then:\n\n{}",
+        "Targets solved by generations, until the end of the shortest run. Each value is from the last round that had \
+         ended:\n\n{}",
         output::table(&header("generations", sides), &rows)
     )
 }
@@ -190,6 +208,37 @@ fn numbers(sides: &[ComparedRun], generations: f64) -> String {
     let seconds = sides.iter().map(|side| plain(side.seconds(generations)));
     rows.push(["seconds in total".to_owned()].into_iter().chain(seconds).collect());
     format!("At {generations:.0} generations:\n\n{}", output::table(&header("", sides), &rows))
+}
+
+/// Formats pass@k on held-out problems, or returns `None` if no run has evaluated any.
+fn held_out(sides: &[ComparedRun]) -> Option<String> {
+    let evaluations: Vec<_> = sides.iter().map(ComparedRun::held_out).collect();
+    let samples = evaluations.iter().flatten().flatten().map(|evaluation| evaluation.samples().max(1));
+    let mut ks: BTreeSet<u32> = samples.collect();
+    if ks.is_empty() {
+        return None;
+    }
+    ks.insert(1);
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    let mut row = |name: String, cell: &dyn Fn(usize) -> Option<String>| {
+        let cells = (0..sides.len()).map(|i| cell(i).unwrap_or_else(|| "-".to_owned()));
+        rows.push([name].into_iter().chain(cells).collect());
+    };
+    let known = |i: usize| evaluations[i][1].or(evaluations[i][0]);
+    row("problems".to_owned(), &|i| Some(known(i)?.held_out.len().to_string()));
+    row("samples of each".to_owned(), &|i| Some(known(i)?.samples().to_string()));
+    row("after generations".to_owned(), &|i| {
+        Some(plain(Some(sides[i].data.generations_before(evaluations[i][1]?)?)))
+    });
+    for k in ks {
+        for (which, whose) in [(1, ""), (0, ", base model")] {
+            row(format!("pass@{k}{whose}"), &|i| {
+                Some(percent(Some(evaluations[i][which]?.held_out_pass_at(k)?)))
+            });
+        }
+    }
+    let header = header("", sides);
+    Some(format!("Last evaluation on held-out problems:\n\n{}", output::table(&header, &rows)))
 }
 
 fn percent(value: Option<f64>) -> String {
@@ -214,14 +263,79 @@ fn as_json(
         let at_end = |metric: &str| last.and_then(|end| side.number(metric, end));
         let numbers: BTreeMap<&str, Option<f64>> =
             NUMBERS.iter().map(|(_, metric, _)| (*metric, at_end(metric))).collect();
+        let [base, trained] = side.held_out();
+        let evaluated = |evaluation: Option<&EvaluationData>| {
+            evaluation.map(|e| {
+                let k = e.samples();
+                json!({
+                    "problems": e.held_out.len(), "k": k, "generations": side.data.generations_before(e),
+                    "pass@1": e.held_out_pass_at(1), "pass@k": e.held_out_pass_at(k),
+                })
+            })
+        };
         let curve: Vec<Value> = common.iter().map(|g| json!([g, side.at(metric::CUMULATIVE, *g)])).collect();
         json!({
             "run": side.name, "rounds": side.data.rounds.len(), "generations": side.data.last(metric::GENERATIONS),
             "numbers": numbers, "seconds": last.and_then(|end| side.seconds(end)), "solved": curve,
+            "held_out": { "base": evaluated(base), "trained": evaluated(trained) },
         })
     };
     let runs: Vec<Value> = sides.iter().map(one).collect();
     let differences: Vec<Value> =
         differences.iter().map(|(key, values)| json!({ "key": key, "values": values })).collect();
     json!({ "runs": runs, "differences": differences, "common": common.last(), "methods": methods })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sgs_rundir::MetricValues;
+
+    fn side(name: &str, accepted: f64, evaluations: &[(u32, u32)]) -> ComparedRun {
+        let round = |round: u32| {
+            let mut values = MetricValues::new(round);
+            values.set(metric::GENERATIONS, 800.0 * f64::from(round + 1));
+            values.set(metric::CONJECTURES_ACCEPTED, accepted);
+            values.set(metric::CONJECTURES_SOLVED, 0.0);
+            values
+        };
+        let evaluation = |&(after, proved): &(u32, u32)| EvaluationData {
+            after,
+            held_out: (0..20).map(|i| (format!("h{i}"), (4, proved))).collect(),
+            ..EvaluationData::default()
+        };
+        let data = RunData {
+            rounds: (0..3).map(round).collect(),
+            evaluations: evaluations.iter().map(evaluation).collect(),
+            ..RunData::default()
+        };
+        ComparedRun { name: name.to_owned(), keys: BTreeMap::new(), data }
+    }
+
+    #[test]
+    fn a_method_without_conjectures_has_no_number_of_solved_ones() {
+        let text = numbers(&[side("sgs", 12.0, &[]), side("cispo", 0.0, &[])], 2400.0);
+        let line = text.lines().find(|line| line.starts_with("conjectures solved")).unwrap();
+        assert_eq!(line.split_whitespace().skip(2).collect::<Vec<_>>(), ["0", "-"], "{text}");
+    }
+
+    #[test]
+    fn the_last_rates_on_held_out_problems_are_compared() {
+        let sides =
+            [side("a", 0.0, &[(0, 1), (1, 2), (2, 3)]), side("b", 0.0, &[(0, 1)]), side("c", 0.0, &[])];
+        let text = held_out(&sides).unwrap();
+        for (name, cells) in [
+            ("problems", ["20", "20", "-"]),
+            ("samples of each", ["4", "4", "-"]),
+            ("after generations", ["1600", "-", "-"]),
+            ("pass@1", ["75.0%", "-", "-"]),
+            ("pass@1, base model", ["25.0%", "25.0%", "-"]),
+            ("pass@4, base model", ["100.0%", "100.0%", "-"]),
+        ] {
+            let is_row = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with("  "));
+            let line = text.lines().find(is_row).unwrap();
+            assert_eq!(line[name.len()..].split_whitespace().collect::<Vec<_>>(), cells, "{text}");
+        }
+        assert_eq!(held_out(&sides[2..]), None);
+    }
 }

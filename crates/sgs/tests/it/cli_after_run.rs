@@ -153,11 +153,13 @@ fn runs_are_compared_over_their_common_range() {
         "The runs differ only in their seed.",
         "seed",
         "rounds",
-        "Targets solved, up to",
+        "Targets solved by generations, until the end of the shortest run",
         "ever solved",
         "this round pass@1",
         "conjectures solved",
         "Guide's score",
+        "Last evaluation on held-out problems:",
+        "pass@2, base model",
         "Methods:",
     ] {
         assert!(out.contains(part), "{part}\n{out}");
@@ -168,6 +170,12 @@ fn runs_are_compared_over_their_common_range() {
     let ends = json["runs"].as_array().unwrap().iter().map(|run| run["generations"].as_f64().unwrap());
     let shortest = ends.fold(f64::INFINITY, f64::min);
     assert_eq!(json["common"].as_f64().unwrap(), shortest, "{json}");
+    let held_out = &json["runs"][1]["held_out"];
+    assert_eq!(
+        (&held_out["base"]["generations"], &held_out["trained"]["k"]),
+        (&0.0.into(), &2.into()),
+        "{json}"
+    );
     // The time of a round is the mean over the rounds compared.
     let rounds = RunView::open(Path::new(&other)).unwrap().rounds().unwrap();
     let rounds = rounds.iter().map(|round| round.metrics().unwrap().scalars);
