@@ -90,7 +90,9 @@ fn held_out(run: &RunData, config: &RunConfig) -> String {
             text.push_str(&format!(" and {}", rate(base, k)));
         }
     }
-    text + &format!(" ({})", output::counted(last.held_out.len(), "problem"))
+    let [problems, samples] =
+        [(last.held_out.len(), "problem"), (k as usize, "sample")].map(|(n, noun)| output::counted(n, noun));
+    text + &format!(" ({problems}, {samples} each)")
 }
 
 table_row! {
@@ -180,4 +182,22 @@ fn time(run: &RunData) -> String {
 fn next(view: &RunView, config: &RunConfig) -> String {
     let (path, more) = (view.path().display(), config.rounds.saturating_mul(2));
     format!("sgs prove --run {path}   (to continue: sgs resume {path} --rounds {more})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_on_held_out_problems_name_their_problems_and_samples() {
+        let evaluation = |after, proved| EvaluationData {
+            after,
+            held_out: (0..50).map(|i| (format!("h{i}"), (8, proved))).collect(),
+            ..EvaluationData::default()
+        };
+        let run = RunData { evaluations: vec![evaluation(0, 0), evaluation(2, 4)], ..RunData::default() };
+        let expected =
+            "pass@1 50.0%, pass@8 100.0%; the base model 0.0% and 0.0% (50 problems, 8 samples each)";
+        assert_eq!(held_out(&run), expected);
+    }
 }

@@ -41,6 +41,10 @@ fn trained_models_work_in_every_command() {
     }
     let own = sgs(&["eval", "--limit", "1", "-k", "1", "--run", run]).expect(0).out;
     assert!(own.starts_with("1 problem of `quick` (the run's targets), 1 sample each, "), "{own}");
+    // The command for the base model works.
+    let command = own.lines().last().unwrap().strip_prefix("The base model on these problems: sgs ").unwrap();
+    let base = sgs(&command.split(' ').collect::<Vec<_>>()).expect(0).out;
+    assert!(base.starts_with("1 problem of `quick`, 1 sample each, "), "{base}");
     let json = sgs(&[&eval[..], &["--json"]].concat()).expect(0).json();
     let (rate, ends) = (json["pass@4"].as_f64().unwrap(), &json["intervals"]["pass@4"]);
     assert!(ends[0].as_f64().unwrap() <= rate && rate <= ends[1].as_f64().unwrap(), "{json}");

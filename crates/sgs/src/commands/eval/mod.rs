@@ -16,9 +16,10 @@ use sgs_formal::FormalSystem;
 use sgs_lm::Device;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm_sampler::{Decode, SamplerOptions};
-use sgs_run::config::SystemName;
+use sgs_run::config::base_model::is_model;
 use sgs_run::config::endpoint::EndpointConfig;
 use sgs_run::config::system::{self, Opened};
+use sgs_run::config::{SHIPPED, SystemName};
 use sgs_run::served::client::ServedRoles;
 use sgs_run::with_device;
 use sgs_run::workers::attempts::{self, JudgedAttempt, ProblemAttempts};
@@ -87,6 +88,9 @@ pub fn run(args: &EvalArgs) -> Result<Outcome> {
             let is_run = args.problems.is_none() && players.problems().is_some();
             let whose = if is_run { " (the run's targets)" } else { "" };
             output::line(as_text(args, &format!("`{}`{whose}", set_of(args, &players)), &name, &done))?;
+            if let Some(command) = for_base_model(args, &players) {
+                output::line(format!("\nThe base model on these problems: {command}"))?;
+            }
         }
     }
     let outcome = outcome_of(&done.solver);
@@ -101,6 +105,22 @@ fn outcome_of(solver: &SolverResult) -> Outcome {
     let is_nothing =
         !solver.problems.is_empty() && solver.problems.iter().all(|problem| problem.summary.judged == 0);
     if is_nothing { Outcome::Failed } else { Outcome::Done }
+}
+
+/// Returns the command that evaluates the base model of a run on the same problems.
+fn for_base_model(args: &EvalArgs, players: &ModelSource) -> Option<String> {
+    let base = args.play.run.as_ref()?.join("base");
+    let is_other = players.system() != SystemName::Metamath || players.database() != SHIPPED;
+    if args.server.config().is_some() || is_other || !is_model(&base) {
+        return None;
+    }
+    let limit = args.limit.map_or_else(String::new, |limit| format!(" --limit {limit}"));
+    Some(format!(
+        "sgs eval --model {} --problems {} -k {}{limit}",
+        base.display(),
+        set_of(args, players),
+        args.k
+    ))
 }
 
 /// Returns the maximum length of a role's completions, in tokens: that of the user, or the default of the formal
