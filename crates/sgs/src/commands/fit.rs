@@ -6,7 +6,7 @@ use crate::exit::Outcome;
 use crate::output;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
-use sgs_analysis::fit::{ConfirmedFit, CurvePoint, Cut, FitOptions, PAPER_CUT, Parameter, examine};
+use sgs_analysis::fit::{ConfirmedFit, CurvePoint, Cut, Fit, FitOptions, PAPER_CUT, Parameter, examine};
 use sgs_analysis::run::read_metrics;
 use sgs_rundir::RunView;
 use std::path::Path;
@@ -86,6 +86,15 @@ fn number(parameter: Parameter, value: f64) -> String {
     }
 }
 
+/// Returns half of the interval of a parameter. That of A includes the spread of the fits it was checked against, as in
+/// reports.
+fn half_interval(fit: &Fit, parameter: Parameter, level: f64) -> Option<f64> {
+    match parameter {
+        Parameter::Asymptote => fit.uncertainty(level),
+        _ => fit.interval(parameter, level).map(|(low, high)| 0.5 * (high - low)),
+    }
+}
+
 fn text(name: &str, analysis: &Analysis, level: f64) -> String {
     let ConfirmedFit { fit, tails, halves } = &analysis.examined;
     let cut = if fit.cut_is_scaled {
@@ -100,14 +109,9 @@ fn text(name: &str, analysis: &Analysis, level: f64) -> String {
     out.push_str(&format!("  {:<6} {:.4}  at {:.0} generations\n", "R_0", fit.law.initial, fit.law.origin));
     for p in Parameter::ALL {
         out.push_str(&format!("  {:<6} {}", p.symbol(), number(p, fit.value(p))));
-        if let (Some(error), Some((low, high))) = (fit.standard_error(p), fit.interval(p, level)) {
-            out.push_str(&format!(
-                "  ± {}  ({:.0}%: {} to {})",
-                number(p, error),
-                100.0 * level,
-                number(p, low),
-                number(p, high)
-            ));
+        if let Some(half) = half_interval(fit, p, level) {
+            let [low, high] = [fit.value(p) - half, fit.value(p) + half].map(|end| number(p, end));
+            out.push_str(&format!("  ± {}  ({:.0}%: {low} to {high})", number(p, half), 100.0 * level));
         }
         out.push('\n');
     }
@@ -126,7 +130,7 @@ fn text(name: &str, analysis: &Analysis, level: f64) -> String {
     if let Some(halves) = halves {
         let of = |i: usize| halves.fits.get(i).map_or(f64::NAN, |f| f.law.asymptote);
         out.push_str(&format!(
-            "  {} random halves: A {:.4} ± {:.4}, from {:.4} to {:.4}\n",
+            "  {} random halves: A {:.4}, standard deviation {:.4}, from {:.4} to {:.4}\n",
             halves.fits.len(),
             halves.mean[0],
             halves.deviation[0],

@@ -45,6 +45,32 @@ fn csv_curves_are_fitted_with_and_without_header() {
 }
 
 #[test]
+fn an_uncertainty_is_half_of_the_interval() {
+    let dir = tempfile::tempdir().unwrap();
+    let row = |i: u32| {
+        let c = 5e4 * f64::from(i);
+        format!("{c},{}\n", rate(c) + 0.002 * f64::from(i * i).sin())
+    };
+    let given = file(dir.path(), "noisy.csv", &(1..=100).map(row).collect::<String>());
+    let text = sgs(&["fit", &given]).expect(0).out;
+    let json = sgs(&["fit", "--json", &given]).expect(0).json();
+    let spread = json[0]["spread"].as_f64().unwrap();
+    for name in ["A", "C_mid", "B"] {
+        let line = text.lines().find(|line| line.trim_start().starts_with(&format!("{name} "))).unwrap();
+        let words: Vec<&str> = line.split([' ', '(', ')']).filter(|word| !word.is_empty()).collect();
+        let [found, low, high] = [3, 5, 7].map(|i| words[i].parse::<f64>().unwrap());
+        let half = 0.5 * (high - low);
+        assert!((found / half - 1.0).abs() < 0.05, "{line}");
+        let interval = &json[0]["parameters"][name]["interval"];
+        let own = 0.5 * (interval[1].as_f64().unwrap() - interval[0].as_f64().unwrap());
+        // As in reports, that of A includes the spread of the refits.
+        let expected = if name == "A" { own.max(spread) } else { own };
+        assert!((found / expected - 1.0).abs() < 0.05, "{line} {json}");
+    }
+    assert!(text.contains("100 random halves: A 0.") && text.contains(", standard deviation 0."), "{text}");
+}
+
+#[test]
 fn an_unknown_header_selects_the_first_two_columns() {
     let dir = tempfile::tempdir().unwrap();
     let given = file(dir.path(), "c.csv", &csv("samples,solved\n", 1.0));
