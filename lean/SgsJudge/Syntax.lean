@@ -71,9 +71,9 @@ structure Seen where
   index `l[0]`, expands to the same ones again and again, and a macro may expand to itself. -/
   expanded : Std.HashMap UInt64 (List Syntax) := {}
   nodes : Nat := 0
-  /-- Whether the text declares more than its theorems, by `where` or `let rec`. -/
+  /-- Whether the text declares several things in one command, by `mutual`, `where` or `let rec`. -/
   declares : Bool := false
-  /-- A search for lemmas, Aesop, or a name in a configuration. Each could evaluate what `where` declares. -/
+  /-- A search for lemmas, Aesop, or a name in a configuration. Each could evaluate what such a command declares. -/
   evaluates : Option String := none
 
 abbrev WalkM := StateT Seen (ExceptT String Command.CommandElabM)
@@ -321,6 +321,14 @@ private def mayCommand (role : Role) (stx : Syntax) : Bool :=
   | .proof => inner == ``Parser.Command.theorem || inner == `lemma
   | .header => headerCommands.contains kind && (kind != ``Parser.Command.declaration || headerDeclarations.contains inner)
 
+/-- Examines a command that contains no other command. -/
+private def admitOne (stx : Syntax) : WalkM Unit := do
+  let kind := stx.getKind
+  unless mayCommand (← get).role stx do
+    refuse s!"the command `{showName (if kind == ``Parser.Command.declaration then stx[1].getKind else kind)}`"
+  walkKind kind stx
+  walk (stx.getArgs.map (·, false))
+
 /-- Examines a command. The error names what it must not contain. -/
 partial def admit (stx : Syntax) : WalkM Unit := do
   let kind := stx.getKind
@@ -328,16 +336,18 @@ partial def admit (stx : Syntax) : WalkM Unit := do
     walkKind stx[0].getKind stx[0]
     walk (stx[0].getArgs.map (·, false))
     return ← admit stx[2]
-  unless mayCommand (← get).role stx do
-    refuse s!"the command `{showName (if kind == ``Parser.Command.declaration then stx[1].getKind else kind)}`"
-  walkKind kind stx
-  walk (stx.getArgs.map (·, false))
+  if kind == ``Parser.Command.mutual && (← get).role == .proof then
+    -- Lean elaborates the members after one that fails, as with `where`.
+    modify ({ · with declares := true })
+    walk ((stx.setArg 1 mkNullNode).getArgs.map (·, false))
+    return ← stx[1].getArgs.forM admitOne
+  admitOne stx
 
-/-- Refuses what is harmless alone: a text whose tactics could find, and evaluate, what it declares by `where`. -/
+/-- Refuses what is harmless alone: a text whose tactics could find, and evaluate, what it declares within a command. -/
 def checkTogether : WalkM Unit := do
   let seen ← get
   if seen.declares then
-    if let some what := seen.evaluates then refuse s!"{what} beside `where` or `let rec`"
+    if let some what := seen.evaluates then refuse s!"{what} beside `mutual`, `where` or `let rec`"
 
 /-- A text that was parsed, with the messages of the parser. -/
 structure Parsed where

@@ -114,13 +114,25 @@ fn candidate(code: &str, name: &str) -> Option<TheoremReading> {
         Some((text, declaration)) => body(text, declaration.proof),
         None => Err(Malformed::new("no-statement", "the theorem has no name or no `:`")),
     };
+    // Nothing within a `mutual` block has an `end` of its own.
+    let mut is_open = false;
+    let ends_mutual = found.iter().map(|command| match command.keyword.as_str() {
+        "end" => std::mem::take(&mut is_open),
+        word => {
+            is_open |= word == "mutual";
+            false
+        }
+    });
+    let ends_mutual: Vec<bool> = ends_mutual.collect();
     let mut helpers: Vec<&str> = Vec::new();
     let mut is_kept = false;
-    for command in found.iter().take(position).rev() {
+    for (command, ends_mutual) in found.iter().zip(ends_mutual).take(position).rev() {
         let text = code.get(command.range.clone()).unwrap_or_default().trim();
         // `set_option … in` belongs to the command after it.
         let belongs = is_kept && text.split_whitespace().next_back() == Some("in");
-        is_kept = belongs || !(is_among(CONTEXT, &command.keyword) || command.keyword.starts_with('#'));
+        is_kept = belongs
+            || ends_mutual
+            || !(is_among(CONTEXT, &command.keyword) || command.keyword.starts_with('#'));
         if is_kept {
             helpers.push(text);
         }
@@ -242,6 +254,10 @@ mod tests {
         let cheat =
             read(&format!("```lean4\naxiom cheat : False\n{STATEMENT}\n  exact cheat.elim\n```")).unwrap();
         assert_eq!(cheat.helpers, "axiom cheat : False", "kept, so that the judge reports it");
+        let mutual = "mutual\ntheorem a : True := b\n\ntheorem b : True := a\n\nend";
+        let within =
+            format!("```lean4\nnamespace N\nsection\nend\n\n{mutual}\nend N\n{STATEMENT}\n  simp\n```");
+        assert_eq!(read(&within).unwrap().helpers, mutual.replace("mutual\n", "mutual\n\n"));
     }
 
     #[test]

@@ -331,6 +331,7 @@ fn texts_are_examined_before_they_are_elaborated() {
     let scratch = tempfile::tempdir().unwrap();
     let mut worker = worker_that(scratch.path(), false, TrustLayers::ALL, true);
     indices_are_admitted(&mut worker);
+    mutual_theorems_are_admitted(&mut worker);
     hoare_triples_are_examined(&mut worker);
     unlisted_commands_are_detected_by_leans_grammar(&mut worker);
     tricks_of_conjectures_are_refused(&mut worker);
@@ -540,6 +541,39 @@ fn hoare_triples_are_examined(worker: &mut FileWorker) {
     }
 }
 
+/// Theorems that prove each other by recursion.
+const MUTUAL: &str = "mutual\n\ntheorem a : ∀ n : Nat, 0 + n = n\n  | 0 => rfl\n  | n + 1 => congrArg Nat.succ (b n)\n\n\
+    theorem b : ∀ n : Nat, 0 + n = n\n  | 0 => rfl\n  | n + 1 => congrArg Nat.succ (a n)\n\nend";
+
+/// Mutual blocks of theorems are admitted. Other members, and what could evaluate a member, are refused.
+fn mutual_theorems_are_admitted(worker: &mut FileWorker) {
+    let under = |helpers: &str, body: &str| candidate("theorem t (n : Nat) : 0 + n = n := by", helpers, body);
+    let with = |from: &str, to: &str| under(&MUTUAL.replace(from, to), "\n  exact a n");
+    let is_a_command = "the command `Lean.Parser.Command.";
+    let beside = "beside `mutual`, `where` or `let rec`";
+    let asked = [
+        (with("", ""), ""),
+        (with("theorem b :", "@[simp] theorem b :"), ""),
+        (with("theorem b :", "def b :"), is_a_command),
+        (with("theorem b :", "axiom c : False\ntheorem b :"), is_a_command),
+        (with("theorem b :", "set_option debug.skipKernelTC true\ntheorem b :"), is_a_command),
+        (with("theorem b :", "open Nat in\ntheorem b :"), is_a_command),
+        (with("theorem b :", "mutual\ntheorem c : True := trivial\nend\ntheorem b :"), is_a_command),
+        (with("theorem b :", "unsafe theorem b :"), "`Lean.Parser.Command.unsafe`"),
+        (with("theorem b :", "@[implemented_by a] theorem b :"), "the attribute"),
+        (with("\n\nend", "\ndecreasing_by native_decide\n\nend"), "`Lean.Parser.Tactic.nativeDecide`"),
+        (with("\n\nend", "\ntermination_by n => by_elab return .lit (.natVal 0)\n\nend"), "`Lean.byElab`"),
+        (under(MUTUAL, "\n  exact?"), beside),
+        (under(MUTUAL, "\n  simp (config := { maxSteps := .pos })"), beside),
+    ];
+    let candidates: Vec<Candidate> = asked.iter().map(|(candidate, _)| candidate.clone()).collect();
+    for ((candidate, what), outcome) in asked.iter().zip(check(worker, &candidates)) {
+        let expected = if what.is_empty() { Proved } else { Refused };
+        assert_eq!(outcome.verdict, expected, "{}: {outcome:?}", candidate.proof.helpers);
+        assert!(outcome.reason.contains(what), "{}: {outcome:?}", candidate.proof.helpers);
+    }
+}
+
 /// Clauses of Aesop that run a term of the text are refused, and statements may contain few tactics.
 #[test]
 #[ignore = "runs Lean: minutes of CPU time; `just lean-all` runs it"]
@@ -554,7 +588,7 @@ fn tactics_that_evaluate_terms_are_refused() {
         ("aesop (config := { maxSteps := f 5 })", "a configuration"),
         ("aesop (add safe tactic h)", "a rule of `aesop` that is code"),
         ("aesop (add safe simproc h)", "a rule of `aesop` that is code"),
-        ("aesop (add safe h)\nwhere\n  f : Nat := 5", "beside `where` or `let rec`"),
+        ("aesop (add safe h)\nwhere\n  f : Nat := 5", "beside `mutual`, `where` or `let rec`"),
     ];
     let statements = [
         ("l.head (by assumption) = l.head h", ""),
