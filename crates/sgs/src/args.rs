@@ -629,8 +629,8 @@ Extensions: vLLM's stop_token_ids, return_token_ids and ignore_eos; SGLang's
 update_weights_from_disk, pause_generation and continue_generation. Log-probs are those of the
 sampled tokens at temperature 1.
   sgs serve-model --listen 127.0.0.1:8000
-  sgs run sampling-only --set sampling.endpoint.url=http://127.0.0.1:8000/v1 \\
-      --set 'sampling.endpoint.roles=[\"solver\"]'")]
+  sgs run sampling-only --set 'sampling.endpoint.roles=[\"solver\"]' --set \\
+      sampling.endpoint.url=http://127.0.0.1:8000/v1")]
 pub struct ServeModelArgs {
     /// Role whose model is served. The Solver and the Conjecturer are those that the run has trained; its Guide is frozen.
     #[arg(long, value_parser = roles(), default_value = "solver")]

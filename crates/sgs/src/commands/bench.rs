@@ -3,7 +3,7 @@
 use super::bench_verify::{self, VerifyBench};
 use super::verify::theory;
 use crate::args::{BenchCommand, BenchSampleArgs, BenchTrainArgs, BenchVerifyArgs};
-use crate::exit::{Outcome, Usage};
+use crate::exit::{Outcome, Usage, usage};
 use crate::output::{self, counted};
 use anyhow::Result;
 use sgs_lm::testing::{random_model, small_shape};
@@ -54,7 +54,7 @@ fn sampling(args: &BenchSampleArgs) -> Result<()> {
             (head, sample(&random_model(device, &bench.config)?, &bench, |cpu| Ok(gemm_peak(cpu)))?)
         }
         gpu => {
-            let device = Arc::new(Cuda::new(0, precision(gpu))?);
+            let device = Arc::new(Cuda::new(0, precision(gpu)).map_err(usage)?);
             let head = head(&args.shape, &bench.config, &device.name());
             let model = device.random_model(&bench.config, bench.config.max_positions)?;
             let (free, _) = device.gpu().free_memory()?;
@@ -90,7 +90,7 @@ fn training(args: &BenchTrainArgs) -> Result<()> {
             (head, train(random_model(device, &bench.config)?, &bench, |cpu| Ok(gemm_peak(cpu)))?)
         }
         gpu => {
-            let device = Arc::new(Cuda::new(0, precision(gpu))?);
+            let device = Arc::new(Cuda::new(0, precision(gpu)).map_err(usage)?);
             let head = head(&args.shape, &bench.config, &device.name());
             let model = device.random_model(&bench.config, bench.length)?;
             (head, train(model, &bench, Cuda::gemm_peak)?)
