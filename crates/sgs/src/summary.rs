@@ -198,6 +198,6 @@ mod tests {
         let run = RunData { evaluations: vec![evaluation(0, 0), evaluation(2, 4)], ..RunData::default() };
         let expected =
             "pass@1 50.0%, pass@8 100.0%; the base model 0.0% and 0.0% (50 problems, 8 samples each)";
-        assert_eq!(held_out(&run), expected);
+        assert_eq!(held_out(&run, &RunConfig::default()), expected);
     }
 }
