@@ -189,7 +189,7 @@ fn usage_errors_of_ranks_are_named() {
     let out = path(dir.path(), "out");
     for (arguments, part) in [
         (&["--ranks", "0"][..], "expected an integer from 1 to"),
-        (&["--rank", "1"], "--rank needs --ranks"),
+        (&["--rank", "1"], "--rank without --ranks"),
         (&["--rank", "2", "--ranks", "2", "--rendezvous", "127.0.0.1:1"], "ranks count from 0"),
         (&["--rank", "0", "--ranks", "2"], "--rendezvous"),
         (&["--ranks", "2", "--rendezvous", "127.0.0.1:1"], "which of the 2 ranks"),

@@ -57,7 +57,6 @@ const COMMANDS: &[(&str, Check)] = &[
     ("cargo nextest run --release -p sgs-metamath --run-ignored only -E 'test(a_million_mutants)'", Skip),
     ("cargo nextest run --release --workspace", Skip),
     ("cargo install cargo-nextest --locked", Skip),
-    ("sgs run sgs-attempts --size metamath-deep", Parse),
     ("sgs prove \"( ( A C_ B /\\ B C_ C ) -> A C_ ( C u. D ) )\"", SUCCEEDS),
     ("sgs prove '( ph -> A. x ph )  ($d x ph)'", SUCCEEDS),
     ("sgs eval --run runs/sgs-metamath-quick --problems held-out -k 8", Append("--limit 4")),
