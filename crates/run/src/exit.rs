@@ -38,7 +38,7 @@ impl Code {
         match self {
             Code::Done => "done; for `verify`: every proof got a verdict",
             Code::Failed => "failure, or a check did not pass",
-            Code::Usage => "wrong arguments or files; nothing was started",
+            Code::Usage => "wrong arguments or files, or a missing requirement; nothing was started",
             Code::RankLost => "a rank exited because another rank died",
             Code::Interrupted => "interrupted; finished work is on disk",
         }
