@@ -3,6 +3,7 @@
 use crate::exit::Usage;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgMatches, Command, ValueHint};
+use rustix::fs::{Access, access};
 use sgs_keys::{Allowed, KeySpec, KeyTable as _};
 use sgs_run::config::SystemName;
 use sgs_run::config::device::DeviceKind;
@@ -10,6 +11,7 @@ use sgs_run::config::system::{LEAN_SETS, METAMATH_SETS};
 use sgs_run::config::{METHODS, RunConfig, SIZES};
 use sgs_selfplay::Role;
 use std::ffi::OsStr;
+use std::io;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -62,7 +64,7 @@ pub fn check_inputs(command: &Command, matches: &ArgMatches) -> anyhow::Result<(
     for id in command.get_arguments().map(|arg| arg.get_id().as_str()).filter(|id| OUTPUTS.contains(id)) {
         for path in matches.get_raw(id).into_iter().flatten().filter(|path| *path != "-") {
             let path = Path::new(path);
-            try_create(path).map_err(|error| {
+            check_writable(path).map_err(|error| {
                 Usage(format!("--{id} {}: cannot write there: {error}; choose another place", path.display()))
             })?;
         }
@@ -80,15 +82,17 @@ pub fn check_inputs(command: &Command, matches: &ArgMatches) -> anyhow::Result<(
     Ok(())
 }
 
-/// Creates and removes a folder in the folder `path`, or in the nearest existing one above it.
-fn try_create(path: &Path) -> std::io::Result<()> {
+/// Checks that a file or folder can be created at `path`, or in it if it is a folder. Writes nothing, because other
+/// processes, such as the ranks of a run, may check the same folder at the same time.
+fn check_writable(path: &Path) -> io::Result<()> {
     if path.exists() && !path.is_dir() {
         return Ok(());
     }
-    let above = path.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."));
-    let probe = above.join(format!(".sgs-{}", std::process::id()));
-    std::fs::create_dir(&probe)?;
-    std::fs::remove_dir(&probe)
+    let existing = path.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."));
+    if !existing.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    Ok(access(existing, Access::WRITE_OK | Access::EXEC_OK)?)
 }
 
 /// Accepts any text, and completes it to one of a few names.
@@ -170,4 +174,25 @@ pub fn page_address(text: &str) -> Result<SocketAddr, String> {
         .map(loopback)
         .or_else(|_| text.parse())
         .map_err(|_| format!("{text:?} is not an address: write ADDRESS:PORT or a port, or put --serve last"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn an_output_is_checked_without_writing() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("run");
+        let before = fs::metadata(folder.path()).unwrap().modified().unwrap();
+        check_writable(&out).unwrap();
+        check_writable(folder.path()).unwrap();
+        check_writable(&out.join("deeper/still")).unwrap();
+        assert_eq!(fs::metadata(folder.path()).unwrap().modified().unwrap(), before);
+        fs::write(&out, "a file").unwrap();
+        check_writable(&out).unwrap();
+        let error = check_writable(&out.join("below")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotADirectory);
+    }
 }
