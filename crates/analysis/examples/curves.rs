@@ -52,6 +52,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Returns the rate at `x` generations. The tables leave out most rounds, so it lies on the line between two rows.
+fn rate_at(rows: &[(f64, f64)], x: f64) -> f64 {
+    let next = rows.partition_point(|row| row.0 <= x);
+    match (next.checked_sub(1).map(|i| rows[i]), rows.get(next)) {
+        (Some(a), Some(b)) => a.1 + (b.1 - a.1) * (x - a.0) / (b.0 - a.0),
+        (Some(a), None) => a.1,
+        (None, _) => f64::NAN,
+    }
+}
+
 fn mean(name: &str, ink: Ink, seeds: &Seeds) -> Series {
     let first = seeds.values().filter_map(|s| s.first()).map(|p| p.0);
     let last = seeds.values().filter_map(|s| s.last()).map(|p| p.0);
@@ -59,9 +69,7 @@ fn mean(name: &str, ink: Ink, seeds: &Seeds) -> Series {
     let (mut points, mut band) = (Vec::new(), Vec::new());
     for i in 0..=POINTS {
         let x = from + (to - from) * i as f64 / POINTS as f64;
-        // Returns the rate at that point.
-        let at = |s: &Vec<(f64, f64)>| s.iter().take_while(|p| p.0 <= x).last().map_or(f64::NAN, |p| p.1);
-        let rates: Vec<f64> = seeds.values().map(at).collect();
+        let rates: Vec<f64> = seeds.values().map(|rows| rate_at(rows, x)).collect();
         points.push((x, rates.iter().sum::<f64>() / rates.len() as f64));
         band.push((
             rates.iter().copied().fold(f64::INFINITY, f64::min),
