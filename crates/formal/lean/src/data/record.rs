@@ -66,7 +66,8 @@ pub fn target_from_record(record: &Map<String, Value>, header: &str) -> Result<T
     let proof = field(PROOF)
         .map(|text| proof_of(&unix_lines(text), statement.name()))
         .or(split.proof.map(Proof::new));
-    let proof = proof.map(|proof| with_helpers(proof, field(HELPERS)).to_text());
+    let helpers = field(HELPERS).map(unix_lines);
+    let proof = proof.map(|proof| with_helpers(proof, helpers.as_deref()).to_text());
     Ok(Target {
         problem: Problem {
             id: ProblemId::new(name),
@@ -300,11 +301,13 @@ mod tests {
     #[test]
     fn line_ends_of_other_systems_are_read() {
         let target = read(&serde_json::json!({
-            "header": "import Mathlib\r\n", "statement": "theorem a :\r\n  1 = 1 := by\r\n", "proof": "\r\n  rfl\r\n"
+            "header": "import Mathlib\r\n", "statement": "theorem a :\r\n  1 = 1 := by\r\n", "proof": "\r\n  rfl\r\n",
+            "helpers": "theorem b :\r\n  1 = 1 := rfl"
         }).to_string()).unwrap();
         assert_eq!(&*target.problem.context, "import Mathlib\n");
         assert_eq!(&*target.problem.statement, "theorem a :\n  1 = 1 := by");
-        assert_eq!(target.proof.as_deref(), Some("\n  rfl\n"));
+        let helped = Proof { helpers: "theorem b :\n  1 = 1 := rfl".into(), body: "\n  rfl\n".into() };
+        assert_eq!(target.proof, Some(helped.to_text()));
     }
 
     #[test]
