@@ -3,9 +3,14 @@
 use crate::fuzzing::Fuzzer;
 use crate::small_server::{KEY, complete, post, receive, start};
 use serde_json::json;
+use sgs_serve::ModelServer;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Mutex;
 use std::time::Duration;
+
+/// Number of clients that send requests at the same time.
+const CLIENTS: usize = 24;
 
 #[test]
 #[ignore = "as long as SGS_FUZZ_SECONDS says, 10 s otherwise"]
@@ -38,8 +43,22 @@ fn fuzz_requests_to_the_model() {
         );
         format!("POST {path} HTTP/1.1\r\n{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
     };
-    let mut fuzzer = Fuzzer::new(bodies.iter().map(request).collect());
-    while let Some(bytes) = fuzzer.input() {
+    let fuzzer = Mutex::new(Fuzzer::new(bodies.iter().map(request).collect()));
+    // Most requests are incomplete, so a client mostly waits for the server.
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| send_requests(&server, &fuzzer));
+        }
+    });
+    fuzzer.into_inner().unwrap().report("requests to the model");
+    assert_eq!(receive(post(server.address(), "/continue_generation", &json!({}))).0, 200);
+    complete(server.address(), &json!({ "prompt": "w1", "max_tokens": 2 }));
+}
+
+fn send_requests(server: &ModelServer, fuzzer: &Mutex<Fuzzer>) {
+    loop {
+        // The lock must not be held while a request is sent.
+        let Some(bytes) = fuzzer.lock().unwrap().input() else { return };
         // The system may run out of ports, because those of closed connections stay reserved for a while.
         let Ok(mut stream) = TcpStream::connect(server.address()) else {
             std::thread::sleep(Duration::from_millis(100));
@@ -54,12 +73,9 @@ fn fuzz_requests_to_the_model() {
             stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
             let _ = stream.read_to_end(&mut reply);
         }
-        if reply.starts_with(b"HTTP/1.1 2") {
-            fuzzer.keep(bytes);
-        }
         assert!(!reply.starts_with(b"HTTP/1.1 500"), "{}", String::from_utf8_lossy(&reply));
+        if reply.starts_with(b"HTTP/1.1 2") {
+            fuzzer.lock().unwrap().keep(bytes);
+        }
     }
-    fuzzer.report("requests to the model");
-    assert_eq!(receive(post(server.address(), "/continue_generation", &json!({}))).0, 200);
-    complete(server.address(), &json!({ "prompt": "w1", "max_tokens": 2 }));
 }
