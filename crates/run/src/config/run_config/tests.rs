@@ -217,7 +217,8 @@ fn presets_match_the_methods_of_the_library() {
     for (method, method_text) in METHODS {
         for (size, size_text) in SIZES.into_iter().filter(|(size, _)| fits(method, size)) {
             let layers = Layers { method: Some(method.into()), size: Some(size.into()), ..Layers::default() };
-            let config = resolve(&layers, std::iter::empty()).unwrap().config.algorithm;
+            let config = resolve(&layers, std::iter::empty()).unwrap().config;
+            assert_eq!(config.method, method, "the size {size} must not choose the method");
             let mut stack = LayerStack::of_defaults().unwrap();
             let library = method.parse::<Method>().unwrap().config();
             stack.table.insert("algorithm".into(), Value::try_from(library).unwrap());
@@ -227,7 +228,7 @@ fn presets_match_the_methods_of_the_library() {
                 stack.lay(part.as_table().unwrap().clone(), &Layer::Size(size.into())).unwrap();
             }
             let expected: RunConfig = stack.table.try_into().unwrap();
-            assert_eq!(config, expected.algorithm, "{method} at {size}");
+            assert_eq!(config.algorithm, expected.algorithm, "{method} at {size}");
         }
     }
 }
