@@ -200,13 +200,14 @@ pub(super) fn numbers(runs: &[RunData]) -> Vec<usize> {
 }
 
 /// Returns the method and the configuration without the keys that may differ within a group: the seed, the length of the run
-/// and the frozen data.
+/// and the frozen data except the base model, which a run may have trained itself.
 fn setting(run: &RunData) -> Option<(Method, String)> {
-    let config = run.config.split("[frozen]").next().unwrap_or_default();
+    let (config, frozen) = run.config.split_once("[frozen]").unwrap_or((&run.config, ""));
     let key = |line: &str| line.split('=').next().unwrap_or_default().trim().to_owned();
     let is_free = |key: &str| key == "seed" || BUDGET.contains(&key);
     let kept = config.lines().filter(|l| !is_free(&key(l)) && !l.trim_start().starts_with('#'));
-    Some((run.method?, kept.collect::<Vec<_>>().join("\n")))
+    let base = frozen.lines().filter(|l| key(l).trim_matches('"') == "base-model");
+    Some((run.method?, kept.chain(base).collect::<Vec<_>>().join("\n")))
 }
 
 /// Returns the preferred colour of a method.
@@ -278,6 +279,16 @@ mod tests {
             run(None, 4, 0.1),
         ];
         assert_eq!(numbers(&runs), [0, 1, 0, 3, 4, 5]);
+    }
+
+    #[test]
+    fn runs_from_different_base_models_are_in_different_groups() {
+        let from = |seed, base: &str| {
+            let mut run = run(Some(Method::Sgs), seed, 0.1);
+            run.config += &format!("\n[frozen.data]\n\"base-model\" = \"{base}\"\nslice = \"{seed}\"\n");
+            run
+        };
+        assert_eq!(numbers(&[from(1, "a"), from(2, "b"), from(3, "a")]), [0, 1, 0]);
     }
 
     #[test]

@@ -23,6 +23,9 @@ const MOST_ROWS: usize = 8;
 /// Key of the changes to a configuration since the start of the run. The configuration itself contains them.
 const HISTORY: &str = "frozen.history";
 
+/// Key of the hash of the weights that a run started from.
+const BASE: &str = "frozen.data.base-model";
+
 /// Numbers compared at the end of the common range: name, metric, whether it is a fraction.
 const NUMBERS: [(&str, &str, bool); 9] = [
     ("ever solved", metric::CUMULATIVE, true),
@@ -98,6 +101,9 @@ pub fn run(args: &CompareArgs) -> Result<Outcome> {
     }
     let sides = args.runs.iter().map(|path| ComparedRun::read(path)).collect::<Result<Vec<_>>>()?;
     let differences = differences(&sides.iter().collect::<Vec<_>>());
+    if let Some(warning) = other_base(&sides) {
+        eprintln!("warning: {warning}");
+    }
     let common = common(&sides);
     let methods = methods::read(&args.runs, &sides)?;
     if args.json {
@@ -122,6 +128,22 @@ pub fn run(args: &CompareArgs) -> Result<Outcome> {
         output::line(format!("\n{}", methods::text(table)))?;
     }
     Ok(Outcome::Done)
+}
+
+/// Returns a warning if runs with the same `model.base` started from different weights. The weights that a run trains for
+/// itself depend on its device.
+fn other_base(sides: &[ComparedRun]) -> Option<String> {
+    let of = |side: &'_ ComparedRun, key: &str| side.keys.get(key).cloned();
+    let first = sides.first()?;
+    let name = of(first, "model.base")?;
+    let differs = |side: &&ComparedRun| {
+        of(side, "model.base").as_ref() == Some(&name) && of(side, BASE) != of(first, BASE)
+    };
+    let other = sides.iter().find(differs)?;
+    Some(format!(
+        "{} and {} started from different weights of {name} ({BASE}): their results also differ by these",
+        first.name, other.name
+    ))
 }
 
 /// Formats the progress of runs, one row per run.
@@ -310,6 +332,20 @@ mod tests {
             ..RunData::default()
         };
         ComparedRun { name: name.to_owned(), keys: BTreeMap::new(), data }
+    }
+
+    #[test]
+    fn different_weights_of_one_base_model_are_reported() {
+        let from = |name: &str, base: &str, hash: &str| {
+            let mut side = side(name, 0.0, &[]);
+            side.keys =
+                [("model.base", base), (BASE, hash)].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+            side
+        };
+        let (a, b) = (from("a", "made:deep", "1"), from("b", "made:deep", "2"));
+        assert_eq!(other_base(&[from("c", "made:deep", "1"), from("d", "shipped", "3"), a]), None);
+        let told = other_base(&[from("c", "made:deep", "1"), b]).unwrap();
+        assert!(told.starts_with("c and b started from different weights of made:deep"), "{told}");
     }
 
     #[test]
