@@ -226,6 +226,8 @@ pub struct Forecast {
     pub training_s: f64,
     /// Time per round: the longer of sampling and checking, then training, then the host's own work.
     pub round_s: f64,
+    /// The first round, in which every target is unsolved.
+    pub first_round: FirstRound,
     /// Number of rounds until the first limit of the run: rounds, minutes or generations.
     pub rounds: f64,
     /// Time of these rounds.
@@ -237,6 +239,15 @@ pub struct Forecast {
     /// A generation worker on another machine, if there are any.
     pub remote_worker: Option<ProcessMemory>,
     pub disk: DiskUse,
+}
+
+/// The first round of a run, which is the longest. Times are in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct FirstRound {
+    pub generations: f64,
+    pub sampling_s: f64,
+    pub training_s: f64,
+    pub round_s: f64,
 }
 
 /// Disk use, in bytes.
@@ -333,6 +344,19 @@ impl Arithmetic {
 /// Returns an error if the configuration does not suit the model, for example because the memory of a sampler is too
 /// small.
 pub fn forecast(
+    inputs: MemoryInputs<'_>,
+    work: RoundWork,
+    hardware: &Hardware,
+    assumed: &Assumptions,
+) -> Result<Forecast> {
+    let first = mean_round(inputs, work, hardware, &Assumptions { unsolved: 1.0, ..*assumed })?;
+    let Forecast { generations, sampling_s, training_s, round_s, .. } = first;
+    let first_round = FirstRound { generations, sampling_s, training_s, round_s };
+    Ok(Forecast { first_round, ..mean_round(inputs, work, hardware, assumed)? })
+}
+
+/// Derives the forecast without the first round.
+fn mean_round(
     inputs: MemoryInputs<'_>,
     work: RoundWork,
     hardware: &Hardware,
@@ -462,6 +486,7 @@ pub fn forecast(
         training_flop,
         training_s,
         round_s,
+        first_round: FirstRound::default(),
         rounds,
         run_s: round_s * rounds,
         memory,
@@ -535,6 +560,11 @@ impl Forecast {
                 work.targets,
                 f.conjectures,
                 a.unsolved * 100.0
+            ),
+            format!(
+                "  round 0   {:.0} generations, {}: every target is unsolved",
+                f.first_round.generations,
+                time(f.first_round.round_s)
             ),
             format!("  sampling  {}; devices that sample: {}", time(f.sampling_s), f.samplers),
         ];

@@ -321,7 +321,8 @@ impl Rehearsal {
         let samples = self.gpus.take();
         let gpus: Vec<Value> =
             (0..self.ranks).filter_map(|gpu| processes::summary(&samples, gpu, whole)).collect();
-        let f = &self.plan["forecast"];
+        // The targets stay unsolved, as in a first round.
+        let (f, first) = (&self.plan["forecast"], &self.plan["forecast"]["first_round"]);
         let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
         let peak =
             ranks.iter().map(|rank| number(&rank["rank_device_memory_peak_bytes"])).fold(f64::NAN, f64::max);
@@ -341,10 +342,10 @@ impl Rehearsal {
             "training_flop_per_s_and_rank":
                 pair(number(&f["training_flop"]) / number(&f["training_s"]) / each, operations * of(names::TRAINED_TOKENS_PER_S) / each),
             "device_bytes": pair(planned, peak),
-            "generations": pair(number(&f["generations"]), generations),
-            "sampling_s": pair(number(&f["sampling_s"]), sampling),
-            "training_s": pair(number(&f["training_s"]), update + of(names::TIME_SNAPSHOT)),
-            "round_s": pair(number(&f["round_s"]), whole),
+            "generations": pair(number(&first["generations"]), generations),
+            "sampling_s": pair(number(&first["sampling_s"]), sampling),
+            "training_s": pair(number(&first["training_s"]), update + of(names::TIME_SNAPSHOT)),
+            "round_s": pair(number(&first["round_s"]), whole),
         });
         self.report(
             "round",
