@@ -5,6 +5,7 @@ use crate::corpus::{CorpusRow, HELD_OUT};
 use serde_json::json;
 use sgs_base::digest::checksum_of;
 use sgs_formal::{Condition, FormalSystem, Prompt};
+use sgs_metamath::composer::FIRST_POSITION;
 use sgs_metamath::database::Database;
 use sgs_metamath::deep;
 use sgs_metamath::normal_text::normal_text;
@@ -14,6 +15,7 @@ use sgs_metamath::statement::{Statement, StatementLimits};
 use sgs_metamath::system::Metamath;
 use sgs_metamath::theory::{RuleId, Theory};
 use sgs_metamath::{slice, tokens};
+use sgs_run::Usage;
 use sgs_run::config::device::threads;
 use sgs_run::error::{Context, Result, bail};
 use sgs_run::workers::sampling::in_parallel;
@@ -49,7 +51,17 @@ pub struct BuildOptions {
 /// Returns an error if the source cannot be read or cut, or if the file system fails.
 pub fn build(options: &BuildOptions) -> Result<String> {
     let (text, origin) = slice_text(options.source.as_deref())?;
-    let system = Metamath::new(Theory::new(Database::parse(slice::SLICE_NAME, text.clone())?)?);
+    let database = Database::parse(slice::SLICE_NAME, text.clone()).map_err(usage)?;
+    let system = Metamath::new(Theory::new(database).map_err(usage)?);
+    let rules = system.theory().rules().len();
+    if options.composed > 0 && rules <= FIRST_POSITION {
+        let source = options.source.as_deref().unwrap_or(Path::new(slice::SLICE_NAME)).display();
+        return Err(Usage(format!(
+            "{source} has {rules} axioms and theorems; composing theorems requires more than {FIRST_POSITION}: add \
+             `--composed 0`, or use a larger database"
+        ))
+        .into());
+    }
     fs::create_dir_all(&options.out).with_context(|| format!("cannot make {}", options.out.display()))?;
     write_file(&options.out.join("set-slice.mm"), &text)?;
     let mut split = split(system.theory(), SplitRule::of(system.theory()));
@@ -78,16 +90,21 @@ pub fn build(options: &BuildOptions) -> Result<String> {
     Ok(card)
 }
 
+/// Converts an error about the source, before anything is written.
+fn usage(error: impl std::fmt::Display) -> Usage {
+    Usage(error.to_string())
+}
+
 /// Returns the text of the slice and its source.
 fn slice_text(source: Option<&Path>) -> Result<(Vec<u8>, String)> {
     let Some(path) = source else {
         return Ok((slice::shipped_text()?, "the slice of set.mm (CC0) that ships with sgs".to_owned()));
     };
-    let text = Database::read(path)?.text();
+    let text = Database::read(path).map_err(usage)?.text();
     let hash = checksum_of(&text);
     let cut = match slice::cut(&path.display().to_string(), &text, slice::SLICE_ASSERTIONS) {
         Err(SliceError::TooShort { .. }) => text,
-        cut => cut?,
+        cut => cut.map_err(usage)?,
     };
     let cut_hash = checksum_of(&cut);
     if hash == slice::ORIGIN_SHA256 && cut_hash != slice::SLICE_SHA256 {

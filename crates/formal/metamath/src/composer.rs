@@ -14,6 +14,8 @@ pub const MAX_SYMBOLS: usize = 100;
 pub const MAX_STEPS: usize = 24;
 /// Maximum number of nodes of a formula that is derived from a proof.
 const MAX_NODES: usize = 100;
+/// First position in the database at which a theorem is composed. A database with no more axioms and theorems has none.
+pub const FIRST_POSITION: usize = 20;
 
 /// A theorem that a program composed.
 #[derive(Clone, Debug)]
@@ -71,8 +73,11 @@ impl Composer {
         draw: &mut SeededRng,
         context: Option<RuleId>,
     ) -> Option<Composition> {
-        let rules = theory.rules().len();
-        let context = context.unwrap_or_else(|| RuleId((20 + draw.index(rules - 20)) as u32));
+        let context = match (context, theory.rules().len().saturating_sub(FIRST_POSITION)) {
+            (Some(context), _) => context,
+            (None, 0) => return None,
+            (None, positions) => RuleId((FIRST_POSITION + draw.index(positions)) as u32),
+        };
         let available = self.uses_before[context.0 as usize];
         if available == 0 {
             return None;
