@@ -34,6 +34,8 @@ pub enum Allowed {
         /// The maximum.
         high: u64,
     },
+    /// A list of some of a few names.
+    ListOf(&'static [&'static str]),
     /// Text or a list, described by a phrase.
     Text(&'static str),
 }
@@ -127,6 +129,7 @@ impl fmt::Display for Allowed {
         match self {
             Allowed::Switch => f.write_str("true or false"),
             Allowed::Names(names) => f.write_str(&names.join(", ")),
+            Allowed::ListOf(names) => write!(f, "a list of {}", names.join(", ")),
             Allowed::Whole { low, high } => write!(f, "an integer from {low} to {high}"),
             Allowed::NameOrWhole { name, low, high } => {
                 write!(f, "\"{name}\", or an integer from {low} to {high}")

@@ -41,6 +41,9 @@ impl KeySpec {
             (Allowed::Whole { .. } | Allowed::NameOrWhole { .. }, Value::Integer(n)) => {
                 u64::try_from(*n).is_ok_and(|n| self.allowed.admits_whole(n))
             }
+            (Allowed::ListOf(names), Value::Array(items)) => {
+                items.iter().all(|item| item.as_str().is_some_and(|name| names.contains(&name)))
+            }
             (Allowed::Text(_), Value::String(_)) => !is_list,
             (Allowed::Text(_), Value::Array(_)) => is_list,
             (Allowed::Names(_) | Allowed::NameOrWhole { .. }, Value::String(text)) => {

@@ -13,6 +13,7 @@ use sgs_keys::{above, at_least};
 use sgs_run::config::SystemName;
 use sgs_run::config::device::DeviceKind;
 use sgs_run::config::endpoint::EndpointConfig;
+use sgs_run::config::system::{LEAN_SETS, METAMATH_SETS};
 use sgs_run::train::launcher::RankOptions;
 use sgs_selfplay::Role;
 use std::net::SocketAddr;
@@ -658,6 +659,15 @@ pub struct ServeModelArgs {
     pub play: PlayArgs,
 }
 
+fn eval_problems() -> String {
+    format!(
+        "Problem set. Metamath: {}; Lean: {}; or a file with one JSON object per line: id, statement (in display or \
+         canonical form) and context [default: the run's; otherwise all, for Lean d3k]",
+        METAMATH_SETS.join(", "),
+        LEAN_SETS.join(", ")
+    )
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -667,9 +677,7 @@ The intervals are 95% bootstrap intervals over problems.
 A served model must have the tokenizer of --model.")]
 #[command(mut_arg("endpoint", |endpoint| endpoint.conflicts_with("run")))]
 pub struct EvalArgs {
-    /// Problem set. Metamath: quick, all, train, held-out, deep or deep-held-out; Lean: d3k or core; or a file with one JSON object per line:
-    /// id, statement (in display or canonical form) and context [default: the run's; otherwise all, for Lean d3k].
-    #[arg(long, value_name = "SET", hide_possible_values = true, value_parser = problem_set())]
+    #[arg(long, value_name = "SET", hide_possible_values = true, value_parser = problem_set(), help = eval_problems())]
     pub problems: Option<String>,
     /// Attempts per problem.
     #[arg(short, long, default_value_t = 8, value_parser = whole::<u32>(1..=10_000))]
@@ -760,7 +768,7 @@ pub struct ConjectureArgs {
     /// Target: a statement in display or canonical form.
     #[arg(conflicts_with = "problem")]
     pub statement: Option<String>,
-    /// Target: a theorem of the bundled database; for Lean: a target of d3k or core.
+    /// Target: a theorem of the bundled database; for Lean: a target of a shipped set.
     #[arg(long, value_name = "LABEL")]
     pub problem: Option<String>,
     /// Use only what precedes this label of the bundled database; for Lean: the header.
@@ -787,7 +795,7 @@ pub struct ReviewArgs {
     /// Target of the conjecture: a statement.
     #[arg(long, value_name = "STATEMENT", conflicts_with = "problem")]
     pub target: Option<String>,
-    /// Target: a theorem of the bundled database; for Lean: a target of d3k or core.
+    /// Target: a theorem of the bundled database; for Lean: a target of a shipped set.
     #[arg(long, value_name = "LABEL")]
     pub problem: Option<String>,
     /// Use only what precedes this label of the bundled database; for Lean: the header.
@@ -1115,7 +1123,7 @@ command continues an interrupted classification.
   sgs data classify d3k --endpoint http://127.0.0.1:8000/v1 --out classes
 Exit codes: 0 more than 99% are classified; 1 fewer.")]
 pub struct DataClassifyArgs {
-    /// Problems: d3k, core, or a file that `sgs data import` can read.
+    #[arg(help = format!("Problems: {}, or a file that `sgs data import` can read", LEAN_SETS.join(", ")))]
     pub problems: String,
     /// Output folder.
     #[arg(long, value_name = "DIR")]

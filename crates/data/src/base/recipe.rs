@@ -2,6 +2,7 @@
 
 use sgs_base::digest::checksum_of;
 use sgs_metamath::slice::SLICE_SHA256;
+use sgs_run::config::MADE;
 use sgs_run::config::base_model::cache;
 use sgs_run::{RunError, Usage};
 use std::path::PathBuf;
@@ -57,8 +58,7 @@ pub fn check(base: &str) -> Result<(), Usage> {
     if !base.starts_with("made:") || Recipe::of(base).is_some() {
         return Ok(());
     }
-    let names: Vec<String> = RECIPES.iter().map(|recipe| format!("made:{}", recipe.name)).collect();
-    Err(Usage(format!("model.base={base}: there is no such recipe, only {}", names.join(", "))))
+    Err(Usage(format!("model.base={base}: there is no such recipe, only {}", MADE.join(", "))))
 }
 
 impl Recipe {
@@ -92,6 +92,7 @@ mod tests {
         let homes: Vec<PathBuf> =
             RECIPES.iter().filter_map(|r| Recipe::of(&format!("made:{}", r.name))?.home().ok()).collect();
         assert_eq!(homes.len(), RECIPES.len());
+        assert_eq!(RECIPES.map(|recipe| format!("made:{}", recipe.name)), MADE);
         assert_ne!(homes[0], homes[1]);
         for other in ["13m", "made:", "made:13", "made:13m/..", "shipped"] {
             assert!(Recipe::of(other).is_none(), "{other}");

@@ -2,7 +2,7 @@
 
 use crate::Usage;
 use sgs_fleet::WorkKind;
-use sgs_keys::above;
+use sgs_keys::{Allowed, above};
 use sgs_selfplay::{AlgorithmConfig, Role, RoleBackend, Weights};
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ sgs_keys::table! {
         /// Name of the served model.
         pub model: String = String::new(), in "empty if it serves exactly one, or a name",
         /// Roles that the servers sample. A role that is trained needs refresh.
-        pub roles: Vec<Role> = Vec::new(), in "a list of solver, conjecturer, guide",
+        pub roles: Vec<Role> = Vec::new(), in Allowed::ListOf(&["solver", "conjecturer", "guide"]),
         /// Format of prompts: auto (token IDs if the server accepts them, otherwise text), tokens (token IDs; the
         /// served model must have the tokenizer of model.base), or text.
         pub prompt: PromptChoice = PromptChoice::Auto,

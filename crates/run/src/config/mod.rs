@@ -3,6 +3,7 @@
 
 pub mod base_model;
 pub mod device;
+mod effects;
 pub mod endpoint;
 pub mod folder;
 pub mod guide_format;

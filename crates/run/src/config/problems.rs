@@ -1,9 +1,17 @@
 //! The configuration keys of a run's formal system and problem set.
 
 use crate::Usage;
+use crate::config::system::{LEAN, METAMATH, listed};
+use std::sync::LazyLock;
 
 /// Value of `database` for the slice of set.mm that ships with the program.
 pub const SHIPPED: &str = "shipped";
+
+/// The allowed values of `set`.
+static SETS: LazyLock<String> = LazyLock::new(|| {
+    let (metamath, lean) = (listed(&METAMATH), listed(&LEAN));
+    format!("{metamath}; for Lean {lean}; a file, which an external system requires")
+});
 
 sgs_keys::table! {
     /// The formal system and its problems.
@@ -16,7 +24,7 @@ sgs_keys::table! {
             in "shipped (9,000 axioms and theorems of set.mm), or a .mm file, of which at most every ninth theorem is a target",
         /// The problem set.
         pub set: String = "quick".to_owned(),
-            in "quick (100 theorems of set.mm), all (1,000), train and held-out (800 and 200 of them), deep and deep-held-out (composed); for Lean d3k (the paper's 3,323), core (needs no Mathlib); a file, which an external system requires",
+            in SETS.as_str(),
     }
 }
 

@@ -18,6 +18,7 @@ use sgs_selfplay::{AlgorithmConfig, Method, Role, Weights};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
+use std::sync::LazyLock;
 use toml::{Table, Value};
 
 sgs_keys::table! {
@@ -59,12 +60,21 @@ sgs_keys::table! {
     }
 }
 
+/// Values of `model.base` for models that the program trains before the run begins.
+pub const MADE: [&str; 3] = ["made:deep", "made:13m", "made:30m"];
+
+/// The allowed values of `model.base`.
+static BASES: LazyLock<String> = LazyLock::new(|| {
+    let made = MADE.join(", ");
+    format!("shipped, {made} (each made by the run if absent), or a folder in Hugging Face layout")
+});
+
 sgs_keys::table! {
     /// The language model.
     #[derive(Clone, Debug, PartialEq)]
     pub struct ModelChoice {
         /// Initial model of the Solver and the Conjecturer.
-        pub base: String = "shipped".to_owned(), in "shipped, made:13m or made:30m (made by the run if absent), or a folder in Hugging Face layout",
+        pub base: String = "shipped".to_owned(), in BASES.as_str(),
         /// Model of the Guide.
         pub guide: String = "base".to_owned(), in "base, or a folder",
         /// Context window of all roles, in tokens (prompt plus completion). 0 means the model's own.
@@ -290,7 +300,7 @@ pub struct Resolved {
     /// All keys that have a value. Contains the Lean keys even if Lean is not the formal system.
     table: Table,
     /// The layer of each key. A key that is absent has its default value.
-    layers: BTreeMap<String, Layer>,
+    pub(super) layers: BTreeMap<String, Layer>,
 }
 
 impl Resolved {

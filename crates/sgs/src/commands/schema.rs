@@ -159,6 +159,7 @@ fn value_schema(key: &KeySpec, default: Option<&Value>) -> Value {
     let mut schema = match key.allowed {
         Allowed::Switch => json!({"type": "boolean"}),
         Allowed::Names(names) => json!({"enum": names}),
+        Allowed::ListOf(names) => json!({"type": "array", "items": {"enum": names}}),
         Allowed::Whole { low, high } => json!({"type": "integer", "minimum": low, "maximum": high}),
         Allowed::Real { low, high } => json!({
             "type": "number",

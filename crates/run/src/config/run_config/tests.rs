@@ -80,6 +80,9 @@ fn ends(allowed: Allowed) -> (Vec<String>, Vec<String>) {
         Allowed::Names(names) => {
             (names.iter().map(|name| (*name).to_owned()).collect(), vec!["no-such-name".into(), "1".into()])
         }
+        Allowed::ListOf(names) => {
+            (names.iter().map(|name| format!("[\"{name}\"]")).collect(), vec!["[\"nonsense\"]".into()])
+        }
         Allowed::Text(_) => (Vec::new(), Vec::new()),
     }
 }
