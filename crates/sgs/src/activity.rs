@@ -8,11 +8,14 @@ use sgs_run::served::ca_certs;
 use sgs_run::workers::coordinator::CoordinatorAddress;
 use sgs_rundir::RunView;
 use std::fs::{File, TryLockError};
+use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
 /// Timeout of a request to the coordinator.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+/// First bytes of an SQLite database.
+const HEADER: &[u8] = b"SQLite format 3\0";
 
 /// Whether a process is executing a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -24,11 +27,19 @@ pub enum Activity {
     Stopped,
     /// The run has used its rounds or minutes.
     Finished,
+    /// No process holds the lock, and the journal cannot be read, so the run cannot be resumed.
+    Damaged { problem: String },
 }
 
 /// Returns the activity of a run with `rounds` rounds in total and `published` published ones.
 pub fn activity_of(run: &RunView, rounds: Option<u64>, published: usize, in_progress: bool) -> Activity {
-    match holder(run.path()) {
+    let holder = holder(run.path());
+    if holder.is_none()
+        && let Some(damage) = journal_damage(run)
+    {
+        return Activity::Damaged { problem: damage.to_string() };
+    }
+    match holder {
         Some(holder) => Activity::Running { holder },
         None if in_progress => Activity::Stopped,
         None if rounds.is_some_and(|all| published as u64 >= all) => Activity::Finished,
@@ -36,6 +47,21 @@ pub fn activity_of(run: &RunView, rounds: Option<u64>, published: usize, in_prog
         None if run.ended().is_some() => Activity::Finished,
         None => Activity::Stopped,
     }
+}
+
+/// Returns why the journal cannot be read, or `None` if it can, or if there is none.
+fn journal_damage(run: &RunView) -> Option<sgs_rundir::Error> {
+    let path = run.path().join("journal.sqlite");
+    let mut start = Vec::new();
+    File::open(&path).ok()?.take(HEADER.len() as u64).read_to_end(&mut start).ok()?;
+    // SQLite takes a file that is shorter than its header for an empty database.
+    if !start.is_empty() && start != HEADER {
+        let what = "it is not an SQLite database".to_owned();
+        let advice =
+            "restore it from a copy, or move it away (with its -wal and -shm files) and resume".to_owned();
+        return Some(sgs_rundir::Error::Damaged { path, what, advice });
+    }
+    run.journal().and_then(|journal| journal.markers()).err()
 }
 
 /// Returns the coordinator's address and board, if it accepts workers. Adds a note if it does not answer.

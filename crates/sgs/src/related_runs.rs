@@ -39,6 +39,7 @@ fn matching_run_message(config: &RunConfig, path: &Path) -> Result<Option<String
              `sgs resume {name}`"
         ),
         Activity::Finished if published == 0 => return Ok(None),
+        Activity::Damaged { .. } => return Ok(None),
         Activity::Finished => format!(
             "{name} already has this configuration and seed; the new run will repeat its first {}. For another run: \
              `--seed {}`; to continue that one: `sgs resume {name} --rounds {}`",

@@ -54,6 +54,8 @@ pub struct RunData {
     pub solved: Vec<SolvedExample>,
     /// Limitations: files that are missing or damaged, and data that were left out.
     pub notes: Vec<String>,
+    /// Those of the notes that are about damaged files.
+    pub damages: Vec<String>,
 }
 
 /// An arithmetic mean that is updated number by number.

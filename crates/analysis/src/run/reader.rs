@@ -166,7 +166,8 @@ impl<'a> RunReader<'a> {
         let read: Vec<PublishedRound> = published.iter().filter(is_read).cloned().collect();
         self.run.shown_conjectures = self.read_conjectures(&read);
         self.run.solved = self.read_solved(&read);
-        self.run.notes = self.tables.notes().to_vec();
+        self.run.damages = self.tables.notes().to_vec();
+        self.run.notes.clone_from(&self.run.damages);
         note_gaps(&published, &mut self.run.notes);
         note_unrated(&mut self.run);
         let all = self.run.targets.iter().filter(|t| t.solved_round.is_some()).count();

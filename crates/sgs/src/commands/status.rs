@@ -200,6 +200,7 @@ fn text(status: &RunStatus) -> String {
 fn activity(status: &RunStatus) -> String {
     match &status.activity {
         Activity::Running { holder } => format!("running ({holder})"),
+        Activity::Damaged { problem } => problem.clone(),
         Activity::Finished => format!("finished; for a report: `sgs report {}`", status.run),
         Activity::Stopped => format!("stopped; to continue: `sgs resume {}`", status.run),
     }

@@ -181,7 +181,7 @@ impl Sweep {
             let runs = folders.iter().map(|folder| read_metrics(folder)).collect::<Result<Vec<_>, _>>()?;
             let named: Vec<(&str, &RunData)> = runs.iter().map(|run| (run.name.as_str(), run)).collect();
             output::line(compare::ends_table(&named))?;
-            let index = report::write_for(&folders, &out.join("report"), &FigureOptions::default())?;
+            let (index, _) = report::write_for(&folders, &out.join("report"), &FigureOptions::default())?;
             eprintln!("report: {}", index.display());
         }
         if self.failed > 0 {

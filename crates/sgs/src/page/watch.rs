@@ -105,6 +105,7 @@ impl JournalFollower {
                 }
             }
             Activity::Stopped => status.message = STOPPED.into(),
+            Activity::Damaged { problem } => status.message = problem,
             Activity::Finished => status.message = FINISHED.into(),
         }
         status

@@ -115,10 +115,23 @@ fn damaged_rounds_are_noted_and_the_rest_is_shown() {
     let missing = "rounds/0001 is damaged: it is missing, although the journal marks it as published";
     let done = sgs(&["status", &name]).expect(0);
     assert!(done.out.contains("note: ") && done.out.contains(missing), "{}", done.out);
-    let done = sgs(&["report", &name]).expect(0);
+    let done = sgs(&["report", &name]).expect(1);
     assert!(done.err.contains("warning: ") && done.err.contains(missing), "{}", done.err);
     let done = sgs(&["doctor", &name]).expect(1);
     assert!(done.out.contains("BAD   damage") && done.out.contains(missing), "{}", done.out);
+}
+
+#[test]
+fn a_damaged_journal_is_the_state() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = path(dir.path(), "run");
+    let run = create(Path::new(&name));
+    round(&run, 0);
+    drop(run);
+    std::fs::write(dir.path().join("run/journal.sqlite"), "xx\n").unwrap();
+    let shown = sgs(&["status", &name]).expect(0).out;
+    let state = shown.lines().find_map(|line| line.strip_prefix("state")).unwrap().trim();
+    assert!(state.contains("journal.sqlite is damaged: it is not an SQLite database"), "{shown}");
 }
 
 #[cfg(unix)]
