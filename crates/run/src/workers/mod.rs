@@ -8,6 +8,7 @@ pub mod forecast;
 pub mod generate;
 pub mod manifest;
 pub mod memory;
+pub mod prompts;
 pub mod rank_worker;
 pub mod sampling;
 pub mod tasks;

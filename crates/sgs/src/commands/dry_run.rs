@@ -11,6 +11,7 @@ use sgs_data::base::recipe::Recipe;
 use sgs_fleet::launch::quote;
 use sgs_lm::ModelConfig;
 use sgs_lm::footprint::Footprint;
+use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm_bench::gemm_peak;
 use sgs_lm_cpu::{Cpu, CpuFootprint};
 use sgs_lm_cuda::{CudaFootprint, Gpu, Precision, gpu_count};
@@ -24,6 +25,7 @@ use sgs_run::config::{BaseSource, Resolved, RunConfig, SystemName};
 use sgs_run::workers::config::{By, FleetConfig};
 use sgs_run::workers::forecast::{Assumptions, Forecast, Hardware, RoundWork, Speed, forecast};
 use sgs_run::workers::memory::{MemoryInputs, sum};
+use sgs_run::workers::prompts;
 use std::path::{Path, PathBuf};
 
 /// The parts of a forecast.
@@ -37,6 +39,8 @@ struct Planned {
     forecast: Forecast,
     /// A note about the held-out problems.
     held_out: Option<String>,
+    /// A warning about prompts that do not fit into the context window.
+    unfit: Option<String>,
 }
 
 /// Prints the configuration, its requirements and a forecast of its time and memory.
@@ -93,8 +97,9 @@ fn on_this_machine(
 impl Planned {
     /// Formats the forecast.
     fn lines(&self, config: &RunConfig) -> Vec<String> {
-        let Self { work, hardware, assumed, forecast, held_out, .. } = self;
+        let Self { work, hardware, assumed, forecast, held_out, unfit, .. } = self;
         let mut lines: Vec<String> = held_out.iter().cloned().collect();
+        lines.extend(unfit.iter().map(|text| format!("warning: {text}")));
         lines.extend(forecast.describe_times(config, *work, hardware, assumed));
         lines.extend(forecast.describe_memory(hardware));
         lines.push(
@@ -135,7 +140,19 @@ fn plan(config: &RunConfig, kind: DeviceKind, fleet: Option<&FleetConfig>) -> Re
     let forecast = forecast(inputs, work, &hardware, &assumed)?;
     let has_sets = !lacks(config).iter().any(|lack| matches!(lack.what, "problems" | "held-out"));
     let held_out = if has_sets { system::held_out(config)?.note } else { None };
-    Ok(Planned { known, work, hardware, assumed, forecast, held_out, model })
+    let unfit = unfit_prompts(config, &model)?;
+    Ok(Planned { known, work, hardware, assumed, forecast, held_out, unfit, model })
+}
+
+/// Returns a warning about prompts that do not fit into the context window. Only Metamath prompts are checked: those of
+/// other systems need their checker.
+fn unfit_prompts(config: &RunConfig, model: &ModelConfig) -> Result<Option<String>> {
+    let base = base_of(config)?;
+    if config.problems.system != SystemName::Metamath || !is_model(&base) {
+        return Ok(None);
+    }
+    let opened = metamath(&config.problems.database, &config.problems.set)?;
+    Ok(prompts::check(config, model, &Tokenizer::load(&base)?, &*opened.system, &opened.targets)?)
 }
 
 /// Multiprocessors of an H100 or H200.
@@ -194,17 +211,22 @@ fn hardware(
     Ok((hardware, Box::new(CudaFootprint { precision: Precision::Bf16, processors })))
 }
 
-/// Returns the shape of the model and whether it is known: from its folder or by name. An unknown model is assumed to have
-/// the paper's shape.
-fn shape(config: &RunConfig) -> Result<(ModelConfig, bool)> {
+/// Returns the folder of the base model, which may not exist yet.
+fn base_of(config: &RunConfig) -> Result<PathBuf> {
     let name = config.model.base.as_str();
-    let recipe = Recipe::of(name);
-    let folder = match (config.model.base_source(), recipe) {
+    Ok(match (config.model.base_source(), Recipe::of(name)) {
         (BaseSource::Shipped, _) => sgs_run::config::base_model::folder_for(config.problems.system, None)?,
         (_, Some(recipe)) => recipe.model()?,
         (BaseSource::Folder(folder), None) => folder.to_owned(),
         (BaseSource::Made(_), None) => PathBuf::from(name),
-    };
+    })
+}
+
+/// Returns the shape of the model and whether it is known: from its folder or by name. An unknown model is assumed to have
+/// the paper's shape.
+fn shape(config: &RunConfig) -> Result<(ModelConfig, bool)> {
+    let name = config.model.base.as_str();
+    let (recipe, folder) = (Recipe::of(name), base_of(config)?);
     if is_model(&folder) {
         return Ok((ModelConfig::load(&folder)?, true));
     }

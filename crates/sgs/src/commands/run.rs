@@ -1,11 +1,13 @@
 //! `sgs run` and `sgs resume`.
 
 use super::missing::{self, MissingRequirement};
+use super::report::warn;
 use crate::args::{BudgetArgs, ExecutionArgs, FleetArgs, RankArgs, ResumeArgs, RunArgs};
 use crate::display::TextDisplay;
-use crate::exit::{Outcome, Usage};
+use crate::exit::{Outcome, Usage, usage};
 use crate::pace::Pace;
 use crate::page::LivePage;
+use crate::terminal::{Tone, paint};
 use crate::view::{ProgressFormat, View};
 use crate::{related_runs, signals, summary};
 use anyhow::Result;
@@ -14,7 +16,9 @@ use sgs_analysis::report;
 use sgs_analysis::run::{metric, read_run};
 use sgs_data::base::made::{MadeBase, base_folder};
 use sgs_data::base::recipe;
+use sgs_lm::ModelConfig;
 use sgs_lm::ranks::{Parallel, ProcessGroup};
+use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm_sampler::Decode;
 use sgs_run::config::base_model::is_model;
 use sgs_run::config::device;
@@ -26,6 +30,7 @@ use sgs_run::train::ranks::rank_group::RankGroup;
 use sgs_run::with_device;
 use sgs_run::workers::config::FleetConfig;
 use sgs_run::workers::coordinator::CoordinatorAddress;
+use sgs_run::workers::prompts;
 use sgs_run::workers::rank_worker;
 use sgs_run::{RunError, RunEvent, Runner};
 use sgs_rundir::metrics::names;
@@ -62,6 +67,9 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
         if let Some(ranks) = ranks.ranks {
             resolved.set_ranks(ranks);
         }
+        if args.dry_run {
+            resolved.without_effect().iter().for_each(warn);
+        }
         return if args.explain {
             super::explain::run(&resolved)
         } else {
@@ -73,7 +81,9 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
         ControlFlow::Continue(rank_group) => rank_group,
         ControlFlow::Break(outcome) => return Ok(outcome),
     };
-    let mut config = resolve()?.config;
+    let resolved = resolve()?;
+    resolved.without_effect().iter().for_each(warn);
+    let mut config = resolved.config;
     let workers = fleet(fleet_args, workers)?;
     check_requirements(&config, workers.as_ref(), &layers)?;
     super::dry_run::check_memory(&config, workers.as_ref())?;
@@ -209,7 +219,7 @@ fn join(
 fn fleet(args: &FleetArgs, before: FleetConfig) -> Result<Option<FleetConfig>> {
     let mut config = match &args.workers {
         None => before,
-        Some(spec) => FleetConfig::parse(spec)?,
+        Some(spec) => FleetConfig::parse(spec).map_err(usage)?,
     };
     if args.listen.is_some() {
         config.listen = args.listen;
@@ -283,6 +293,9 @@ fn run_on_device<D: Parallel + Decode>(
     let shared = |problems: Vec<Problem>| problems.into_iter().map(Arc::new).collect();
     let (targets, held_out): (Vec<Arc<Problem>>, _) = (shared(targets), shared(held_out));
     folder::same_checker(&path, &system.identity())?;
+    let (model, tokenizer) = (ModelConfig::load(&base)?, Tokenizer::load(&base)?);
+    let unfit = prompts::check(&config, &model, &tokenizer, &*system, &targets)?;
+    let unfit = unfit.map(|text| format!("{} {text}", paint(Tone::Bad, "warning:")));
     let FinishedRounds { rates, seconds, generations } = FinishedRounds::read(&run)?;
     let pace = Pace::new(&config, folder::seconds_worked(run.view())?, seconds, generations);
     let base_evaluation = match run.view().evaluations()?.first() {
@@ -316,7 +329,7 @@ fn run_on_device<D: Parallel + Decode>(
         fleet,
         process_group: meeting,
     };
-    let mut notes = notes.into_iter();
+    let mut notes = notes.into_iter().chain(unfit);
     let done = runner.work(&mut |event| {
         start.begin();
         notes.by_ref().for_each(|note| view.on(&RunEvent::Note(&note)));
@@ -365,6 +378,7 @@ pub fn check_requirements(config: &RunConfig, workers: Option<&FleetConfig>, ask
 fn print_results(path: &Path, shown: &TextDisplay, json: bool) {
     let draw = || -> Result<()> {
         let run = read_run(path, Some(shown))?;
+        run.damages.iter().for_each(warn);
         if json {
             let ended = run.ended.as_ref().map(|why| format!("ended: {why}"));
             ended.iter().for_each(|line| eprintln!("{line}"));
@@ -378,7 +392,8 @@ fn print_results(path: &Path, shown: &TextDisplay, json: bool) {
         Ok(())
     };
     if let Err(error) = draw() {
-        eprintln!("cannot write the report: {error:#}");
+        let path = path.display();
+        warn(format_args!("no report: {error:#}; repair the file and run `sgs report {path}`"));
     }
 }
 

@@ -5,6 +5,7 @@ use crate::program::{command, file, sgs};
 use crate::small_run::{embedded, journal_records, settings, wait_for};
 use crate::snapshot::snapshot;
 use rustix::process::{Pid, Signal, kill_process};
+use sgs_run::config::system::{LEAN_SETS, METAMATH_SETS};
 use sgs_rundir::RunView;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -141,6 +142,23 @@ fn every_key_is_explained() {
     }
 }
 
+/// The lists of allowed names come from the tables that the program uses.
+#[test]
+fn every_set_and_every_recipe_is_listed() {
+    let explained = sgs(&["run", "--explain"]).expect(0).out;
+    let of = |key: &str| {
+        let line = explained.lines().skip_while(|line| *line != key).find(|line| line.contains("allowed: "));
+        line.unwrap().to_owned()
+    };
+    let (base, set, help) = (of("model.base"), of("problems.set"), sgs(&["eval", "--help"]).expect(0).out);
+    for made in sgs_run::config::MADE {
+        assert!(base.contains(made), "{base}");
+    }
+    for name in METAMATH_SETS.iter().chain(&LEAN_SETS) {
+        assert!(set.contains(&format!(" {name} (")) && help.contains(name), "{name}: {set}\n{help}");
+    }
+}
+
 #[test]
 fn the_source_of_each_value_is_shown() {
     let call = ["run", "cispo", "--size", "metamath", "--set", "seed=7"];
@@ -168,6 +186,41 @@ fn a_dry_run_reports_held_out_problems_that_are_targets() {
     let dry = sgs(&["run", "--dry-run", "--set", "evaluation.held_out=quick"]).expect(0).out;
     let note = "# no held-out evaluation: all 100 problems of `quick` are among the targets";
     assert!(dry.contains(note), "{dry}");
+}
+
+/// A window into which no prompt fits is an error, one into which some fit a warning, in a dry run and in a run.
+#[test]
+fn prompts_that_do_not_fit_are_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run").display().to_string();
+    let run = |window: &str, more: &[&str]| {
+        let window = format!("model.context={window}");
+        let limits = ["run", "reinforce-half", "--rounds", "1", "--out", &out, "--set", &window];
+        let small = ["--set", "evaluation.held_out=none", "--set", "algorithm.rollouts_per_problem=1"];
+        sgs(&[&limits[..], &small, more].concat())
+    };
+    for more in [&[][..], &["--dry-run"]] {
+        let none = run("5", more).expect(2).err;
+        assert!(none.contains("the context window is 5 tokens, and no prompt fits"), "{none}");
+        assert!(!Path::new(&out).exists());
+        let some = run("24", more).expect(0);
+        let warning = "of 100 targets do not fit into the context window of 24 tokens";
+        assert!(format!("{}{}", some.out, some.err).contains(warning), "{}{}", some.out, some.err);
+        let _ = std::fs::remove_dir_all(&out);
+    }
+}
+
+#[test]
+fn a_setting_without_effect_is_reported() {
+    let call = ["run", "cispo", "--dry-run", "--set", "algorithm.guide.kind=rubric"];
+    let told =
+        "warning: --set algorithm.guide.kind has no effect: algorithm.guide.on is false (method cispo)";
+    let done = sgs(&call).expect(0);
+    assert_eq!(done.err.trim(), told);
+    let dir = tempfile::tempdir().unwrap();
+    let file = file(dir.path(), "run.toml", "method = \"cispo\"\n[algorithm.guide]\nkind = \"rubric\"\n");
+    let told = sgs(&["run", &file, "--dry-run"]).expect(0).err;
+    assert!(told.contains("run.toml algorithm.guide.kind has no effect"), "{told}");
 }
 
 #[test]

@@ -1,0 +1,54 @@
+//! Checks that the Solver's prompts fit into the context window.
+
+use crate::Usage;
+use crate::config::RunConfig;
+use crate::error::Result;
+use crate::workers::sampling::encode;
+use sgs_formal::FormalSystem;
+use sgs_lm::ModelConfig;
+use sgs_lm::tokenizer::Tokenizer;
+use sgs_selfplay::{Problem, Role, Weights};
+use std::borrow::Borrow;
+
+/// Checks that the prompts of a run's targets fit into the context window of its model, which must also hold at least
+/// one token of the completion. Returns a warning if some of them do not. Prompts for an external server are not checked.
+///
+/// # Errors
+/// Returns an error if no prompt fits, or if one cannot be encoded.
+pub fn check<P: Borrow<Problem>>(
+    config: &RunConfig,
+    model: &ModelConfig,
+    tokenizer: &Tokenizer,
+    system: &dyn FormalSystem,
+    targets: &[P],
+) -> Result<Option<String>> {
+    if config.weights_of(Role::Solver) == Weights::Served {
+        return Ok(None);
+    }
+    let window = config.window(model);
+    let length = |target: &P| Ok(encode(tokenizer, &system.solver_prompt(target.borrow()))?.len());
+    let lengths: Vec<usize> = targets.iter().map(length).collect::<Result<_>>()?;
+    let long = lengths.iter().filter(|length| **length >= window).count();
+    let (Some(shortest), Some(longest)) = (lengths.iter().min(), lengths.iter().max()) else {
+        return Ok(None);
+    };
+    if long == 0 {
+        return Ok(None);
+    }
+    let (all, least) = (lengths.len(), longest + 1);
+    let remedy = match config.model.context {
+        0 => format!("choose a model with at least {least} positions"),
+        _ => format!("set model.context to {least} or more, or to 0 for the model's own"),
+    };
+    if long == all {
+        return Err(Usage(format!(
+            "the context window is {window} tokens, and no prompt fits: those of the {all} targets have {shortest} to \
+             {longest} tokens; {remedy}"
+        ))
+        .into());
+    }
+    Ok(Some(format!(
+        "the prompts of {long} of {all} targets do not fit into the context window of {window} tokens and are never \
+         sampled; {remedy}"
+    )))
+}
