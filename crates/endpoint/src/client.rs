@@ -508,7 +508,10 @@ fn exchange(url: &str, answer: Result<ureq::http::Response<ureq::Body>, ureq::Er
 }
 
 /// Returns the URL with `/v1` at its end.
-fn base_of(url: &str) -> Result<String, EndpointError> {
+///
+/// # Errors
+/// Returns an error if it is not the URL of an endpoint.
+pub fn base_of(url: &str) -> Result<String, EndpointError> {
     let wrong = |problem: &str| EndpointError::Url { url: url.to_owned(), problem: problem.to_owned() };
     let trimmed = url.trim().trim_end_matches('/');
     let rest = trimmed.strip_prefix("http://").or_else(|| trimmed.strip_prefix("https://"));

@@ -54,7 +54,7 @@ mod refresh;
 mod wire;
 
 pub use chat::{ChatClient, ChatReply, ChatRequest};
-pub use client::{Capabilities, Endpoint, EndpointSettings, PromptEncoding, PromptMode, ServerKind};
+pub use client::{Capabilities, Endpoint, EndpointSettings, PromptEncoding, PromptMode, ServerKind, base_of};
 pub use error::EndpointError;
 pub use key::ApiKey;
 pub use wire::{CompletionRequest, RemoteCompletion, StopReason};

@@ -162,9 +162,9 @@ impl From<sgs_keys::FileError> for RunError {
 impl From<sgs_rundir::Error> for RunError {
     fn from(error: sgs_rundir::Error) -> Self {
         match error {
-            sgs_rundir::Error::NotARun { .. } | sgs_rundir::Error::Taken { .. } => {
-                Self::Usage(Usage(error.to_string()))
-            }
+            sgs_rundir::Error::NotARun { .. }
+            | sgs_rundir::Error::Taken { .. }
+            | sgs_rundir::Error::InUse { .. } => Self::Usage(Usage(error.to_string())),
             other => Self::Other(Box::new(other)),
         }
     }

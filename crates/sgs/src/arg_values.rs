@@ -3,7 +3,7 @@
 use crate::exit::Usage;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgMatches, Command, ValueHint};
-use rustix::fs::{Access, access};
+use rustix::fs::{Access, PROC_SUPER_MAGIC, access, statfs};
 use sgs_keys::{Allowed, KeySpec, KeyTable as _};
 use sgs_run::config::SystemName;
 use sgs_run::config::device::DeviceKind;
@@ -61,9 +61,14 @@ pub fn check_inputs(command: &Command, matches: &ArgMatches) -> anyhow::Result<(
     if let Some((command, matches)) = inner {
         return check_inputs(command, matches);
     }
-    for id in command.get_arguments().map(|arg| arg.get_id().as_str()).filter(|id| OUTPUTS.contains(id)) {
+    for arg in command.get_arguments().filter(|arg| OUTPUTS.contains(&arg.get_id().as_str())) {
+        let (id, value_name) = (arg.get_id().as_str(), arg.get_value_names().and_then(|names| names.first()));
+        let value_name = value_name.map(|name| name.as_str());
         for path in matches.get_raw(id).into_iter().flatten().filter(|path| *path != "-") {
             let path = Path::new(path);
+            if value_name == Some("DIR") && path.is_file() {
+                return Err(Usage(format!("{} is a file; --{id} needs a folder", path.display())).into());
+            }
             check_writable(path).map_err(|error| {
                 Usage(format!("--{id} {}: cannot write there: {error}; choose another place", path.display()))
             })?;
@@ -91,6 +96,10 @@ fn check_writable(path: &Path) -> io::Result<()> {
     let existing = path.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."));
     if !existing.is_dir() {
         return Err(io::ErrorKind::NotADirectory.into());
+    }
+    // In the system's view of its processes, the superuser appears to have access.
+    if statfs(existing)?.f_type == PROC_SUPER_MAGIC {
+        return Err(io::ErrorKind::Unsupported.into());
     }
     Ok(access(existing, Access::WRITE_OK | Access::EXEC_OK)?)
 }

@@ -22,7 +22,7 @@ use sgs_run::workers::sampling::{self, TextSampler};
 use sgs_rundir::RunView;
 use sgs_selfplay::config::{ConjecturerConfig, GuideKind};
 use sgs_selfplay::{Role, Weights};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The models of the three roles and their formal system.
@@ -73,6 +73,12 @@ impl ModelSource {
         let folders = Some(policies::folders(&config, &base, at));
         let round = checkpoint.map(|checkpoint| checkpoint.round);
         Ok(Self { system: own, folders, run: Some(TrainedRun { config, round }) })
+    }
+
+    /// Describes the Solver, whose folder or address is `name`.
+    pub fn described<'a>(&self, name: &'a str) -> &'a str {
+        let is_bundled = self.folders.is_none() && Path::new(name).is_dir();
+        if is_bundled { "the bundled base model" } else { name }
     }
 
     /// Returns the formal system.

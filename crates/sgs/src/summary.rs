@@ -10,7 +10,7 @@ use sgs_run::config::held_out::HeldOut;
 use sgs_run::config::{RunConfig, folder, system};
 use sgs_rundir::rows::ProblemKind;
 use sgs_rundir::table::RowReader;
-use sgs_rundir::{PublishedRound, RunView, table_row};
+use sgs_rundir::{EndReason, PublishedRound, RunView, table_row};
 use sgs_selfplay::ProblemId;
 
 /// Width of the first column.
@@ -180,13 +180,35 @@ fn time(run: &RunData) -> String {
 }
 
 fn next(view: &RunView, config: &RunConfig) -> String {
-    let (path, more) = (view.path().display(), config.rounds.saturating_mul(2));
-    format!("sgs prove --run {path}   (to continue: sgs resume {path} --rounds {more})")
+    let path = view.path().display();
+    let more = more_than(config, view.ended().map(|end| end.by));
+    format!("sgs prove --run {path}   (to continue: sgs resume {path} {more})")
+}
+
+/// Returns twice the limit that ended a run, as an argument of `sgs resume`.
+fn more_than(config: &RunConfig, ended_by: Option<EndReason>) -> String {
+    match ended_by {
+        Some(EndReason::Minutes) => format!("--minutes {}", config.minutes * 2.0),
+        Some(EndReason::Generations) => format!("--generations {}", config.generations.saturating_mul(2)),
+        Some(EndReason::Rounds) | None => format!("--rounds {}", config.rounds.saturating_mul(2)),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_next_command_raises_the_limit_that_ended_the_run() {
+        let config = RunConfig { rounds: 100, minutes: 6.0, generations: 5_000, ..RunConfig::default() };
+        for (reason, argument) in [
+            (EndReason::Rounds, "--rounds 200"),
+            (EndReason::Minutes, "--minutes 12"),
+            (EndReason::Generations, "--generations 10000"),
+        ] {
+            assert_eq!(more_than(&config, Some(reason)), argument);
+        }
+    }
 
     #[test]
     fn rates_on_held_out_problems_name_their_problems_and_samples() {

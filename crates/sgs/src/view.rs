@@ -290,7 +290,8 @@ impl View {
     /// Shows a finished round.
     fn end_round(&mut self, outcome: &RoundOutcome, metrics: &MetricValues) {
         let get = |name: &str| metrics.scalars.get(name).copied();
-        self.rates.push(get("cumulative_solve_rate").unwrap_or(0.0));
+        let (before, now) = (self.rates.last().copied(), get("cumulative_solve_rate").unwrap_or(0.0));
+        self.rates.push(now);
         self.last_rate = get("target_solve_rate");
         self.pace.record(get("time_round_s").unwrap_or(0.0), get("generations").unwrap_or(0.0));
         match self.show {
@@ -312,6 +313,9 @@ impl View {
                 }
                 self.show_review(outcome);
             }
+        }
+        if now >= 1.0 && before.is_none_or(|before| before < 1.0) {
+            eprintln!("every target is solved: later rounds find no new ones (Ctrl-C stops the run)");
         }
     }
 

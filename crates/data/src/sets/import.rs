@@ -1,8 +1,9 @@
 //! Converts data sets of Lean problems to JSON Lines, record by record.
 
 use sgs_lean::data::{DataSetError, SkippedRecord, write_line};
+use sgs_run::Usage;
 use sgs_run::config::lean_set;
-use sgs_run::error::{Context, Result, bail};
+use sgs_run::error::{Context, Result};
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -62,9 +63,9 @@ pub fn import(
         // Return the original error, so that the caller recognises a broken pipe.
         return Err(error).with_context(|| format!("cannot write {}", out_name.display()));
     }
-    read?;
+    read.map_err(|error| Usage(format!("{error:#}")))?;
     if found.taken + found.skipped_total == 0 {
-        bail!("{} holds no problem", file.display());
+        return Err(Usage(format!("{} holds no problem", file.display())).into());
     }
     Ok(found)
 }

@@ -1,7 +1,8 @@
 //! Starts Lean in its sandbox.
 
+use crate::Usage;
 use crate::error::{Context, Result};
-use sgs_lean::{Lean, LeanSettings};
+use sgs_lean::{Lean, LeanSettings, PreparedLean, SettingsError};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -25,13 +26,28 @@ pub fn launcher() -> Result<Vec<OsString>> {
     Ok(vec![program.into_os_string(), SANDBOX.into()])
 }
 
+/// Checks that Lean can be started: it is installed, and a required sandbox is complete.
+///
+/// # Errors
+/// Returns an error as [`start`] does.
+pub fn check(settings: &LeanSettings) -> Result<()> {
+    prepare(settings).map(drop)
+}
+
+fn prepare(settings: &LeanSettings) -> Result<PreparedLean> {
+    match settings.prepare(&launcher()?) {
+        Err(error @ SettingsError::Folder { .. }) => Err(error.into()),
+        prepared => Ok(prepared.map_err(|error| Usage(error.to_string()))?),
+    }
+}
+
 /// Starts Lean. Also returns notes for the user on the state of the sandbox, one line each.
 ///
 /// # Errors
 /// Returns an error if Lean is not installed, if the sandbox is required but incomplete, or if a process cannot be
 /// started.
 pub fn start(settings: &LeanSettings) -> Result<(Lean, Vec<String>)> {
-    let prepared = settings.prepare(&launcher()?)?;
+    let prepared = prepare(settings)?;
     let slots = prepared.config.slots;
     let mut notes = Vec::new();
     if prepared.sandbox.is_empty() {

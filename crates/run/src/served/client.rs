@@ -5,6 +5,7 @@
 //! load the new weights after each update (see `servers`).
 
 use super::ca_certs;
+use crate::Usage;
 use crate::config::RunConfig;
 use crate::config::endpoint::{EndpointConfig, PromptChoice, Refresh};
 use crate::error::{Context, Result, RunError, bail};
@@ -12,7 +13,7 @@ use crate::workers::sampling::{Answer, Ask, in_parallel, room};
 use crate::workers::tasks::{self, GenerateResult, GenerateTask, Sample};
 use sgs_endpoint::{
     ApiKey, CompletionRequest, Endpoint, EndpointError, EndpointSettings, PromptEncoding, PromptMode,
-    RemoteCompletion, ServerKind, StopReason,
+    RemoteCompletion, ServerKind, StopReason, base_of,
 };
 use sgs_fleet::{Coordinator, Lease, StopFlag, WorkKind, WorkerConfig, WorkerName};
 use sgs_lm::tokenizer::Tokenizer;
@@ -26,7 +27,7 @@ impl EndpointConfig {
     /// Converts the configuration to the client's settings and reads the API key.
     ///
     /// # Errors
-    /// Returns an error if the API key or the certificates cannot be read.
+    /// Returns an error if the URL is not that of an endpoint, or if the API key or the certificates cannot be read.
     pub fn settings(&self) -> Result<EndpointSettings> {
         let key = if self.key_file.is_empty() {
             match std::env::var(&self.key_env) {
@@ -37,7 +38,7 @@ impl EndpointConfig {
             Some(ApiKey::read(Path::new(&self.key_file))?)
         };
         Ok(EndpointSettings {
-            url: self.url.clone(),
+            url: base_of(&self.url).map_err(|error| Usage(error.to_string()))?,
             server: match self.refresh {
                 Refresh::Never => ServerKind::Any,
                 Refresh::Sglang => ServerKind::Sglang,
@@ -144,7 +145,11 @@ impl ServedRoles {
         let settings = e.settings()?;
         let probe = ask(&tokenizer, probe, 0, longest.min(16), 1.0)?;
         let (prompt, concurrency) = (settings.prompt, settings.connections);
-        let (endpoint, sample) = Endpoint::connect(settings, &probe, context, tokenizer.vocab_size())?;
+        let connected = Endpoint::connect(settings, &probe, context, tokenizer.vocab_size());
+        let (endpoint, sample) = connected.map_err(|error| match error {
+            EndpointError::Absent { .. } => RunError::from(Usage(error.to_string())),
+            other => other.into(),
+        })?;
         let capabilities = endpoint.capabilities();
         if let Some(problem) = sample.tokens.as_deref().and_then(|t| differs(&tokenizer, t, &sample.text)) {
             let (url, model) = (endpoint.url().to_owned(), endpoint.model().to_owned());

@@ -16,6 +16,8 @@ pub fn run(args: &DataComposeArgs) -> Result<Outcome> {
         targets: args.targets,
         held_out: args.held_out,
     };
+    sgs_run::config::lean::check(&lean::settings(&args.lean)?)?;
+    eprintln!("composing theorems");
     let mut composition = Composition::open(&options)?;
     let unchecked = composition.unchecked();
     eprintln!("{} theorems; {unchecked} are still to be checked", composition.theorems());

@@ -1,16 +1,18 @@
 //! `sgs data import`: data sets of problems.
 
 use crate::args::DataImportArgs;
-use crate::exit::Outcome;
+use crate::exit::{Outcome, Usage};
 use crate::output;
 use anyhow::{Context, Result};
 use sgs_data::sets::import::{self, ImportSummary};
 use sgs_rundir::files::AtomicFile;
-use std::io::{self, BufWriter, Write};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
 /// Reads a data set of any known layout and writes it as JSON Lines.
 pub fn import(args: &DataImportArgs) -> Result<Outcome> {
+    refuse_other_file(&args.out)?;
     let found = if args.out == Path::new("-") {
         let mut out = BufWriter::new(io::stdout().lock());
         let found = convert(args, &mut out)?;
@@ -30,6 +32,23 @@ pub fn import(args: &DataImportArgs) -> Result<Outcome> {
         [(found.taken, "problem"), (found.skipped_total, "record")].map(|(n, noun)| output::counted(n, noun));
     eprintln!("{taken} written, {skipped} rejected");
     Ok(if found.skipped_total == 0 { Outcome::Done } else { Outcome::Failed })
+}
+
+/// Checks that an existing output file is a data set, which this command may replace.
+fn refuse_other_file(out: &Path) -> Result<()> {
+    // A new file, or a device such as standard output.
+    if !out.is_file() {
+        return Ok(());
+    }
+    let mut first = String::new();
+    let read = File::open(out).and_then(|file| BufReader::new(file.take(1 << 20)).read_line(&mut first));
+    let is_data_set = read.is_ok() && (first.trim().is_empty() || first.trim_start().starts_with('{'));
+    if is_data_set {
+        return Ok(());
+    }
+    let out = out.display();
+    Err(Usage(format!("{out} exists and is not a data set in JSON Lines: remove it, or choose another name"))
+        .into())
 }
 
 fn convert(args: &DataImportArgs, out: &mut impl Write) -> Result<ImportSummary> {

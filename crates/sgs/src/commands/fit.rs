@@ -2,7 +2,7 @@
 
 use crate::args::FitArgs;
 use crate::curve_file;
-use crate::exit::Outcome;
+use crate::exit::{Outcome, usage};
 use crate::output;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -17,9 +17,19 @@ pub fn run(args: &FitArgs) -> Result<Outcome> {
     args.inputs.iter().filter(|path| path.is_dir()).try_for_each(|path| RunView::open(path).map(drop))?;
     let cut = args.cut.map_or(Cut::Scaled, Cut::At);
     let options = FitOptions { cut, max_rate: args.max_rate, level: args.level };
+    let mut curves: Vec<_> = args.inputs.iter().flat_map(|path| curves(path, args)).collect();
+    let is_of_runs = args.inputs.iter().any(|path| path.is_dir());
+    if !is_of_runs
+        && !args.json
+        && curves.iter().all(|(_, curve)| curve.is_err())
+        && let Some((_, Err(last))) = curves.pop()
+    {
+        curves.iter().filter_map(|(_, curve)| curve.as_ref().err()).for_each(|e| eprintln!("error: {e:#}"));
+        return Err(usage(last));
+    }
     let mut results = Vec::new();
     let mut outcome = Outcome::Done;
-    for (name, curve) in args.inputs.iter().flat_map(|path| curves(path, args)) {
+    for (name, curve) in curves {
         let result = curve.and_then(|curve| analyse(&curve, args, &options).with_context(|| name.clone()));
         if let Err(error) = &result {
             outcome = Outcome::Failed;

@@ -15,6 +15,9 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
+/// Maximum number of invalid lines that are reported on standard error. Standard output has a verdict for each.
+const MAX_TOLD: usize = 10;
+
 /// Reads problems with proofs, writes a verdict for each to standard output and a summary to standard error.
 pub fn run(args: &VerifyArgs) -> Result<Outcome> {
     match args.system {
@@ -37,8 +40,12 @@ fn metamath(args: &VerifyArgs) -> Result<Outcome> {
     let mut output = io::stdout().lock();
     let options = VerifyOptions { threads: args.threads, ..VerifyOptions::default() };
     let mut has_hint = false;
+    let mut told = 0;
     let mut report = |message: &str| {
-        eprintln!("{message}");
+        told += 1;
+        if told <= MAX_TOLD {
+            eprintln!("{message}");
+        }
         let symbol = message.strip_suffix("` is not declared").and_then(|before| before.rsplit('`').next());
         if symbol.is_some_and(is_lean_keyword) && !std::mem::replace(&mut has_hint, true) {
             eprintln!("for Lean, add `--system lean`");
@@ -46,6 +53,9 @@ fn metamath(args: &VerifyArgs) -> Result<Outcome> {
     };
     let summary =
         verify(&theory, &mut *input, &mut output, export.as_mut(), &mut report, options).map_err(plain)?;
+    if told > MAX_TOLD {
+        eprintln!("and {} more", told - MAX_TOLD);
+    }
     eprintln!("{summary}");
     if let (Some(export), Some(path)) = (export, &args.export) {
         eprintln!("{} theorems appended: {}", export.finish()?, path.display());

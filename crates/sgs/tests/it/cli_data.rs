@@ -40,16 +40,35 @@ fn an_import_pins_the_toolchain() {
 fn files_without_problems_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let import = |given: &str, more: &[&str]| sgs(&[&["data", "import", given, "--out", "-"], more].concat());
-    let done = import(&file(dir.path(), "empty.jsonl", ""), &[]).expect(1);
+    let done = import(&file(dir.path(), "empty.jsonl", ""), &[]).expect(2);
     assert!(done.err.contains("empty.jsonl"), "{}", done.err);
     let done = import(&file(dir.path(), "p.json", PROBLEMS), &["--header", "/no/header"]).expect(2);
     assert!(done.err.contains("/no/header"), "{}", done.err);
+    let notes = file(dir.path(), "notes.md", "# Notes\n");
+    let done = sgs(&["data", "import", &file(dir.path(), "good.json", PROBLEMS), "--out", &notes]).expect(2);
+    assert!(done.err.contains("notes.md exists and is not a data set"), "{}", done.err);
+    assert_eq!(std::fs::read_to_string(&notes).unwrap(), "# Notes\n");
     let out = path(dir.path(), "out");
     let text = file(dir.path(), "text.jsonl", "{\"id\":\"a\"}\n");
     let done = sgs(&["data", "import", &text, "--out", &out]).expect(1);
     assert!(done.err.contains("0 problems written"), "{}", done.err);
-    sgs(&["data", "build", "--source", &text, "--out", &out]).expect(1);
+    sgs(&["data", "build", "--source", &text, "--out", &out]).expect(2);
     assert!(!std::path::Path::new(&out).exists());
+}
+
+#[test]
+fn a_database_too_small_to_compose_theorems_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = "$c ( ) -> wff |- $. $v p q r $. wp $f wff p $. wq $f wff q $. wr $f wff r $.\n\
+        wi $a wff ( p -> q ) $. ax-1 $a |- ( p -> ( q -> p ) ) $.\n\
+        ${ min $e |- p $. maj $e |- ( p -> q ) $. mp $a |- q $. $}\n\
+        ${ a.1 $e |- p $. a1i $p |- ( q -> p ) $= wp wq wp wi a.1 wp wq ax-1 mp $. $}\n";
+    let (small, out) = (file(dir.path(), "small.mm", small), path(dir.path(), "out"));
+    let build = |composed| sgs(&["data", "build", "--source", &small, "--out", &out, "--composed", composed]);
+    let refused = build("20").expect(2).err;
+    assert!(refused.contains("has 3 axioms and theorems") && refused.contains("--composed 0"), "{refused}");
+    assert!(!std::path::Path::new(&out).exists());
+    build("0").expect(0);
 }
 
 /// Builds a corpus and evaluates the shipped Guide on reviews of targets that are not in the corpus.
@@ -129,7 +148,7 @@ fn a_table_that_unpacks_to_800_mb_needs_little_memory() {
     // Write a single page that would not fit into memory.
     write_parquet(&table, 1, 1, 600 << 20, false);
     small(&table);
-    let done = sgs_with_limited_memory(&["data", "import", &table, "--out", "-"]).expect(1);
+    let done = sgs_with_limited_memory(&["data", "import", &table, "--out", "-"]).expect(2);
     assert!(done.err.contains("row group 0 has pages that unpack to 629"), "{}", done.err);
 }
 
@@ -154,6 +173,6 @@ fn a_file_that_unpacks_to_800_mb_needs_little_memory() {
     let mut writer = zstd::stream::Encoder::new(std::fs::File::create(&packed).unwrap(), 1).unwrap();
     put(&mut writer, 70 << 20);
     writer.finish().unwrap();
-    let done = sgs_with_limited_memory(&["data", "import", &packed, "--out", "-"]).expect(1);
+    let done = sgs_with_limited_memory(&["data", "import", &packed, "--out", "-"]).expect(2);
     assert!(done.err.contains("line 1: larger than 67108864 bytes"), "{}", done.err);
 }

@@ -74,6 +74,9 @@ fn altered_files_of_a_run_are_named() {
         "{}",
         done.out
     );
+    let held = sgs_rundir::RunDir::open(&run).unwrap();
+    assert!(sgs(&["resume", name]).expect(2).err.contains("is in use by process"));
+    drop(held);
     let done = sgs(&["resume", "--verify", name]).expect(0);
     assert!(done.err.contains("read: ") && done.err.contains(" files, "), "{}", done.err);
     let flip = |file: &str| {
@@ -90,7 +93,10 @@ fn altered_files_of_a_run_are_named() {
     sgs(&["resume", name]).expect(0);
     // Tables, which only reports need, are checked only with `--verify`.
     flip("rounds/0000/rollouts.parquet");
-    sgs(&["resume", name]).expect(0);
+    let resumed = sgs(&["resume", name]).expect(0).err;
+    assert!(resumed.contains("warning: ") && resumed.contains("round 0"), "{resumed}");
+    let report = sgs(&["report", name]).expect(1).err;
+    assert!(report.contains("warning: part of round 0") && report.contains("rollouts.parquet"), "{report}");
     let done = sgs(&["resume", "--verify", name]).expect(1);
     assert!(
         done.err.contains("is not resumed") && done.err.contains("rollouts.parquet has SHA-256"),

@@ -167,10 +167,10 @@ fn impossible_configurations_are_refused_before_the_run_starts() {
 fn an_address_without_a_server_is_reported_soon() {
     let url = format!("http://127.0.0.1:{}", free_port());
     let start = std::time::Instant::now();
-    let done = sgs(&["eval", "--problems", "quick", "--limit", "1", "-k", "1", "--endpoint", &url]).expect(1);
+    let done = sgs(&["eval", "--problems", "quick", "--limit", "1", "-k", "1", "--endpoint", &url]).expect(2);
     assert!(done.err.contains(&format!("nothing listens at {url}/v1")), "{}", done.err);
     let out = tempfile::tempdir().unwrap().path().join("run");
-    let done = sgs(&run("sgs", &out, &url, &["sampling.endpoint.roles=[\"guide\"]"])).expect(1);
+    let done = sgs(&run("sgs", &out, &url, &["sampling.endpoint.roles=[\"guide\"]"])).expect(2);
     assert!(done.err.contains(&format!("nothing listens at {url}/v1")), "{}", done.err);
     assert!(!out.exists() && start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
 }

@@ -110,7 +110,7 @@ fn several_runs_in_one_file_are_fitted_separately_or_refused() {
     assert_eq!(found.len(), 3);
     let two = format!("{}{}", csv("", 1.0), csv("", 1.0));
     let given = file(dir.path(), "two.csv", &two);
-    let done = sgs(&["fit", &given]).expect(1);
+    let done = sgs(&["fit", &given]).expect(2);
     assert!(done.err.contains("line 101: generations decrease from 5000000 to 50000"), "{}", done.err);
     assert!(done.err.contains("a column that distinguishes them"), "{}", done.err);
 }

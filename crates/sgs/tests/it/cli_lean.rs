@@ -21,12 +21,18 @@ fn a_missing_lean_is_reported_with_the_setup_command() {
     let dir = tempfile::tempdir().unwrap();
     let proofs = file(dir.path(), "p.jsonl", PROOF);
     let root = path(dir.path(), "");
-    let done = sgs(&["verify", "--system", "lean", "--lean-root", &root, &proofs]).expect(1);
+    let done = sgs(&["verify", "--system", "lean", "--lean-root", &root, &proofs]).expect(2);
     assert!(done.err.contains("sgs lean setup"), "{}", done.err);
     assert_eq!(done.out, "");
     let none = path(dir.path(), "none");
-    let done = sgs(&["verify", "--system", "lean", "--lean-root", &none, &proofs]).expect(1);
-    assert!(done.err.contains(&none), "{}", done.err);
+    for command in [
+        &["verify", "--system", "lean", &proofs][..],
+        &["prove", "--system", "lean", "theorem a (p : Prop) (h : p) : p"],
+        &["data", "compose", "--out", &path(dir.path(), "composed")],
+    ] {
+        let done = sgs(&[command, &["--lean-root", &none]].concat()).expect(2);
+        assert!(done.err.contains(&none) && !done.err.contains("composing"), "{}", done.err);
+    }
 }
 
 #[test]

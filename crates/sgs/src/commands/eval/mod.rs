@@ -3,7 +3,7 @@
 mod roles;
 
 use crate::args::EvalArgs;
-use crate::exit::Outcome;
+use crate::exit::{Outcome, usage};
 use crate::model_source::{ModelSource, RoleModel};
 use crate::output;
 use crate::terminal::{Tone, paint};
@@ -12,6 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use roles::{ConjecturerResult, GuideResult, guide_json, guide_text};
 use serde_json::{Value, json};
 use sgs_analysis::stats::{Interval, pass_at_k_interval};
+use sgs_data::corpus::CorpusRow;
 use sgs_formal::FormalSystem;
 use sgs_lm::Device;
 use sgs_lm::tokenizer::Tokenizer;
@@ -24,6 +25,7 @@ use sgs_run::served::client::ServedRoles;
 use sgs_run::with_device;
 use sgs_run::workers::attempts::{self, JudgedAttempt, ProblemAttempts};
 use sgs_run::workers::sampling::{self, Answer, Ask};
+use sgs_rundir::table::RowReader;
 use sgs_selfplay::config::SolverConfig;
 use sgs_selfplay::{FailedProof, Problem, Role};
 use std::collections::BTreeMap;
@@ -62,19 +64,28 @@ fn open(args: &EvalArgs, players: &ModelSource) -> Result<Opened> {
 /// Evaluates a model.
 pub fn run(args: &EvalArgs) -> Result<Outcome> {
     let players = ModelSource::choose(&args.play)?;
+    if let Some(reviews) = &args.reviews {
+        RowReader::<CorpusRow>::open(reviews).map_err(usage)?;
+    }
     if let (true, Some(reviews)) = (args.only_reviews, &args.reviews) {
         return roles::only_reviews(args, &players, reviews);
     }
     let endpoint = endpoint(args, &players);
-    // Report missing files before Lean starts.
+    // Report wrong arguments and missing files before Lean starts.
     let name = match &endpoint {
-        Some(endpoint) => endpoint.url.clone(),
+        Some(endpoint) => {
+            endpoint.settings()?;
+            endpoint.url.clone()
+        }
         None => players.solver()?.display().to_string(),
     };
     let Opened { system, targets, notes, .. } = open(args, &players)?;
     crate::lean::print_notes(&notes);
     let limit = args.limit.unwrap_or(usize::MAX);
     let problems: Vec<Arc<Problem>> = targets.into_iter().take(limit).map(Arc::new).collect();
+    let (count, set) = (output::counted(problems.len(), "problem"), set_of(args, &players));
+    let (samples, model) = (output::counted(args.k as usize, "sample"), players.described(&name));
+    eprintln!("evaluating {count} of `{set}`, {samples} each, with {model}");
     let examiner = Evaluator { args, players: &players, system: &*system, problems: &problems };
     let done = match &endpoint {
         Some(endpoint) => examiner.ask(endpoint)?,
