@@ -223,6 +223,54 @@ fn a_setting_without_effect_is_reported() {
     assert!(told.contains("run.toml algorithm.guide.kind has no effect"), "{told}");
 }
 
+/// Settings, and the methods in which they have an effect.
+const EFFECTIVE: [(&str, &[&str]); 9] = [
+    ("algorithm.guide.kind=model", &["sgs", "sgs-cispo"]),
+    ("algorithm.guide.samples=1", &["sgs", "sgs-learned-guide", "sgs-cispo"]),
+    ("algorithm.guide.learned_rounds=8", &["sgs-learned-guide"]),
+    (
+        "algorithm.conjecturer.learning_rate=1e-4",
+        &[
+            "sgs",
+            "sgs-no-guide",
+            "sgs-learned-guide",
+            "sgs-no-conditioning",
+            "sgs-cispo",
+            "sgs-proofs",
+            "stp",
+        ],
+    ),
+    ("algorithm.conjecturer.composed_min_steps=3", &["composer", "oracle"]),
+    ("algorithm.conjecturer.stp.max_weight=4", &["stp"]),
+    ("algorithm.solver.clip_high=3", &["cispo", "sgs-cispo"]),
+    ("algorithm.solver.window=3", &["expert-iteration", "stp"]),
+    ("lean.slots=4", &[]),
+];
+
+#[test]
+fn settings_are_reported_in_the_methods_that_do_not_use_them() {
+    use sgs_run::config::{Layers, METHODS, SIZES, resolve};
+    let told = |method: &str, size: &str, set: &[&str]| {
+        let set = set.iter().map(|setting| (*setting).to_owned()).collect();
+        let (method, size) = (Some(method.to_owned()), Some(size.to_owned()));
+        let layers = Layers { method, size, set, ..Layers::default() };
+        resolve(&layers, std::iter::empty()).map(|resolved| resolved.without_effect())
+    };
+    for (method, _) in METHODS {
+        for (setting, methods) in EFFECTIVE {
+            let told = told(method, "metamath-quick", &[setting]).unwrap();
+            // The other kinds of Guide are set by their methods.
+            let expected = methods.contains(&method)
+                || setting.contains("guide.kind") && ["sgs-learned-guide", "sgs-proofs"].contains(&method);
+            assert_eq!(told.is_empty(), expected, "{method}: {setting}: {told:?}");
+        }
+        // Values of presets are not reported. Some methods need Metamath.
+        for (size, _) in SIZES {
+            assert!(told(method, size, &[]).map_or(size.starts_with("lean"), |told| told.is_empty()));
+        }
+    }
+}
+
 #[test]
 fn method_and_size_cannot_be_set_as_keys() {
     for (setting, right) in [
