@@ -32,9 +32,11 @@ impl RunEnd {
         let (rounds, all) = (self.rounds, config.get("rounds")?.as_integer()?);
         let limit = match self.by {
             EndReason::Rounds => return Some(format!("all rounds are done ({rounds} of {all})")),
-            EndReason::Minutes => format!("{} minutes", config.get("minutes")?.as_float()?),
-            EndReason::Generations => format!("{} generations", config.get("generations")?.as_integer()?),
+            EndReason::Minutes => format!("time limit of {} minutes", config.get("minutes")?.as_float()?),
+            EndReason::Generations => {
+                format!("limit of {} generations", config.get("generations")?.as_integer()?)
+            }
         };
-        Some(format!("its {limit} are over, with {rounds} of {all} rounds done"))
+        Some(format!("{limit}, after {rounds} of {all} rounds"))
     }
 }

@@ -26,20 +26,30 @@ pub(super) fn novelty(d: &PlottedRun<'_>) -> Option<Figure> {
         ..Series::line(name, ink, Vec::new())
     };
     let totals = vec![
-        total("accepted", Ink::Series(1), |r| r.accepted),
-        total("distinct statements", Ink::Series(0), |r| r.distinct),
+        total("accepted", Ink::Series(4), |r| r.accepted),
+        total("distinct statements", Ink::Series(6), |r| r.distinct),
     ];
     let count = Axis::new("So far", Unit::Count).from(0.0);
     let share = Axis::new("Share of the statements", Unit::Percent).from(0.0).to(1.0);
+    let mut panels = vec![xy("Origin of the statements", share, shares)];
+    let right = if last.accepted == last.distinct {
+        format!("All {} accepted conjectures have distinct statements.", last.accepted)
+    } else {
+        panels.push(xy("Statements", count, totals));
+        format!(
+            "Right: cumulative count of accepted conjectures and of distinct statements: {} and {}.",
+            last.accepted, last.distinct
+        )
+    };
+    let left = if panels.len() > 1 { "Left: origin" } else { "Origin" };
     Some(Figure {
         id: "novelty".into(),
         title: "Novelty of the conjectures".into(),
         caption: format!(
-            "{}. Left: origin of the Conjecturer's statements (running means; variables are renamed canonically). Right: \
-             cumulative count of accepted conjectures and of distinct statements: {} and {}.",
-            d.label, last.accepted, last.distinct
+            "{}. {left} of the Conjecturer's statements (running means; variables are renamed canonically). {right}",
+            d.label
         ),
-        panels: vec![xy("Origin of the statements", share, shares), xy("Statements", count, totals)],
+        panels,
     })
 }
 
@@ -49,7 +59,7 @@ pub(super) fn guide(d: &PlottedRun<'_>) -> Option<Figure> {
     if run.conjecture_stats.rounds.iter().all(|r| r.scores.is_none() && r.correlations == [None; 2]) {
         return None;
     }
-    let names = ["relevance, 0 to 5", "redundancy, 0 to 1", "complexity, 0 to 4"];
+    let names = ["relevance (best 5)", "redundancy (0 to 1, best 0)", "complexity (0 to 4, best 0)"];
     let score = |(i, name): (usize, &str)| {
         curve(run, name, Ink::Series([0, 3, 1][i]), |r| r.scores.and_then(|s| s.get(i).copied()))
     };
@@ -66,7 +76,11 @@ pub(super) fn guide(d: &PlottedRun<'_>) -> Option<Figure> {
         Axis { fixed: (Some(-1.0), Some(1.0)), ..Axis::new("Spearman's rank correlation", Unit::Plain) };
     let mut panels = vec![
         xy("Scores of the reviews", Axis::new("Mean", Unit::Plain).from(0.0), scores),
-        xy("What the Guide's score correlates with", rank, correlations),
+        xy(
+            &format!("Correlation of the Guide's score with the {}", correlated.join(" and the ")),
+            rank,
+            correlations,
+        ),
     ];
     let shares = rewards(run);
     let has_shares = shares.is_some();

@@ -21,7 +21,7 @@ pub(super) fn composition(run: &RunData) -> Option<Figure> {
     ];
     Some(Figure {
         id: "data-set".into(),
-        title: "The targets".into(),
+        title: "Data set".into(),
         caption: format!(
             "The {} targets by features of their statements, solved and not solved in this run.",
             known.len()

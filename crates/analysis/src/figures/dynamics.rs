@@ -64,8 +64,8 @@ const HEALTH: MetricFigure = MetricFigure {
         ("Length of conjectures", "conjecturer_tokens_mean", "Tokens", Unit::Count),
         ("Malformed proofs", "proof_share_malformed", "Share of rollouts", Unit::Percent),
         ("Malformed reviews", "review_share_malformed", "Share of reviews", Unit::Percent),
-        ("Sampler against trainer", names::SOLVER_LOG_PROB_GAP, "Log-prob gap (nats)", Unit::Plain),
-        ("Lost by the system", "infra_share", "Share of rollouts", Unit::Percent),
+        ("Gap between sampler and trainer", names::SOLVER_LOG_PROB_GAP, "Log-prob gap (nats)", Unit::Plain),
+        ("Lost rollouts", "infra_share", "Share of rollouts", Unit::Percent),
     ],
 };
 

@@ -6,6 +6,9 @@ use crate::plot::{Axis, Figure, FigurePanel, Ink, PanelShape, ReferenceLine, Ser
 use crate::run::{RunData, metric};
 use crate::stats::pass_at_k_interval;
 
+/// Number of the colour of held-out problems on the page of a single run, whose targets have the run's colour.
+const HELD_OUT: usize = 2;
+
 /// Returns the figure of pass@1 and pass@k on held-out problems and on the targets over generations.
 pub(super) fn held_out(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
     let most = drawn.iter().flat_map(|d| d.run.held_out()).map(|e| e.samples()).max()?;
@@ -33,13 +36,13 @@ fn rates(drawn: &[PlottedRun<'_>], k: u32) -> Option<FigurePanel> {
         let name = if k == 1 { metric::TARGET_RATE.to_owned() } else { format!("target_pass_at_{k}") };
         let points = d.run.series(&name);
         if !points.is_empty() {
-            series.push(Series::line("targets", Ink::Series(1), points));
+            series.push(Series::line("targets", d.ink, points));
         }
     }
     for group in groups(drawn) {
         for (i, d) in group.runs.iter().enumerate() {
             let name = if drawn.len() == 1 { "held out" } else { &group.label };
-            let curve = of_run(d.run, k, name, if drawn.len() == 1 { Ink::Series(0) } else { d.ink });
+            let curve = of_run(d.run, k, name, if drawn.len() == 1 { Ink::Series(HELD_OUT) } else { d.ink });
             if i == 0
                 && drawn.len() == 1
                 && let Some(base) = curve.points.first().filter(|p| p.0 == 0.0)

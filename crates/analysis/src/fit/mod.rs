@@ -126,7 +126,7 @@ impl fmt::Display for Warning {
             Warning::Degenerate => f.write_str("the points do not determine A, C_mid and B"),
             Warning::BendNotSeen { midpoint, span } => write!(
                 f,
-                "the run is too short to show its bend: C_mid = {} is beyond the {} fitted generations, so A is a guess",
+                "the run is too short for a fit: the midpoint C_mid would be at {} generations, beyond the {} fitted ones",
                 shown(*midpoint),
                 shown(*span)
             ),

@@ -115,6 +115,15 @@ pub(super) fn nice_range(low: f64, high: f64, fixed: (Option<f64>, Option<f64>))
     (low, high)
 }
 
+/// Formats a count with a comma between groups of three digits.
+pub fn grouped(count: f64) -> String {
+    let digits = format!("{:.0}", count.abs());
+    let groups: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().filter_map(|g| std::str::from_utf8(g).ok()).collect();
+    let sign = if count < 0.0 { "−" } else { "" };
+    format!("{sign}{}", groups.join(","))
+}
+
 /// Formats a value for axes, tooltips and tables, with `digits` significant digits.
 pub fn format_value(value: f64, unit: Unit, digits: usize) -> String {
     if !value.is_finite() {

@@ -1,6 +1,7 @@
 //! The report's section on the Conjecturer and the Guide.
 
 use super::html::{Cell, Format, ReportTable, shortened};
+use crate::plot::grouped;
 use crate::run::{ConjecturedStatement, RunData, RunningMean, StatementOrigin};
 
 /// Maximum length of a statement in a table, in characters.
@@ -31,7 +32,7 @@ pub(super) fn origins(run: &RunData) -> Option<ReportTable> {
 /// Returns a table of statements with their statistics.
 pub(super) fn statements(all: &[ConjecturedStatement]) -> Option<ReportTable> {
     let mut table = ReportTable::new(
-        "Statement | Times | First round | Round | Origin | Solve rate | Inferences | R_guide | Relevance | Redundancy | Complexity",
+        "Statement | Times | First round | Round | First origin | Solve rate | Inferences | R_guide | Relevance | Redundancy | Complexity",
     );
     for s in all {
         let origin = match &s.theorem {
@@ -66,10 +67,21 @@ pub(super) fn about_the_guide(run: &RunData) -> Option<String> {
     }
     let percent = |share: f64| format!("{:.1}%", 100.0 * share);
     let mut text = format!(
-        "The Guide scored {zero} of {reviewed} reviewed conjectures 0 ({}). {failed} {} unparseable.",
-        percent(zero as f64 / reviewed as f64),
-        if failed == 1 { "review was" } else { "reviews were" }
+        "R_guide = relevance + (2 − complexity) + (1 − redundancy), at least 0, and 0 if the complexity is 3 or more. \
+         The Guide scored {zero} of {reviewed} reviewed conjectures 0 ({}).",
+        percent(zero as f64 / reviewed as f64)
     );
+    let sum = |name: &str| run.by_round(name).iter().map(|p| p.1).sum::<f64>();
+    let (malformed, sampled) = (sum("reviews_malformed"), sum("reviews_sampled"));
+    if sampled > 0.0 {
+        let [malformed, sampled] = [malformed, sampled].map(grouped);
+        text.push_str(&format!(" {malformed} of {sampled} reviews were malformed"));
+        text.push_str(&match failed {
+            0 => "; every conjecture got one that was not.".to_owned(),
+            1 => "; 1 conjecture got no other.".to_owned(),
+            _ => format!("; {failed} conjectures got no other."),
+        });
+    }
     let Some(shares) = run.conjecture_stats.rewards_by_kind() else { return Some(text) };
     text.push_str(" Shares of the reward with the Guide, and for the same conjectures without it:");
     for (class, (with, without)) in shares.iter().rev() {

@@ -1,14 +1,17 @@
 //! Tables and text as HTML and CSV.
 
-use crate::plot::{Unit, escape, format_value, inert, with_subscripts};
+use crate::plot::{Unit, escape, format_value, grouped, inert, with_subscripts};
 use crate::stats::Interval;
 use std::fmt::Write;
 
 /// Name of the column with the last round that a row covers. Every table has it.
 const ROUND: &str = "Round";
 
+/// Names of the columns with scores, which are named below the table if all rows have the same.
+const SCORES: [&str; 4] = ["R_guide", "Relevance", "Redundancy", "Complexity"];
+
 /// Tables with more rows have a search field.
-const SEARCHED: usize = 8;
+const SEARCHED: usize = 15;
 
 /// Tables with more rows scroll in a box of limited height.
 const TALL: usize = 12;
@@ -36,7 +39,8 @@ impl Format {
         match self {
             Self::Plain => format_value(value, Unit::Plain, 3),
             Self::Percent => format!("{:.1}%", 100.0 * value),
-            // Above 10,000, counts are rounded.
+            // Large counts are rounded.
+            Self::Count if value.abs() < 1e7 => grouped(value),
             Self::Count => format_value(value.round(), Unit::Count, 4),
             Self::Seconds => format_value(value, Unit::Duration, 3),
             Self::Points => format!("{} points", signed_points(value)),
@@ -183,21 +187,40 @@ impl ReportTable {
     }
 
     /// Renders the table as HTML, with headings that sort it. `name` is that of its file, and `label` names it for screen readers. A long
-    /// table has a search field and a filter by round. If all rows have the same round, a line below the table names it.
-    pub(super) fn html(&self, name: &str, label: &str) -> String {
+    /// table has a search field and a filter by round. A line below the table has the round and the scores that are the same in
+    /// all rows. The column `hidden` is left out.
+    pub(super) fn html(&self, name: &str, label: &str, hidden: Option<&str>) -> String {
         let round = self.columns.iter().position(|column| column == ROUND);
-        let common = round.and_then(|at| self.common(at));
-        let is_shown = |column: usize| common.is_none() || round != Some(column);
+        let named = |column: &str| column == ROUND || SCORES.contains(&column);
+        let common: Vec<(&str, String)> = (self.columns.iter().enumerate())
+            .filter(|(_, column)| named(column))
+            .filter_map(|(at, column)| Some((column.as_str(), self.common(at)?.text())))
+            .collect();
+        let is_shown = |at: usize| {
+            let column = self.columns[at].as_str();
+            hidden != Some(column) && !common.iter().any(|(name, _)| *name == column)
+        };
+        let has_first = self.columns.iter().any(|column| column == "First round");
         let round_of = |row: &[Cell]| Some(row.get(round?)?.order()? as u32);
         let shown = self.rows.get(..MOST_SHOWN).unwrap_or(&self.rows);
         let mut out = String::new();
         if shown.len() > SEARCHED {
             out.push_str(&search(&format!("rows-{name}"), label, shown.iter().map(|row| round_of(row))));
         }
+        // On a narrow screen, statements are below the other cells of their rows.
+        let is_statement =
+            |at: usize| matches!(self.rows.first().and_then(|row| row.get(at)), Some(Cell::Statement(_)));
+        let plain = (0..self.columns.len()).filter(|at| is_shown(*at) && !is_statement(*at)).count();
         let tall = if shown.len() > TALL { " tall" } else { "" };
-        let _ = write!(out, r#"<div class="scroll{tall}"><table aria-label="{}"><thead><tr>"#, escape(label));
-        for (_, column) in self.columns.iter().enumerate().filter(|(i, _)| is_shown(*i)) {
-            let _ = write!(out, r#"<th><button type="button">{}</button></th>"#, formulas(column));
+        let _ = write!(
+            out,
+            r#"<div class="scroll{tall}"><table aria-label="{}" style="--columns:{plain}"><thead><tr>"#,
+            escape(label)
+        );
+        for (at, column) in self.columns.iter().enumerate().filter(|(i, _)| is_shown(*i)) {
+            let column = if has_first && column == ROUND { "Last round" } else { column };
+            let said = if is_statement(at) { r#" class="said""# } else { "" };
+            let _ = write!(out, r#"<th{said}><button type="button">{}</button></th>"#, formulas(column));
         }
         let _ = write!(out, r#"</tr></thead><tbody id="rows-{name}">"#);
         for row in shown {
@@ -215,8 +238,17 @@ impl ReportTable {
             out.push_str("</tr>");
         }
         out.push_str("</tbody></table></div>");
-        if let Some(round) = common {
-            let _ = write!(out, r#"<p class="caption">All rows: up to round {}.</p>"#, round.text());
+        let scores: Vec<String> = (common.iter().filter(|(column, _)| *column != ROUND))
+            .map(|(column, text)| format!("{column} {text}"))
+            .collect();
+        let mut remarks: Vec<String> = (common.iter().filter(|(column, _)| *column == ROUND))
+            .map(|(_, round)| format!("Rounds 0 to {round}."))
+            .collect();
+        if !scores.is_empty() {
+            remarks.push(format!("All rows have {}.", scores.join(", ")));
+        }
+        if !remarks.is_empty() {
+            let _ = write!(out, r#"<p class="caption">{}</p>"#, formulas(&remarks.join(" ")));
         }
         if shown.len() < self.rows.len() {
             let (shown, all) = (shown.len(), self.rows.len());
@@ -316,7 +348,7 @@ mod tests {
     fn tables_are_escaped_in_html_and_quoted_in_csv() {
         let mut table = ReportTable::new("run | Round | A");
         table.rows.push(vec!["<b>, \"x\"".into(), 3_u32.into(), Cell::number(Some(0.671), Format::Percent)]);
-        let html = table.html("t", "a \"table\"");
+        let html = table.html("t", "a \"table\"", None);
         assert!(
             html.contains("&lt;b&gt;") && html.contains(r#"<td class="n" data-v="0.671">67.1%"#),
             "{html}"
@@ -368,16 +400,16 @@ mod tests {
             vec![stage.into(), round.into(), Cell::number(Some(1.0), Format::Seconds)]
         };
         table.rows.push(row("updates", 33));
-        assert!(table.html("t", "T").contains(">Round<"), "a single row");
+        assert!(table.html("t", "T", None).contains(">Round<"), "a single row");
         table.rows.push(row("rollouts", 33));
-        let html = table.html("t", "T");
-        assert!(!html.contains(">Round<") && html.contains("All rows: up to round 33."), "{html}");
+        let html = table.html("t", "T", None);
+        assert!(!html.contains(">Round<") && html.contains("Rounds 0 to 33."), "{html}");
         assert!(
             html.contains(r#"<tr data-round="33">"#) && table.csv().starts_with("stage,Round,total"),
             "{html}"
         );
         table.rows.push(row("reviews", 34));
-        assert!(table.html("t", "T").contains(">Round<"));
+        assert!(table.html("t", "T", None).contains(">Round<"));
     }
 
     #[test]
@@ -400,8 +432,8 @@ mod tests {
     #[test]
     fn long_tables_can_be_filtered_by_round() {
         let mut table = ReportTable::new("target | Round");
-        (0..9).for_each(|i: u32| table.rows.push(vec!["t".into(), Cell::round((i > 0).then_some(i / 4))]));
-        let html = table.html("targets", "Targets");
+        (0..16).for_each(|i: u32| table.rows.push(vec!["t".into(), Cell::round((i > 0).then_some(i / 4))]));
+        let html = table.html("targets", "Targets", None);
         for part in [
             r#"<select data-list="rows-targets""#,
             "No round",
@@ -412,9 +444,13 @@ mod tests {
         }
         let row = table.rows[8].clone();
         table.rows.resize(501, row);
-        assert!(table.html("targets", "Targets").contains("The first 500 of 501 rows; targets.csv has all."));
+        assert!(
+            table
+                .html("targets", "Targets", None)
+                .contains("The first 500 of 501 rows; targets.csv has all.")
+        );
         table.rows.truncate(3);
-        assert!(!table.html("targets", "Targets").contains("<select"));
+        assert!(!table.html("targets", "Targets", None).contains("<select"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The page of a report.
 
-use super::html::{ReportTable, formulas};
+use super::html::{Cell, Format, ReportTable, formulas};
 use super::{conjectures, examples, tables, verdict};
 use crate::figures::{self, FigureOptions, PlottedRun};
 use crate::plot::Unit;
@@ -130,7 +130,8 @@ impl PageBuilder<'_> {
     fn table(&mut self, name: &str, title: &str, table: Option<ReportTable>) {
         let Some(table) = table else { return };
         let heading = format!("<h3>{}</h3>", escape(title));
-        self.text(&(heading + &table.html(name, title)));
+        let hidden = (self.drawn.len() == 1).then_some("Run");
+        self.text(&(heading + &table.html(name, title, hidden)));
         self.open.files.push(format!("tables/{name}.csv"));
         self.page.tables.push((name.to_owned(), table));
     }
@@ -169,7 +170,7 @@ impl PageBuilder<'_> {
         }
         let is_comparison = drawn.len() > 1;
         if is_comparison {
-            self.table("runs", "Ends of the runs", Some(tables::summary(drawn)));
+            self.table("runs", "Final results", Some(tables::summary(drawn)));
             let groups = figures::groups(drawn);
             let main = tables::main_group(&groups, drawn).map_or("", |g| g.label.as_str());
             self.table("against", &format!("{main} against the others"), tables::against(drawn));
@@ -209,7 +210,13 @@ impl PageBuilder<'_> {
     /// Adds the folded sections.
     fn details(&mut self) {
         let drawn = self.drawn;
-        self.table("scaling-laws", "Parameters", Some(tables::fits(drawn, self.options)));
+        let fits = tables::fits(drawn, self.options);
+        if fits.rows.iter().any(|row| row.contains(&Cell::from("yes"))) {
+            self.table("scaling-laws", "Parameters", Some(fits));
+        } else {
+            self.open.files.push("tables/scaling-laws.csv".to_owned());
+            self.page.tables.push(("scaling-laws".to_owned(), fits));
+        }
         self.text(&tables::what_to_know(drawn));
         let main = figures::main_run(drawn);
         if self.figure("fit-sensitivity").is_some() {
@@ -219,7 +226,7 @@ impl PageBuilder<'_> {
         self.fold("fit-sensitivity", "Scaling laws");
         self.figure("wall-time");
         self.table("reaching", "First round that reaches a rate", tables::reaching(drawn));
-        self.fold("wall-time", "Generations and wall time to reach a rate");
+        self.fold("wall-time", "Reaching a rate");
         if let (Some(d), Some(title)) = (main, self.figure("novelty")) {
             self.table("conjecture-origins", "Origins", conjectures::origins(d.run));
             let frequent = conjectures::statements(&d.run.conjecture_stats.frequent);
@@ -229,10 +236,7 @@ impl PageBuilder<'_> {
         for (i, d) in drawn.iter().enumerate() {
             if let Some(list) = examples::conjectures(d.run, i) {
                 self.text(&list);
-                self.fold(
-                    &format!("conjecture-examples-{i}"),
-                    &named("Conjectures over the rounds", drawn, d),
-                );
+                self.fold(&format!("conjecture-examples-{i}"), &named("Examples of conjectures", drawn, d));
             }
         }
         for id in [
@@ -301,7 +305,11 @@ fn head(drawn: &[PlottedRun<'_>], title: &str) -> String {
         verdict.extend(d.run.ended.as_ref().map(|why| format!("The run has ended: {why}.")));
     }
     if !verdict.is_empty() {
-        let _ = write!(out, r#"<p class="verdict">{}</p>"#, escape(&verdict.join(" ")));
+        let _ = write!(
+            out,
+            r#"<p class="verdict">{}</p>"#,
+            verdict.iter().map(|text| format!("<span>{}</span>", escape(text))).collect::<Vec<_>>().join(" ")
+        );
     }
     if let [d] = drawn {
         out.push_str(&tiles(d));
@@ -319,25 +327,18 @@ fn tiles(d: &PlottedRun<'_>) -> String {
         tiles.push((format!("{:.1}%", 100.0 * rate), format!("targets solved{of}")));
     }
     if let Some(last) = run.held_out().next_back()
-        && let Some(rate) = last.held_out_pass_at(last.samples())
+        && let Some(rate) = last.held_out_pass_at(1)
     {
         let base = run.held_out().next().filter(|first| first.after == 0);
-        let base = match base.and_then(|first| first.held_out_pass_at(last.samples())) {
+        let base = match base.and_then(|first| first.held_out_pass_at(1)) {
             _ if last.after == 0 => " of the base model".to_owned(),
             Some(base) => format!(" (base model {:.1}%)", 100.0 * base),
             None => String::new(),
         };
-        tiles.push((format!("{:.1}%", 100.0 * rate), format!("held out, pass@{}{base}", last.samples())));
-    }
-    let first = run.curve().first().map(|p| p.rate);
-    if let (Some(first), Some(last), true) = (first, run.last(metric::CUMULATIVE), run.rounds.len() > 1) {
-        tiles.push((
-            format!("{:+.1}", 100.0 * (last - first)).replace('-', "−"),
-            "points since the first round".to_owned(),
-        ));
+        tiles.push((format!("{:.1}%", 100.0 * rate), format!("held out, pass@1{base}")));
     }
     if let Some(generations) = run.last(metric::GENERATIONS) {
-        tiles.push((format_value(generations, Unit::Count, 3), "generations".to_owned()));
+        tiles.push((Cell::number(Some(generations), Format::Count).text(), "generations".to_owned()));
     }
     tiles.push((run.rounds.len().to_string(), "rounds".to_owned()));
     if let Some(seconds) = tables::wall_time(run) {
@@ -465,7 +466,7 @@ pub(crate) fn navigation(fragment: &Fragment) -> String {
 fn short(part: &PageSection) -> &str {
     const SHORT: [(&str, &str); 18] = [
         ("cumulative-solve-rate", "Solve rate"),
-        ("held-out", "pass@k"),
+        ("held-out", "Held out"),
         ("hard-targets", "Hard targets"),
         ("guide", "Guide"),
         ("targets", "Targets"),
@@ -474,14 +475,14 @@ fn short(part: &PageSection) -> &str {
         ("novelty", "Novelty"),
         ("conjecture-examples", "Examples"),
         ("training-dynamics", "Training"),
-        ("conjecture-quality", "Conjectures"),
+        ("conjecture-quality", "Quality"),
         ("solve-proximity", "Proximity"),
         ("entropy", "Entropy"),
         ("baseline-entropy", "Baselines' entropy"),
         ("health", "Health"),
-        ("timings", "Time"),
-        ("data-set", "Data"),
-        ("configuration", "Config"),
+        ("timings", "Wall time"),
+        ("data-set", "Data set"),
+        ("configuration", "Configuration"),
     ];
     // Sections of single runs end in the number of the run.
     let id = part.id.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('-');

@@ -3,7 +3,7 @@
 use super::html::{Cell, Format, ReportTable, shortened};
 use crate::compare::{Basis, asymptote_difference, asymptote_over_seeds, common_generations, crossings};
 use crate::figures::{self, Curve, FigureOptions, PlottedRun, SeedGroup, groups};
-use crate::fit::{Fit, FitError, Parameter};
+use crate::fit::{Fit, FitError, Parameter, Warning};
 use crate::plot::escape;
 use crate::run::{EvaluationData, RunData, STAGES, TargetHistory, metric, stage_totals};
 use crate::stats::{Interval, measured_at, pass_at_k_interval};
@@ -169,6 +169,12 @@ pub(super) fn what_to_know(drawn: &[PlottedRun<'_>]) -> String {
     let items: Vec<String> = drawn
         .iter()
         .flat_map(|d| match &d.fit {
+            // One reason is enough if there is no law.
+            Ok(fit) if !fit.is_identified() => {
+                let unidentified = fit.warnings.iter().filter(|w| w.is_unidentified());
+                let bend = |w: &&Warning| !matches!(w, Warning::BendNotSeen { .. });
+                unidentified.min_by_key(bend).map(|w| format!("{}: {w}", d.label)).into_iter().collect()
+            }
             Ok(fit) => fit.warnings.iter().map(|w| format!("{}: {w}", d.label)).collect(),
             Err(error) => vec![format!("{}: {error}", d.label)],
         })
@@ -189,13 +195,23 @@ fn levels(drawn: &[PlottedRun<'_>]) -> Vec<f64> {
     (first..).map(|i| i as f64 * step).take_while(|l| *l <= best).take(20).collect()
 }
 
+/// Returns the generations after which a run has reached a level.
+fn first_at(d: &PlottedRun<'_>, level: Option<&f64>) -> Option<f64> {
+    d.run.series(metric::CUMULATIVE).iter().find(|p| level.is_some_and(|level| p.1 >= *level)).map(|p| p.0)
+}
+
 /// Returns the table of the first round at whose end a run has reached a rate.
 pub(super) fn reaching(drawn: &[PlottedRun<'_>]) -> Option<ReportTable> {
     let mut table = ReportTable::new("Cumulative solve rate | Run | Round | Generations | Wall time");
-    for level in levels(drawn) {
+    let levels = levels(drawn);
+    for (i, level) in levels.iter().copied().enumerate() {
         for d in drawn {
             let first = |curve: &[(f64, f64)]| curve.iter().find(|p| p.1 >= level).map(|p| p.0);
-            let Some(generations) = first(&d.run.series(metric::CUMULATIVE)) else { continue };
+            let Some(generations) = first_at(d, Some(&level)) else { continue };
+            // Of the levels that the same round reaches, only the highest is shown.
+            if first_at(d, levels.get(i + 1)) == Some(generations) {
+                continue;
+            }
             table.rows.push(vec![
                 Cell::number(Some(level), Format::Percent),
                 d.label.clone().into(),
@@ -213,7 +229,7 @@ pub(super) fn against(drawn: &[PlottedRun<'_>]) -> Option<ReportTable> {
     let groups = groups(drawn);
     let main = main_group(&groups, drawn)?;
     let mut table = ReportTable::new(
-        "Against | Round | Compared at | Leads from | Lead | Difference of asymptotes (95%) | The interval covers",
+        "Against | Round | Compared at | Order changes | Lead | Difference of asymptotes (95%) | The interval covers",
     );
     let main_curve = main.curve();
     for other in groups.iter().filter(|g| g.label != main.label) {
@@ -223,11 +239,11 @@ pub(super) fn against(drawn: &[PlottedRun<'_>]) -> Option<ReportTable> {
         let at = |generations: f64| Cell::number(Some(generations), Format::Count).text();
         let leads = match crossings(&main_curve, &curve).last() {
             Some(c) if c.first_leads => {
-                format!("{} generations, at {:.1}%", at(c.generations), 100.0 * c.rate)
+                format!("leads from {} generations, at {:.1}%", at(c.generations), 100.0 * c.rate)
             }
             Some(c) => format!("overtaken at {} generations", at(c.generations)),
-            None if lead.is_some_and(|l| l > 0.0) => "always".to_owned(),
-            None => "never".to_owned(),
+            None if lead.is_some_and(|l| l > 0.0) => "no: always leads".to_owned(),
+            None => "no: never leads".to_owned(),
         };
         let difference = asymptote_difference(&main.laws(), &other.laws());
         let covers = |basis| if basis == Basis::Seeds { "seeds" } else { "the two fits alone" };

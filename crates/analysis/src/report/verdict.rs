@@ -4,10 +4,11 @@ use super::html::signed_points;
 use super::tables::main_group;
 use crate::compare::common_generations;
 use crate::figures::{Curve, PlottedRun, SeedGroup, groups, is_baseline};
-use crate::plot::{Unit, format_value};
+use crate::plot::grouped;
 use crate::run::{ConjectureRound, RunData, metric};
 use crate::stats::{Interval, bootstrap_mean, measured_at};
 use sgs_selfplay::Method;
+use sgs_selfplay::rate::pass_at_k;
 
 /// Number of resamples for the interval of a difference.
 const RESAMPLES: usize = 1000;
@@ -36,7 +37,7 @@ pub(super) fn sentences(drawn: &[PlottedRun<'_>]) -> Vec<String> {
     };
     let mut targets = format!("{name} proved {proved} in {} generations", count(last.0));
     if curve.len() > 1 {
-        targets.push_str(&format!(" ({at_first} after the first round)"));
+        targets.push_str(&format!(" ({at_first} in the first round)"));
     }
     let other = baseline(&groups, main);
     let measured =
@@ -44,19 +45,31 @@ pub(super) fn sentences(drawn: &[PlottedRun<'_>]) -> Vec<String> {
     // A run of sampling-only measures the same curve with the same seed.
     let measured = measured.filter(|_| other.is_none_or(|g| g.method() != Some(Method::SamplingOnly)));
     if let Some(((end, own, base), measured)) = measured {
-        let (name, at) = ("the base model without training", format!("at {} generations", count(end)));
+        let [own_rate, rate, low, high] = [own, base.value, base.low, base.high].map(percent);
         let seeds = measured.seeds();
-        targets.push_str(&compared(own, name, base.value, (end < last.0).then_some(at.as_str())));
-        targets.push_str(&format!(" ({} to {}, {seeds} seeds)", percent(base.low), percent(base.high)));
+        let place = if own < base.low {
+            "below all of them"
+        } else if own > base.high {
+            "above all of them"
+        } else {
+            "within their range"
+        };
+        targets.push_str(&match end < last.0 {
+            false => format!("; the untrained base model proves {rate} in as many generations"),
+            true => {
+                let at = count(end);
+                format!("; at {at} generations, the Solver had proved {own_rate} and the untrained base model {rate}")
+            }
+        });
+        targets.push_str(&format!(" ({seeds} seeds: {low} to {high}; the Solver is {place})"));
     }
-    match other.or_else(|| only_other(&groups, main)) {
-        Some(other) => targets.push_str(&against(&curve, other)),
-        None if measured.is_none() => {
-            targets.push_str("; this report has no measured baseline (a run of sampling-only is one)");
-        }
-        None => {}
+    let other = other.or_else(|| only_other(&groups, main));
+    if other.is_none() && measured.is_none() {
+        targets.push_str("; this report has no measured baseline (a run of sampling-only is one)");
     }
-    vec![targets + ".", held_out(&groups, main), guide(&groups, main)]
+    let mut all: Vec<String> = other.map(|other| against(&curve, main, other)).into_iter().collect();
+    all.extend([targets + ".", held_out(&groups, main), guide(&groups, main)]);
+    all
 }
 
 /// Returns the measured baseline: sampling alone or, if there is none, a method that trains on the targets only.
@@ -82,67 +95,48 @@ fn only_other<'c, 'a, 'b>(
     other.filter(|_| others.next().is_none())
 }
 
-/// Compares a curve with a group at the last generations that both have reached.
-fn against(curve: &Curve, other: &SeedGroup<'_, '_>) -> String {
+/// Compares a group, which has this curve, with another one at the last generations that both have reached.
+fn against(curve: &Curve, main: &SeedGroup<'_, '_>, other: &SeedGroup<'_, '_>) -> String {
     let other_curve = other.curve();
     let end = common_generations(&[curve, &other_curve]).last().copied();
     let at = end.and_then(|end| Some((end, measured_at(curve, end)?, measured_at(&other_curve, end)?)));
-    match at {
-        Some((end, own, others)) => {
-            let at = format!("at {} generations, the last that both have reached", count(end));
-            let is_earlier = curve.last().is_some_and(|last| end < last.0);
-            compared(own, &other.label, others, is_earlier.then_some(at.as_str()))
-        }
-        None => format!("; {} has no generations in common with it", other.label),
-    }
-}
-
-/// Compares two rates at the end of the Solver's curve, or at the generations that `at` describes.
-fn compared(own: f64, other: &str, others: f64, at: Option<&str>) -> String {
-    let (own, others) = (percent(own), percent(others));
-    match at {
-        None => format!("; {other} proves {others} with as many"),
-        Some(at) => format!("; {at}, the Solver had proved {own} and {other} {others}"),
-    }
+    let (own_name, name) = (&main.label, &other.label);
+    let Some((end, own, others)) = at else {
+        return format!("{own_name} and {name} have no numbers of generations in common.");
+    };
+    let (at, own, others) = (count(end), percent(own), percent(others));
+    let seeds = if main.runs.len() == 1 && other.runs.len() == 1 { " (one seed each)" } else { "" };
+    format!("After {at} generations, {own_name} has proved {own} of the targets and {name} {others}{seeds}.")
 }
 
 /// Compares pass@1 on held-out problems before and after training.
 fn held_out(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
-    let Some(own) = held_out_change(main) else {
+    let Some(own) = held_out_change(main, 1) else {
         return match main.runs.iter().any(|d| d.run.held_out().next().is_some()) {
             true => "On held-out problems, only the base model has been evaluated so far.".to_owned(),
             false => "No held-out problems were evaluated, so nothing is known about problems outside the training set."
                 .to_owned(),
         };
     };
-    let differences: Vec<f64> =
-        own.after.iter().zip(&own.before).map(|(a, b)| a - b).filter(|d| d.is_finite()).collect();
-    let Some(Interval { value, low, high }) = bootstrap_mean(&differences, 0.95, RESAMPLES, 1) else {
+    let Some(difference) = own.difference() else {
         return "No held-out problem has a judged attempt.".to_owned();
     };
-    let meaning = if low > 0.0 {
-        "a significant gain"
-    } else if high < 0.0 {
-        "a significant loss"
-    } else {
-        "not a significant change"
-    };
     let mut text = format!(
-        "On {} held-out problems, pass@1 went from {} for the base model to {} (after {} generations): {} points \
-         (95% interval over the problems {} to {}), {meaning}",
-        differences.len(),
+        "On {} held-out problems, pass@1 went from {} for the base model to {} (after {} generations): {difference}",
+        own.differences().len(),
         percent(mean(&own.before)),
         percent(mean(&own.after)),
         count(own.generations),
-        signed_points(value),
-        signed_points(low),
-        signed_points(high)
     );
-    if let Some((k, before, after)) = pass_at_most(main) {
-        text.push_str(&format!("; pass@{k} went from {} to {}", percent(before), percent(after)));
+    if let Some(k) = most_samples(main)
+        && let Some(change) = held_out_change(main, k)
+        && let Some(difference) = change.difference()
+    {
+        let [before, after] = [&change.before, &change.after].map(|rates| percent(mean(rates)));
+        text.push_str(&format!("; pass@{k} went from {before} to {after}: {difference}"));
     }
     if let Some(other) = baseline(groups, main)
-        && let Some(change) = held_out_change(other)
+        && let Some(change) = held_out_change(other, 1)
     {
         let (name, rate) = (&other.label, percent(mean(&change.after)));
         text.push_str(&format!(". {name} reached {rate} after {} generations", count(change.generations)));
@@ -157,21 +151,43 @@ fn held_out(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
 
 /// The rates on held-out problems before and after training.
 struct HeldOutChange {
-    /// pass@1 of the base model by problem.
+    /// pass@k of the base model by problem.
     before: Vec<f64>,
-    /// pass@1 of the last weights by problem.
+    /// pass@k of the last weights by problem.
     after: Vec<f64>,
     /// Generations before the last evaluation.
     generations: f64,
 }
 
-/// Returns the rates on held-out problems, averaged over the runs of a group that have evaluated the base model and later
+impl HeldOutChange {
+    /// Returns the differences of the problems with judged attempts before and after.
+    fn differences(&self) -> Vec<f64> {
+        self.after.iter().zip(&self.before).map(|(a, b)| a - b).filter(|d| d.is_finite()).collect()
+    }
+
+    /// Describes the mean difference with its interval over the problems, or returns `None` if there is none.
+    fn difference(&self) -> Option<String> {
+        let Interval { value, low, high } = bootstrap_mean(&self.differences(), 0.95, RESAMPLES, 1)?;
+        let meaning = if low > 0.0 {
+            "a significant gain"
+        } else if high < 0.0 {
+            "a significant loss"
+        } else {
+            "not a significant change"
+        };
+        let [value, low, high] = [value, low, high].map(signed_points);
+        Some(format!("{value} points (95% interval over the problems {low} to {high}), {meaning}"))
+    }
+}
+
+/// Returns pass@k on held-out problems, averaged over the runs of a group that have evaluated the base model and later
 /// weights on the same number of problems.
-fn held_out_change(group: &SeedGroup<'_, '_>) -> Option<HeldOutChange> {
-    // The rate of a problem without a judged attempt is NaN.
-    let rates = |tallies: &[(u32, u32)]| -> Vec<f64> {
-        tallies.iter().map(|(judged, proved)| f64::from(*proved) / f64::from(*judged)).collect()
+fn held_out_change(group: &SeedGroup<'_, '_>, k: u32) -> Option<HeldOutChange> {
+    // The rate of a problem with too few judged attempts is NaN.
+    let rate = |&(judged, proved): &(u32, u32)| {
+        pass_at_k(judged.into(), proved.into(), k.into()).unwrap_or(f64::NAN)
     };
+    let rates = |tallies: &[(u32, u32)]| -> Vec<f64> { tallies.iter().map(rate).collect() };
     let of = |run: &RunData| {
         let first = run.held_out().next().filter(|e| e.after == 0)?;
         let last = run.held_out().next_back().filter(|e| e.after > 0)?;
@@ -195,20 +211,14 @@ fn held_out_change(group: &SeedGroup<'_, '_>) -> Option<HeldOutChange> {
     })
 }
 
-/// Returns the largest k above 1 that the evaluations of a group have samples for, and pass@k of the base model and of the
-/// last weights on held-out problems, averaged over the runs.
-fn pass_at_most(group: &SeedGroup<'_, '_>) -> Option<(u32, f64, f64)> {
+/// Returns the largest k above 1 that the first run with evaluations before and after training has samples for.
+fn most_samples(group: &SeedGroup<'_, '_>) -> Option<u32> {
     let of = |run: &RunData| {
         let first = run.held_out().next().filter(|e| e.after == 0)?;
         let last = run.held_out().next_back().filter(|e| e.after > 0)?;
-        let k = first.samples().min(last.samples());
-        Some((k, first.held_out_pass_at(k)?, last.held_out_pass_at(k)?)).filter(|_| k > 1)
+        Some(first.samples().min(last.samples()))
     };
-    let all: Vec<(u32, f64, f64)> = group.runs.iter().filter_map(|d| of(d.run)).collect();
-    let k = all.first()?.0;
-    let (before, after): (Vec<f64>, Vec<f64>) =
-        all.iter().filter(|run| run.0 == k).map(|run| (run.1, run.2)).unzip();
-    Some((k, mean(&before), mean(&after)))
+    group.runs.iter().find_map(|d| of(d.run)).filter(|k| *k > 1)
 }
 
 /// States how many rewards the Guide changed to 0 and, if there is a run without a Guide, its solve rate.
@@ -253,5 +263,5 @@ fn percent(share: f64) -> String {
 }
 
 fn count(generations: f64) -> String {
-    format_value(generations.round(), Unit::Count, 3)
+    grouped(generations)
 }

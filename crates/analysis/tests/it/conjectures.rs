@@ -247,6 +247,17 @@ fn the_report_describes_the_conjectures_and_the_effect_of_the_guide() {
         assert!(fragment.tables.iter().any(|(n, t)| n == name && !t.rows.is_empty()), "{name}");
     }
     let page = sgs_analysis::report::page(&fragment, None);
+    assert!(!page.contains("reviews were malformed"), "the run has no such metrics");
+    let mut reviewed = run.clone();
+    for (name, value) in [("reviews_sampled", 1233.0), ("reviews_malformed", 2.0)] {
+        reviewed.rounds[0].set(name, value);
+    }
+    let expected = "2 of 1,233 reviews were malformed; every conjecture got one that was not.";
+    assert!(sgs_analysis::report::page(&page_of(&reviewed), None).contains(expected));
+    // Equal counts need no chart.
+    reviewed.conjecture_stats.rounds.iter_mut().for_each(|round| round.distinct = round.accepted);
+    let novelty = page_of(&reviewed).figures.into_iter().find(|f| f.id == "novelty").unwrap();
+    assert!(novelty.panels.len() == 1 && novelty.caption.contains("All 6 accepted"), "{}", novelty.caption);
     assert!(page.contains("of distinct statements: 6 and 5."), "the caption counts");
     assert!(page.contains("The Guide scored 1 of 6 reviewed conjectures 0 (16.7%)."));
     assert!(page.contains("new 42.9% and 25.0%; known 57.1% and 50.0%; trivial 0.0% and 25.0%."));

@@ -22,7 +22,8 @@ fn run(method: Method, rates: &[f64]) -> RunData {
 fn verdict(runs: &[RunData]) -> String {
     let head = fragment(runs, &FigureOptions::default()).parts[0].html(false);
     let text = head.split("<p class=\"verdict\">").nth(1).unwrap_or_default();
-    text.split("</p>").next().unwrap_or_default().to_owned()
+    let text = text.split("</p>").next().unwrap_or_default();
+    text.replace("<span>", "").replace("</span>", "")
 }
 
 #[track_caller]
@@ -45,10 +46,10 @@ fn a_single_run_is_compared_with_its_first_round_and_its_base_model() {
     assert_contains(
         &text,
         &[
-            "The Solver proved 36.0% of the targets in 1600 generations (13.0% after the first round); this report",
+            "The Solver proved 36.0% of the targets in 1,600 generations (13.0% in the first round); this report",
             "no measured baseline",
-            "from 12.5% for the base model to 25.0% (after 1600 generations): +12.5 points (95% interval over the problems +12.5 to +12.5), a significant gain; \
-             pass@8 went from 100.0% to 100.0%.",
+            "from 12.5% for the base model to 25.0% (after 1,600 generations): +12.5 points (95% interval over the problems +12.5 to +12.5), a significant gain; \
+             pass@8 went from 100.0% to 100.0%: 0.0 points (95% interval over the problems 0.0 to 0.0), not a significant change.",
             "Of the 4 conjectures that their solve rate alone would have rewarded, the Guide gave 1 a score of 0. Whether \
              that helped needs a run of sgs-no-guide for comparison.",
         ],
@@ -58,10 +59,10 @@ fn a_single_run_is_compared_with_its_first_round_and_its_base_model() {
     assert_contains(&verdict(std::slice::from_ref(&run)), &[" 0.0 points", "), not a significant change"]);
     let tile =
         |run: &RunData| fragment(std::slice::from_ref(run), &FigureOptions::default()).parts[0].html(false);
-    assert_contains(&tile(&run), &["held out, pass@8 (base model 100.0%)"]);
+    assert_contains(&tile(&run), &["held out, pass@1 (base model 12.5%)"]);
     run.evaluations.pop();
     assert_contains(&verdict(std::slice::from_ref(&run)), &["only the base model has been evaluated"]);
-    assert_contains(&tile(&run), &["held out, pass@8 of the base model"]);
+    assert_contains(&tile(&run), &["held out, pass@1 of the base model"]);
 }
 
 #[test]
@@ -77,9 +78,9 @@ fn held_out_results_are_compared_only_after_similar_training() {
     };
     let sgs = evaluated(Method::Sgs, &[0.1, 0.2]);
     for (rates, end) in [
-        (&[0.1, 0.2][..], "1600 generations."),
+        (&[0.1, 0.2][..], "1,600 generations."),
         (&[0.1], "800 generations, 50% fewer than SGS; the two are not comparable."),
-        (&[0.1, 0.2, 0.3], "2400 generations, 50% more than SGS; the two are not comparable."),
+        (&[0.1, 0.2, 0.3], "2,400 generations, 50% more than SGS; the two are not comparable."),
     ] {
         let text = verdict(&[sgs.clone(), evaluated(Method::Cispo, rates)]);
         assert_contains(&text, &[&format!(". CISPO reached 25.0% after {end}")]);
@@ -91,16 +92,21 @@ fn a_run_is_compared_with_the_measured_curve_of_its_base_model() {
     let mut one = run(Method::Sgs, &[0.1, 0.3, 0.4]);
     let text = "# a = 1\n1,800,0.1\n1,1700,0.25\n2,800,0.2\n2,2000,0.3\n";
     one.baseline = Baseline::parse(text).unwrap().pop();
-    let parts =
-        ["at 1700 generations, the Solver had proved 30.0% and the base model without training 22.5% \
-         (20.0% to 25.0%, 2 seeds)."];
+    let parts = ["at 1,700 generations, the Solver had proved 30.0% and the untrained base model 22.5% \
+         (2 seeds: 20.0% to 25.0%; the Solver is above all of them)."];
     assert_contains(&verdict(std::slice::from_ref(&one)), &parts);
     let mut short = one.clone();
     short.rounds.truncate(2);
     short.rounds.iter_mut().for_each(|round| round.set(metric::TARGETS, 50.0));
-    let part = "The Solver proved 15 of 50 targets in 1600 generations (5 of them after the first round); the base model \
-         without training proves 15.0% with as many (10.0% to 20.0%, 2 seeds).";
+    let part = "The Solver proved 15 of 50 targets in 1,600 generations (5 of them in the first round); the untrained \
+         base model proves 15.0% in as many generations (2 seeds: 10.0% to 20.0%; the Solver is above all of them).";
     assert_contains(&verdict(&[short]), &[part]);
+    for (rate, place) in [(0.15, "within their range"), (0.05, "below all of them")] {
+        let mut other = one.clone();
+        other.rounds.truncate(2);
+        other.rounds[1].set(metric::CUMULATIVE, rate);
+        assert_contains(&verdict(&[other]), &[&format!("the Solver is {place})")]);
+    }
     let drawn = |runs: &[RunData]| {
         let page = fragment(runs, &FigureOptions::default());
         page.parts.iter().any(|part| part.html(false).contains("Base model without training, 2 seeds"))
@@ -108,14 +114,17 @@ fn a_run_is_compared_with_the_measured_curve_of_its_base_model() {
     assert!(drawn(std::slice::from_ref(&one)));
     // Both are compared, because they answer different questions.
     let half = [one.clone(), run(Method::ReinforceHalf, &[0.1, 0.2])];
-    let rival = "2 seeds); at 1600 generations, the last that both have reached, the Solver had proved 30.0% and \
-                 RL (REINFORCE-1/2) 20.0%.";
-    assert_contains(&verdict(&half), &[parts[0].trim_end_matches('.'), rival]);
+    let rival = "After 1,600 generations, SGS has proved 30.0% of the targets and RL (REINFORCE-1/2) 20.0% (one seed each). \
+                 SGS: the Solver proved";
+    assert_contains(&verdict(&half), &[parts[0], rival]);
     let stp = [one.clone(), run(Method::Stp, &[0.1, 0.2, 0.45])];
-    assert_contains(&verdict(&stp), &["2 seeds); STP proves 45.0% with as many."]);
+    assert_contains(
+        &verdict(&stp),
+        &["After 2,400 generations, SGS has proved 40.0% of the targets and STP 45.0% (one seed each)."],
+    );
     // A run of sampling-only replaces the measured curve.
     let sampled = [one, run(Method::SamplingOnly, &[0.1, 0.25])];
-    assert_contains(&verdict(&sampled), &["the Solver had proved 30.0% and Parallel sampling 25.0%"]);
+    assert_contains(&verdict(&sampled), &["SGS has proved 30.0% of the targets and Parallel sampling 25.0%"]);
     assert!(!drawn(&sampled));
 }
 
@@ -130,8 +139,7 @@ fn a_comparison_names_the_measured_baseline_and_the_run_without_a_guide() {
     assert_contains(
         &verdict(&runs),
         &[
-            "at 1600 generations, the last that both have reached, the Solver had proved 30.0% and \
-             Parallel sampling 25.0%",
+            "After 1,600 generations, SGS has proved 30.0% of the targets and Parallel sampling 25.0% (one seed each).",
             "No held-out problems",
             "With the Guide 40.0% of the targets were proved at equal generations, without it 45.0%; fewer than three seeds",
         ],
