@@ -198,6 +198,10 @@ pub(crate) fn sync_directory(directory: &Path) -> Result<()> {
 /// Creates `directory` if it is missing, and makes its name durable.
 pub(crate) fn ensure_directory(directory: &Path) -> Result<()> {
     if !directory.is_dir() {
+        if directory.exists() {
+            let error = std::io::Error::new(std::io::ErrorKind::NotADirectory, "it is a file; give a folder");
+            return Err(Error::io("create the folder", directory)(error));
+        }
         fs::create_dir_all(directory).map_err(Error::io("create the folder", directory))?;
         sync_directory(parent_of(directory))?;
     }
@@ -215,6 +219,15 @@ mod tests {
             .collect();
         names.sort();
         names
+    }
+
+    #[test]
+    fn a_file_is_not_a_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        fs::write(&file, "").unwrap();
+        let message = ensure_directory(&file).unwrap_err().to_string();
+        assert!(message.contains("it is a file; give a folder"), "{message}");
     }
 
     #[test]

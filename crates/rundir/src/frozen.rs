@@ -183,7 +183,9 @@ pub(crate) fn check(path: &Path) -> Result<()> {
 pub(crate) fn read(path: &Path) -> Result<Table> {
     let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
     text.parse().map_err(|error: toml::de::Error| {
-        Error::damaged(path, format!("it is not TOML: {error}"), "restore it from a copy")
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let (line, message) = (1 + before.matches('\n').count(), error.message());
+        Error::damaged(path, format!("line {line} is not TOML: {message}"), "restore it from a copy")
     })
 }
 
@@ -224,6 +226,15 @@ mod tests {
         let path = dir.path().join("config.toml");
         config("k = 8\n[lm]\nlr = 1e-3\nname = 'a'\n").write(&path).unwrap();
         config("# again\nk = 8\n[lm]\nname = \"a\"\nlr = 0.001\n").check(&path).unwrap();
+    }
+
+    #[test]
+    fn a_configuration_that_is_not_toml_is_reported_on_one_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.toml");
+        fs::write(&path, "k = 8\nseed = = 1\n").unwrap();
+        let message = read(&path).unwrap_err().to_string();
+        assert!(message.contains("line 2 is not TOML") && !message.contains('\n'), "{message}");
     }
 
     #[test]

@@ -41,7 +41,7 @@ sgs_keys::table! {
         /// Number of stored proofs after which a target is no longer sampled; 0: never; beyond the paper. Expert iteration
         /// uses solver.proofs_cap instead, which also bounds this value.
         pub retire_after: u32 = 0, in 0..=1_000_000,
-        /// Share of a round's retired targets that are still sampled, drawn by the run's seed, so that the Solver
+        /// Fraction of a round's retired targets that are still sampled, drawn by the run's seed, so that the Solver
         /// does not forget them; beyond the paper.
         pub rehearsed_share: f64 = 0.0, in at_least(0.0).at_most(1.0),
         /// How epochs are shuffled: by the run's seed, or as in the paper's code.
@@ -216,7 +216,8 @@ sgs_keys::table! {
         pub hardest_fraction: f64 = 0.7, in above(0.0).at_most(1.0),
         /// Maximum solve rate of a conjecture that earns a reward; 1: no limit; beyond the paper.
         pub max_solve_rate: f64 = 1.0, in above(0.0).at_most(1.0),
-        /// Inferences below which a proof makes its conjecture trivial: no reward, no training; 0: off; beyond the paper.
+        /// A conjecture whose shortest proof has fewer inferences is trivial: it earns no reward and is not trained on;
+        /// 0: off; beyond the paper.
         pub min_proof_steps: u32 = 0, in 0..=1_000_000,
         /// Whether to reject a conjecture that is equivalent to a theorem available in its context; beyond the paper.
         pub refuse_known: bool = false,

@@ -175,6 +175,11 @@ pub fn roles() -> impl TypedValueParser<Value = Role> {
     PossibleValuesParser::new(names).try_map(|name| serde_json::from_value::<Role>(name.into()))
 }
 
+/// Parses an address to listen on.
+pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "write ADDRESS:PORT, such as 127.0.0.1:8000".to_owned())
+}
+
 /// Parses the address of a page: `127.0.0.1:8080`, `localhost:8080` or `8080`.
 pub fn page_address(text: &str) -> Result<SocketAddr, String> {
     let port = text.strip_prefix("localhost:").unwrap_or(text);

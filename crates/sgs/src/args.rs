@@ -1,8 +1,8 @@
 //! Definition of the command line (clap).
 
 use crate::arg_values::{
-    INPUT_DIR, INPUT_FILE, devices, method, page_address, problem_set, real, roles, seed, size, systems,
-    whole,
+    INPUT_DIR, INPUT_FILE, devices, listen_address, method, page_address, problem_set, real, roles, seed,
+    size, systems, whole,
 };
 use clap::builder::TypedValueParser as _;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -68,7 +68,7 @@ pub enum Command {
     Conjecture(ConjectureArgs),
     /// Sample the Guide's reviews of a conjecture.
     Review(ReviewArgs),
-    /// Evaluate a model: pass@k on problems, and its other two roles.
+    /// Evaluate a model: pass@k on problems, conjectures and reviews.
     Eval(EvalArgs),
     /// Serve a model over the OpenAI completions protocol.
     ServeModel(ServeModelArgs),
@@ -165,7 +165,7 @@ pub struct RunArgs {
     pub size: Option<String>,
     #[command(flatten)]
     pub keys: KeyArgs,
-    /// Undo the size's departures from the paper, except its learning rates (docs/fidelity.md). Explicit settings take
+    /// Turn off the size's departures from the paper, except its learning rates (docs/fidelity.md). Explicit settings take
     /// precedence.
     #[arg(long)]
     pub as_paper: bool,
@@ -225,7 +225,7 @@ pub struct BudgetArgs {
     /// Time budget in minutes across all sessions (0: unlimited).
     #[arg(long, value_name = "M", value_parser = real(at_least(0.0).at_most(1e7)))]
     pub minutes: Option<f64>,
-    /// Start no round after this many generations of the Solver (0: unlimited).
+    /// Stop starting rounds after this many Solver generations (0: unlimited).
     #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=1_000_000_000_000))]
     pub generations: Option<u64>,
 }
@@ -255,7 +255,7 @@ pub struct FleetArgs {
     pub workers: Option<String>,
     /// Address to accept workers on; port 0 picks a free port [default with workers: loopback, with Slurm all
     /// addresses; `sgs serve`: 127.0.0.1:7717; `sgs resume`: as before].
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
     pub listen: Option<std::net::SocketAddr>,
     /// Name or address under which workers reach this machine [default: the host name].
     #[arg(long, value_name = "NAME")]
@@ -637,7 +637,7 @@ pub struct ServeModelArgs {
     #[arg(long, value_parser = roles(), default_value = "solver")]
     pub role: Role,
     /// Address to listen on; port 0 picks a free port.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address, default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
     /// File with the API key that clients must present; required on non-loopback addresses and for --updates.
     #[arg(long, value_name = "FILE", value_hint = INPUT_FILE)]

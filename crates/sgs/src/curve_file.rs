@@ -60,7 +60,15 @@ pub fn read(path: &Path, percent: bool) -> Result<Vec<(String, Vec<CurvePoint>)>
     let mut columns = Columns { rate: 1, ..Columns::default() };
     let mut curves: Vec<(String, Vec<CurvePoint>)> = Vec::new();
     for (i, record) in reader.records().enumerate() {
-        let record = record.with_context(|| format!("{shown}: not CSV"))?;
+        let record = record.map_err(|error| match error.kind() {
+            csv::ErrorKind::UnequalLengths { pos: Some(at), expected_len, len } => {
+                let line = at.line();
+                anyhow::anyhow!(
+                    "{shown}: line {line}: not a CSV file: {len} columns, expected {expected_len}"
+                )
+            }
+            _ => anyhow::Error::new(error).context(format!("{shown}: not a CSV file")),
+        })?;
         let line = record.position().map_or(i as u64 + 1, csv::Position::line);
         if i == 0 && is_header(&record) {
             columns = Columns::of(&record);

@@ -8,19 +8,21 @@ use sgs_run::config::folder;
 use sgs_rundir::RunView;
 use std::path::Path;
 
-/// Returns messages about the runs in the parent folder of `out` that have this configuration and seed. Ignores folders
-/// that cannot be read.
-pub fn messages(config: &RunConfig, out: &Path) -> Vec<String> {
+/// Returns a message about a run in the parent folder of `out` that has this configuration and seed: of several, one that is
+/// not finished or has the most rounds. Ignores folders that cannot be read.
+pub fn message(config: &RunConfig, out: &Path) -> Option<String> {
     let parent = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut folders: Vec<_> =
         std::fs::read_dir(parent).into_iter().flatten().flatten().map(|e| e.path()).collect();
     folders.sort();
     let others = folders.iter().filter(|folder| folder.as_path() != out);
-    others.filter_map(|folder| matching_run_message(config, folder).ok()?).collect()
+    let found = others.filter_map(|folder| matching_run_message(config, folder).ok()?);
+    found.max_by_key(|(is_open, rounds, _)| (*is_open, *rounds)).map(|(.., message)| message)
 }
 
-/// Returns the message for a folder that contains a run with this configuration and seed.
-fn matching_run_message(config: &RunConfig, path: &Path) -> Result<Option<String>> {
+/// Returns whether a folder's run with this configuration and seed is not finished, its number of rounds, and the message
+/// about it.
+fn matching_run_message(config: &RunConfig, path: &Path) -> Result<Option<(bool, usize, String)>> {
     if !path.join("config.toml").is_file() {
         return Ok(None);
     }
@@ -30,7 +32,9 @@ fn matching_run_message(config: &RunConfig, path: &Path) -> Result<Option<String
     }
     let (published, all) = (view.rounds()?.len(), folder::config_of(&view)?.rounds);
     let (name, seed) = (path.display(), config.seed);
-    Ok(Some(match activity_of(&view, Some(u64::from(all)), published, false) {
+    let activity = activity_of(&view, Some(u64::from(all)), published, false);
+    let is_open = activity != Activity::Finished;
+    let message = match activity {
         Activity::Running { holder } => {
             format!("{name} has this configuration and seed, and {holder} is running it")
         }
@@ -47,5 +51,6 @@ fn matching_run_message(config: &RunConfig, path: &Path) -> Result<Option<String
             seed.wrapping_add(1),
             if config.rounds > all { config.rounds } else { 2 * all }
         ),
-    }))
+    };
+    Ok(Some((is_open, published, message)))
 }

@@ -113,7 +113,7 @@ impl<'a> StatementInput<'a> {
                 let problem = system.problem(id);
                 Ok(bare(problem.ok_or_else(|| {
                     let near = near_label(system, id);
-                    Usage(format!("--problem: `{id}` is not an axiom or theorem of the database{near}"))
+                    Usage(format!("--problem: `{id}` is not an axiom or theorem of the database{near}; a label is a name such as `syl`"))
                 })?))
             }
             StatementReader::Lean(_) => {
@@ -239,7 +239,15 @@ fn hint(text: &str) -> &'static str {
     if lost_d {
         return "put statements that contain `$d` in single quotes; in double quotes the shell expands `$d`";
     }
-    "separate symbols by spaces, as in \"|- ( ph -> ph )\" (symbols: `sgs prove --help`)"
+    // `ph)` and `ph->ps` are several symbols; `C_` and `A.` are single ones.
+    let is_glued = |word: &&str| {
+        let is_other = |c: char| !c.is_ascii_alphanumeric() && c != '.' && c != '_';
+        word.contains(|c: char| c.is_ascii_alphanumeric()) && word.contains(is_other)
+    };
+    if words.iter().any(is_glued) {
+        return "separate symbols by spaces, as in \"|- ( ph -> ph )\" (symbols: `sgs prove --help`)";
+    }
+    "a statement looks like \"|- ( ph -> ph )\" (symbols: `sgs prove --help`)"
 }
 
 /// Wraps a problem without further data.
@@ -258,9 +266,11 @@ mod tests {
             ("( ph -> ph)", "separate symbols by spaces"),
             ("(ph -> ph)", "separate symbols by spaces"),
             ("( -. ph -> ( ps -> ph))", "separate symbols by spaces"),
-            ("|- ( ph", "separate symbols by spaces"),
+            ("|- ( ph", "a statement looks like"),
             ("theorem a (p : Prop) (h : p) : p", "--system lean"),
-            ("", "separate symbols by spaces"),
+            ("", "a statement looks like"),
+            ("( A -> B", "a statement looks like"),
+            ("( ph->ps )", "separate symbols by spaces"),
         ] {
             assert!(hint(text).contains(part), "{text}: {}", hint(text));
         }

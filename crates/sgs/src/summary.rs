@@ -4,6 +4,7 @@ use crate::display::TextDisplay;
 use crate::theorems::{self, ProvedTheorem};
 use crate::{output, pace};
 use anyhow::Result;
+use sgs_analysis::plot::grouped;
 use sgs_analysis::run::{EvaluationData, RunData, StatementDisplay as _, metric, stage_totals};
 use sgs_analysis::stats::pass_at_k_interval;
 use sgs_run::config::held_out::HeldOut;
@@ -16,6 +17,11 @@ use sgs_selfplay::ProblemId;
 /// Width of the first column.
 const NAME: usize = 12;
 
+/// Formats a line of the summary.
+pub fn line(name: &str, text: &str) -> String {
+    format!("{name:<NAME$}{text}")
+}
+
 /// Returns the summary of a finished run.
 ///
 /// # Errors
@@ -24,23 +30,29 @@ pub fn lines(run: &RunData, view: &RunView, shown: &TextDisplay) -> Result<Vec<S
     let is_conjecture = |kind| kind == ProblemKind::Conjecture;
     let conjectures = theorems::proved(view, is_conjecture, &|proof| shown.steps(proof))?;
     let mut lines = Vec::new();
-    let mut line = |name: &str, text: String| lines.push(format!("{name:<NAME$}{text}"));
+    let mut line = |name: &str, text: String| lines.push(line(name, &text));
     line("solved", solved(run));
     if let Some(baseline) = &run.baseline
         && let Some((end, own, base)) = baseline.against(&run.series(metric::CUMULATIVE))
     {
+        let place = match own {
+            own if own < base.low => "below all of them",
+            own if own > base.high => "above all of them",
+            _ => "within their range",
+        };
         let (base, low, high) = (percent(base.value), percent(base.low), percent(base.high));
         let (own, seeds) = (percent(own), baseline.seeds());
         line(
             "base model",
             format!(
-                "{base} without training at {end:.0} generations ({low} to {high}, {seeds} seeds); this run {own}"
+                "{base} without training after {} generations ({low} to {high}, {seeds} seeds); this run {own}, {place}",
+                grouped(end)
             ),
         );
     }
     line("held out", held_out(run, &folder::config_of(view)?));
     if let Some(best) = best(conjectures, run, view, shown)? {
-        line("conjecture", describe(&best, shown));
+        line("example", describe(&best, shown));
     }
     line("time", time(run));
     if let Some(why) = &run.ended {
@@ -57,7 +69,7 @@ fn percent(share: f64) -> String {
 fn solved(run: &RunData) -> String {
     let last = |name: &str| run.last(name).unwrap_or(0.0);
     let first = run.rounds.first().and_then(|round| RunData::value(round, metric::CUMULATIVE));
-    let first = first.map_or_else(String::new, |share| format!(", {} after the first round", percent(share)));
+    let first = first.map_or_else(String::new, |share| format!(", {} in the first round", percent(share)));
     format!(
         "{} of {:.0} targets ever{first}; {} of the attempts in the last round",
         percent(last(metric::CUMULATIVE)),
@@ -144,12 +156,12 @@ fn is_scored_zero(theorem: &ProvedTheorem, rounds: &[PublishedRound]) -> Result<
 }
 
 fn describe(theorem: &ProvedTheorem, shown: &TextDisplay) -> String {
-    let target = theorem.target.as_ref().map_or_else(String::new, |target| format!(", for {target}"));
+    let target = theorem.target.as_ref().map_or_else(String::new, |target| format!(" for {target}"));
     format!(
-        "{}   new{target}, with the longest proof: {} (round {})",
+        "{}   (new conjecture{target}, round {}; its proof, of {}, is the longest found)",
         shown.statement(&theorem.problem.statement),
-        output::counted(theorem.steps as usize, "step"),
-        theorem.round
+        theorem.round,
+        output::counted(theorem.steps as usize, "step")
     )
 }
 

@@ -302,7 +302,9 @@ impl View {
                 }
             }
             ProgressFormat::Lines => {
-                let _ = output::line(line(outcome, metrics, outcome.newly_solved.len()));
+                let line = line(outcome, metrics, outcome.newly_solved.len());
+                let left = self.pace.left().map_or_else(String::new, |left| format!(", {left} left"));
+                let _ = output::line(line + &left);
             }
             ProgressFormat::Live => {
                 self.print_round(outcome, metrics);

@@ -194,6 +194,14 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
+    fn counts_have_commas_between_groups_of_digits() {
+        for (count, shown) in [(0.0, "0"), (999.0, "999"), (25_848.0, "25,848"), (-1_234_567.0, "−1,234,567")]
+        {
+            assert_eq!(grouped(count), shown);
+        }
+    }
+
+    #[test]
     fn ticks_are_round_and_within() {
         let scale = Scale { low: 0.0, high: 0.67, from: 0.0, to: 100.0 };
         let ticks: Vec<String> = scale.ticks(5).into_iter().map(|t| format!("{t:.2}")).collect();

@@ -211,10 +211,11 @@ impl ReportTable {
         let is_statement =
             |at: usize| matches!(self.rows.first().and_then(|row| row.get(at)), Some(Cell::Statement(_)));
         let plain = (0..self.columns.len()).filter(|at| is_shown(*at) && !is_statement(*at)).count();
+        let further = plain.saturating_sub(1).max(1);
         let tall = if shown.len() > TALL { " tall" } else { "" };
         let _ = write!(
             out,
-            r#"<div class="scroll{tall}"><table aria-label="{}" style="--columns:{plain}"><thead><tr>"#,
+            r#"<div class="scroll{tall}"><table aria-label="{}" style="--further:{further}"><thead><tr>"#,
             escape(label)
         );
         for (at, column) in self.columns.iter().enumerate().filter(|(i, _)| is_shown(*i)) {
@@ -410,6 +411,38 @@ mod tests {
         );
         table.rows.push(row("reviews", 34));
         assert!(table.html("t", "T", None).contains(">Round<"));
+    }
+
+    #[test]
+    fn scores_that_all_rows_have_are_named_once_and_statements_can_move_below_their_rows() {
+        let mut table = ReportTable::new("Run | Statement | First round | Round | R_guide | Complexity");
+        for (round, complexity) in [(1_u32, 4_u32), (2, 4)] {
+            let statement = Cell::Statement("|- ph".into());
+            table.rows.push(vec![
+                "SGS".into(),
+                statement,
+                0_u32.into(),
+                round.into(),
+                0_u32.into(),
+                complexity.into(),
+            ]);
+        }
+        let html = table.html("t", "T", Some("Run"));
+        assert!(
+            html.contains("All rows have R<sub>guide</sub> 0, Complexity 4.") && !html.contains(">SGS<"),
+            "{html}"
+        );
+        let head = r#"<th class="said"><button type="button">Statement</button></th>"#;
+        assert!(
+            html.contains(head) && html.contains("--further:1") && html.contains(">Last round<"),
+            "{html}"
+        );
+        table.rows[0][5] = 3_u32.into();
+        let html = table.html("t", "T", None);
+        assert!(
+            html.contains(">Complexity<") && html.contains(">SGS<") && html.contains("--further:3"),
+            "{html}"
+        );
     }
 
     #[test]

@@ -464,9 +464,8 @@ pub(crate) fn navigation(fragment: &Fragment) -> String {
 
 /// Returns a section's short name for the navigation.
 fn short(part: &PageSection) -> &str {
-    const SHORT: [(&str, &str); 18] = [
+    const SHORT: [(&str, &str); 17] = [
         ("cumulative-solve-rate", "Solve rate"),
-        ("held-out", "Held out"),
         ("hard-targets", "Hard targets"),
         ("guide", "Guide"),
         ("targets", "Targets"),

@@ -65,7 +65,8 @@ pub fn import(
     }
     read.map_err(|error| Usage(format!("{error:#}")))?;
     if found.taken + found.skipped_total == 0 {
-        return Err(Usage(format!("{} holds no problem", file.display())).into());
+        let described = "`sgs data import --help` describes the files that can be read";
+        return Err(Usage(format!("{} holds no problem; {described}", file.display())).into());
     }
     Ok(found)
 }

@@ -111,7 +111,8 @@ impl fmt::Display for VerifySummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { lines, proved, refused, resource, infra, bad_lines, .. } = self;
         let malformed = self.malformed + bad_lines;
-        write!(f, "{lines} lines: {proved} proved, {refused} refused, {malformed} malformed")?;
+        let plural = if *lines == 1 { "" } else { "s" };
+        write!(f, "{lines} line{plural}: {proved} proved, {refused} refused, {malformed} malformed")?;
         if *bad_lines > 0 {
             write!(f, " ({bad_lines} invalid line{})", if *bad_lines == 1 { "" } else { "s" })?;
         }

@@ -23,7 +23,7 @@ sgs_keys::table! {
     #[derive(Clone, Debug, PartialEq)]
     pub struct EndpointConfig {
         /// Address of a server with an OpenAI-compatible completions API (vLLM, SGLang, llama.cpp).
-        pub url: String = String::new(), in "empty for none, or an address as http://127.0.0.1:8000/v1",
+        pub url: String = String::new(), in "empty for none, or an address such as http://127.0.0.1:8000/v1",
         /// Further servers of the same model, which share the tasks.
         pub urls: Vec<String> = Vec::new(), in "a list of addresses",
         /// Servers for the Solver only, used instead of url and urls.

@@ -662,13 +662,15 @@ fn check(config: &RunConfig) -> Result<()> {
     if config.problems.system != SystemName::Metamath {
         let refused = match (conjecturer.form, conjecturer.attempts_per_target) {
             (ConjectureForm::Statement, 0) => None,
-            (ConjectureForm::Statement, _) => {
-                Some("attempts_per_target: only problems.system=metamath derives conjectures")
-            }
-            _ => Some("form: only problems.system=metamath supports a form other than `statement`"),
+            (ConjectureForm::Statement, _) => Some("attempts_per_target is not 0"),
+            _ => Some("form is not `statement`"),
         };
         if let Some(refused) = refused {
-            return Err(Usage(format!("algorithm.conjecturer.{refused}")).into());
+            let RunConfig { method, size, .. } = config;
+            let wrong = format!(
+                "algorithm.conjecturer.{refused}, which needs problems.system=metamath (method `{method}`, size `{size}`)"
+            );
+            return Err(Usage(wrong).into());
         }
     }
     config.sampling.endpoint.check(&config.algorithm)?;

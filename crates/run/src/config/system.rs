@@ -399,7 +399,7 @@ pub fn metamath_targets(system: &Metamath, set: &str) -> Result<Vec<Problem>> {
         "deep-held-out" => Ok(deep_problems(true)),
         set if LEAN_SETS.contains(&set) => {
             wrong!(
-                "the set `{set}` is one of Lean, which needs problems.system=lean (`--system lean`); of Metamath are {}",
+                "`{set}` is a Lean set (add `--system lean`, or problems.system=lean); the Metamath sets are {}",
                 METAMATH_SETS.join(", ")
             )
         }
@@ -490,7 +490,7 @@ pub fn read_problems(system: &Metamath, path: &Path) -> Result<Vec<Problem>> {
         system.problem_from_text(&line.id, &line.statement, &line.context).map_err(|error| {
             let is_lean = line.statement.split_whitespace().next().is_some_and(is_lean_keyword);
             let hint = if is_lean { "; for Lean: `--system lean`, for a run `--size lean-core`" } else { "" };
-            Usage(format!("{error}{hint}")).into()
+            Usage(format!("{}{hint}", error.detail)).into()
         })
     })
 }

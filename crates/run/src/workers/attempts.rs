@@ -128,7 +128,7 @@ pub fn judge(system: &dyn FormalSystem, problem: &Problem, answer: &Answer) -> J
     let text = match answer {
         Answer::Whole(text) => text,
         Answer::Cut { tokens, .. } => {
-            return malformed("no end".to_owned(), format!("not finished after {tokens} tokens"));
+            return malformed("no-end".to_owned(), format!("not finished after {tokens} tokens"));
         }
         Answer::Refused(reason) => return malformed("prompt-too-long".to_owned(), reason.clone()),
         Answer::Lost => return lost(String::new()),

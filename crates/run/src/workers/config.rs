@@ -8,6 +8,7 @@ use crate::Usage;
 use crate::error::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -173,7 +174,7 @@ impl FleetConfig {
                 .into());
             }
         };
-        config.check(spec)?;
+        config.check(&format!("--workers {spec}"))?;
         Ok(config)
     }
 
@@ -182,8 +183,12 @@ impl FleetConfig {
     /// # Errors
     /// Returns an error if the file cannot be read, or has unknown keys or invalid values.
     pub fn read(path: &Path) -> Result<Self> {
-        let text =
-            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                Usage(format!("--workers {}: there is no such file or folder", path.display()))
+            }
+            _ => Usage(format!("--workers {}: cannot read it: {error}", path.display())),
+        })?;
         toml::from_str(&text).map_err(|e| Usage(format!("{}: {e}", path.display())).into())
     }
 

@@ -8,13 +8,15 @@ use sgs_run::config::{Layer, Resolved, RunConfig};
 use std::fmt::Write as _;
 use toml::{Table, Value};
 
-/// Prints every key of a run with its meaning, allowed values, default, current value and source.
+/// Prints every key of a run with its meaning, allowed values and default; if the current value is
+/// another, with that value and its source.
 ///
 /// # Errors
 /// Returns an error if the output cannot be written.
 pub fn run(resolved: &Resolved) -> Result<Outcome> {
     let here = |key: &KeySpec| match resolved.layer(&key.key) {
         Layer::Default => String::new(),
+        _ if resolved.value(&key.key) == key.default.as_ref() => String::new(),
         layer => format!("; here: {} ({layer})", shown(resolved.value(&key.key))),
     };
     let mut text =

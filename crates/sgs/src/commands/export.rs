@@ -139,7 +139,7 @@ fn write(text: &str, file: &Path, what: &str) -> Result<Outcome> {
         output::text(text)?;
     } else {
         files::write_file(file, text.as_bytes())?;
-        eprintln!("{what}: {}", file.display());
+        eprintln!("exported {what} to {}", file.display());
     }
     Ok(Outcome::Done)
 }

@@ -94,7 +94,7 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
     };
     config.training.ranks = rank_group.settle(&config, ranks.ranks.is_some())?;
     let out = args.out.clone().unwrap_or_else(|| default_folder(&config));
-    let related = related_runs::messages(&config, &out);
+    let related = related_runs::message(&config, &out);
     let (is_new, place) = (!out.exists(), out.display());
     let greeting = format!(
         "{} at size {}, writing to {place} (Ctrl-C stops it; to continue: `sgs resume {place}`)",
@@ -184,11 +184,13 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
         let wanted = folder::change(&run, budget, &args.set)?;
         if config.minutes > 0.0 && wanted.minutes == 0.0 && minutes.is_none() {
             let limit = config.minutes;
-            eprintln!("--rounds given without --minutes: the {limit}-minute limit no longer applies");
+            eprintln!("the {limit}-minute limit is removed, because --rounds was given without --minutes");
         }
         if config.generations > 0 && wanted.generations == 0 && generations.is_none() {
             let limit = config.generations;
-            eprintln!("--rounds given without --generations: the limit of {limit} no longer applies");
+            eprintln!(
+                "the limit of {limit} generations is removed, because --rounds was given without --generations"
+            );
         }
         wanted
     };
@@ -388,7 +390,7 @@ fn print_results(path: &Path, shown: &TextDisplay, json: bool) {
             }
         }
         let written = report::write(&[run], &path.join("report"), &FigureOptions::default())?;
-        eprintln!("report: {}", written.index.display());
+        eprintln!("{}", summary::line("report", &written.index.display().to_string()));
         Ok(())
     };
     if let Err(error) = draw() {

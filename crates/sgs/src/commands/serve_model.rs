@@ -48,7 +48,7 @@ pub fn run(args: &ServeModelArgs) -> Result<Outcome> {
     };
     eprintln!("serving {whose} as `{}`: {folder} ({name}, context {window} tokens)", args.name);
     if args.play.run.is_some() && args.role != Role::Guide {
-        eprintln!("it is not the run's Guide; to serve a frozen Guide: --role guide");
+        eprintln!("note: this is the {}; to serve the Guide, add `--role guide`", args.role.as_str());
     }
     output::line(format!("http://{}/v1", service.address()))?;
     while !interrupt.is_set() && !sampler.is_finished() {

@@ -23,6 +23,8 @@ struct RunStatus {
     version: Option<String>,
     #[serde(flatten)]
     activity: Activity,
+    /// Why the run ended, if it did.
+    ended: Option<String>,
     published: usize,
     /// Total number of rounds, if configured.
     rounds: Option<u64>,
@@ -54,7 +56,11 @@ struct RoundInProgress {
 /// Prints the results in the journal.
 fn print_journal(view: &RunView) -> Result<Outcome> {
     let journal = view.journal()?;
-    for round in journal.rounds_with_records()? {
+    let rounds = journal.rounds_with_records()?;
+    if rounds.is_empty() {
+        eprintln!("no unpublished results");
+    }
+    for round in rounds {
         // Print after reading, so that a slow reader of the output does not block the journal.
         for record in journal.records(round, None)? {
             for entry in record::entries(&record.payload).with_context(|| format!("{:?}", record.key))? {
@@ -118,6 +124,7 @@ fn status(view: &RunView, shown: usize) -> Result<RunStatus> {
         run: view.path().display().to_string(),
         method: find("method").and_then(toml::Value::as_str).map(str::to_owned),
         version: find("version").and_then(toml::Value::as_str).map(str::to_owned),
+        ended: view.why_ended(),
         activity,
         published: published.len(),
         rounds,
@@ -201,7 +208,10 @@ fn activity(status: &RunStatus) -> String {
     match &status.activity {
         Activity::Running { holder } => format!("running ({holder})"),
         Activity::Damaged { problem } => problem.clone(),
-        Activity::Finished => format!("finished; for a report: `sgs report {}`", status.run),
+        Activity::Finished => {
+            let ended = status.ended.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+            format!("finished{ended}; for a report: `sgs report {}`", status.run)
+        }
         Activity::Stopped => format!("stopped; to continue: `sgs resume {}`", status.run),
     }
 }

@@ -34,7 +34,7 @@ fn trained_models_work_in_every_command() {
         "solved ",
         "pass@1",
         "pass@4",
-        "to (95%)",
+        "95% from",
         "verdict",
     ] {
         assert!(table.contains(part), "{part}\n{table}");

@@ -27,9 +27,9 @@ fn the_embedded_default_is_usable() {
 #[test]
 fn unusable_folders_fail() {
     let done = sgs(&["doctor", "--dir", "/no/such/folder"]).expect(1);
-    assert!(done.out.contains("BAD") && done.out.contains("/no/such/folder"), "{}", done.out);
+    assert!(done.out.contains("bad ") && done.out.contains("/no/such/folder"), "{}", done.out);
     let done = sgs(&["doctor", "--model", "/no/such/folder"]).expect(1);
-    assert!(done.out.contains("BAD   model"), "{}", done.out);
+    assert!(done.out.contains("bad   model"), "{}", done.out);
 }
 
 #[cfg(unix)]

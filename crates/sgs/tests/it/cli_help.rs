@@ -194,7 +194,7 @@ fn usage_errors_exit_with_code_2_and_say_what_to_do() {
         (&["prove", "--problem", "id", "|- ph"], "cannot be used with"),
         (&["prove", "--samples", "0", "|- ph"], "expected an integer from 1 to 1000000"),
         (&["prove", "--temperature", "-1", "|- ph"], "--temperature"),
-        (&["prove", "|- ( ph"], "separate symbols by spaces"),
+        (&["prove", "|- ( ph"], "a statement looks like"),
         (&["prove", "( ph -> A. x ph )  ( x ph)"], "in single quotes"),
         (&["prove", "|- ph", "--context", "nix"], "nix"),
         (&["prove", "--problem", "sylx"], "did you mean `syl"),
@@ -206,6 +206,15 @@ fn usage_errors_exit_with_code_2_and_say_what_to_do() {
         (&["bench", "verify", "--repeats", "0"], "expected an integer from 1 to"),
         (&["status", ".", "--token", "abcdefgh"], "--serve"),
         (&["bench", "train", "--length", "5000"], "context window of 2048"),
+        (&["run", "--listen", "foo"], "write ADDRESS:PORT, such as 127.0.0.1:8000"),
+        (&["run", "--workers", "local:0"], "--workers local:0: generate.count is 0: give at least 1"),
+        (&["run", "--workers", "none.toml"], "--workers none.toml: there is no such file or folder"),
+        (
+            &["run", "sgs-proofs", "--size", "lean-core"],
+            "needs problems.system=metamath (method `sgs-proofs`, size",
+        ),
+        (&["prove", "--problem", "no such label"], "a label is a name such as `syl`"),
+        (&["eval", "--problems", "d3k"], "`d3k` is a Lean set (add `--system lean`"),
     ];
     for (args, message) in cases {
         let done = sgs(args).expect(2);

@@ -32,10 +32,18 @@ fn a_run_ends_with_results_and_next_steps() {
     let rounds = RunView::open(Path::new(&out)).unwrap().rounds().unwrap();
     let mut conjectures = rounds.iter().flat_map(|round| round.conjectures().unwrap()).map(Result::unwrap);
     let is_any = conjectures.any(|c| c.solve_rate > Some(0.0) && c.r_guide != Some(0.0));
-    assert!(is_any || !done.out.contains("\nconjecture  "), "{}", done.out);
+    assert!(is_any || !done.out.contains("\nexample  "), "{}", done.out);
     assert!(done.out.contains("ever solved") && done.out.contains("this round pass@1"), "{}", done.out);
     assert!(done.out.contains(&format!("sgs resume {out} --rounds 4")), "{}", done.out);
     assert!(sgs(&["status", &out]).expect(0).out.contains("finished"));
+    assert!(
+        done.out.lines().any(|line| line.starts_with("round ") && line.ends_with(" left")),
+        "{}",
+        done.out
+    );
+    assert!(done.err.contains("\nreport      "), "{}", done.err);
+    let journal = sgs(&["status", "--journal", &out]).expect(0);
+    assert!(journal.out.is_empty() && journal.err.contains("no unpublished results"), "{}", journal.err);
     assert!(!done.err.contains("nothing was left"), "{}", done.err);
     let resumed = sgs(&["resume", &out]).expect(0);
     assert!(resumed.err.contains("nothing was left to do"), "{}", resumed.err);
@@ -50,6 +58,7 @@ fn a_run_ends_with_results_and_next_steps() {
     let longer = run(&path(folder.path(), "longer"), &["rounds=9", "minutes=0.0001"]).expect(0);
     let offer = ["the new run will repeat its first 2 rounds.", "first --rounds 9`"];
     assert!(offer.iter().all(|part| longer.err.contains(part)), "{}", longer.err);
+    assert_eq!(longer.err.matches("this configuration and seed").count(), 1, "{}", longer.err);
     // The note does not precede an error.
     let taken = run(&path(folder.path(), "again"), &["rounds=1"]).expect(2);
     assert!(
@@ -143,7 +152,7 @@ fn the_time_budget_covers_all_sessions_of_a_run() {
     assert!(again.out.contains(over) && again.out.contains("--rounds 6)"), "{}", again.out);
     // `--rounds` alone removes the time budget.
     let lifted = sgs(&["resume", &out, "--rounds", "2"]).expect(0);
-    assert!(lifted.err.contains("the 0.0001-minute limit no longer applies"), "{}", lifted.err);
+    assert!(lifted.err.contains("the 0.0001-minute limit is removed"), "{}", lifted.err);
     assert_eq!(rounds(), 2);
     let fewer = sgs(&["resume", &out, "--rounds", "1"]).expect(2);
     assert!(fewer.err.contains("--rounds 1: the run already has more (2)"), "{}", fewer.err);

@@ -171,6 +171,12 @@ fn the_source_of_each_value_is_shown() {
     ] {
         assert!(explained.contains(part), "{part}\n{explained}");
     }
+    let repeated = |line: &&str| {
+        line.trim().split_once("; here: ").is_some_and(|(default, here)| {
+            here.starts_with(&format!("{} (", default.trim_start_matches("default: ")))
+        })
+    };
+    assert_eq!(explained.lines().find(repeated), None, "a default is not repeated");
     let dry = sgs(&[&call[..], &["--dry-run"]].concat()).expect(0).out;
     let line = |start: &str| dry.lines().find(|line| line.starts_with(start)).unwrap().to_owned();
     assert!(line("seed = 7 ").ends_with("# --set"), "{dry}");

@@ -82,8 +82,9 @@ fn resource_limits(sandbox: &Sandbox) -> Result<String, String> {
     if let Some(bytes) = sandbox.address_space {
         set(Resource::As, bytes)?;
     }
-    let cpu = sandbox.cpu_s.map_or("CPU free".to_owned(), |s| format!("CPU {s} s"));
-    Ok(format!("{cpu}, files of {} bytes, {} open files, no core dumps", sandbox.file_bytes, sandbox.files))
+    let cpu = sandbox.cpu_s.map_or("CPU time unlimited".to_owned(), |s| format!("CPU {s} s"));
+    let size = sandbox.file_bytes >> 20;
+    Ok(format!("{cpu}, files of at most {size} MiB, {} open files, no core dumps", sandbox.files))
 }
 
 fn drop_privileges() -> Result<String, String> {

@@ -36,7 +36,7 @@ impl CheckState {
             CheckState::Ok => "ok",
             CheckState::Warning => "note",
             CheckState::Absent => "--",
-            CheckState::Broken => "BAD",
+            CheckState::Broken => "bad",
         }
     }
 }

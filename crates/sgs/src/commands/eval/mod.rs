@@ -98,7 +98,8 @@ pub fn run(args: &EvalArgs) -> Result<Outcome> {
         false => {
             let is_run = args.problems.is_none() && players.problems().is_some();
             let whose = if is_run { " (the run's targets)" } else { "" };
-            output::line(as_text(args, &format!("`{}`{whose}", set_of(args, &players)), &name, &done))?;
+            let model = players.described(&name);
+            output::line(as_text(args, &format!("`{}`{whose}", set_of(args, &players)), model, &done))?;
             if let Some(command) = for_base_model(args, &players) {
                 output::line(format!("\nThe base model on these problems: {command}"))?;
             }
@@ -340,7 +341,7 @@ fn as_text(args: &EvalArgs, set: &str, name: &str, done: &EvalResults) -> String
             }
         })
         .collect();
-    text.push_str(&output::table(&["", "rate", "from", "to (95%)"], &rows));
+    text.push_str(&output::table(&["", "rate", "95% from", "to"], &rows));
     let mut outcomes: Vec<_> = solver.outcomes.iter().collect();
     outcomes.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
     let outcomes: Vec<Vec<String>> =
