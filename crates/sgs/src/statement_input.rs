@@ -113,7 +113,7 @@ impl<'a> StatementInput<'a> {
                 let problem = system.problem(id);
                 Ok(bare(problem.ok_or_else(|| {
                     let near = near_label(system, id);
-                    Usage(format!("--problem: `{id}` is not an axiom or theorem of the database{near}; a label is a name such as `syl`"))
+                    Usage(format!("--problem: `{id}` is not an axiom or theorem of the database (a label is a name such as `syl`){near}"))
                 })?))
             }
             StatementReader::Lean(_) => {
