@@ -36,7 +36,7 @@ impl TextDisplay {
     /// Returns an error if the database cannot be read.
     pub fn of(problems: &ProblemsConfig) -> Result<Self> {
         Ok(Self(match problems.system {
-            SystemName::Metamath => Some(Arc::new(metamath_database(&problems.database)?)),
+            SystemName::Metamath => Some(metamath_database(&problems.database)?),
             SystemName::Lean | SystemName::External => None,
         }))
     }

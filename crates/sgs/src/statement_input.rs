@@ -48,7 +48,7 @@ impl<'a> StatementInput<'a> {
                     let near = near_label(&system, context);
                     Usage(format!("--context: `{context}` is not a label of the database{near}"))
                 })?;
-                StatementReader::Metamath(Arc::new(system))
+                StatementReader::Metamath(system)
             }
             SystemName::Lean => StatementReader::Lean(Box::new(lean::settings_over(players.lean(), args)?)),
             SystemName::External => {

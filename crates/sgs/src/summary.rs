@@ -81,7 +81,7 @@ fn solved(run: &RunData) -> String {
 /// Formats pass@k on the held-out problems, next to the base model's.
 fn held_out(run: &RunData, config: &RunConfig) -> String {
     let (Some(base), Some(last)) = (run.held_out().next(), run.held_out().next_back()) else {
-        return match system::held_out(config) {
+        return match system::problems(config).and_then(|problems| system::held_out(config, problems)) {
             Ok(HeldOut { note: None, .. }) => "none (set evaluation.held_out)".to_owned(),
             Ok(HeldOut { problems, note: Some(note) }) if problems.is_empty() => note,
             _ => "not evaluated".to_owned(),

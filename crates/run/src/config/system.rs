@@ -29,7 +29,7 @@ use sgs_selfplay::{Problem, ProblemId};
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Returns a [`Usage`] error with a formatted message.
 macro_rules! wrong {
@@ -66,7 +66,7 @@ pub fn open(config: &RunConfig, scratch: &Path, base: &Path) -> Result<Opened> {
                 SHIPPED => Vec::new(),
                 name => own_database_notes(name, &system, &targets, base)?,
             };
-            Ok(with_held_out(config, Arc::new(system), targets, others.transpose()?, notes))
+            Ok(with_held_out(config, system, targets, others.transpose()?, notes))
         }
         SystemName::Lean => {
             let mut settings = config.lean.clone().unwrap_or_default();
@@ -103,20 +103,34 @@ fn with_held_out(
     Opened { system, targets, held_out: problems, notes }
 }
 
-/// Selects the held-out problems of a run, as [`open`] does, without starting its formal system.
+/// Reads the problems of a run without starting its formal system.
 ///
 /// # Errors
-/// Returns an error if a set is unknown or invalid.
-pub fn held_out(config: &RunConfig) -> Result<HeldOut> {
-    let system = config.problems.system;
-    let read = |set: &str| match system {
-        SystemName::Metamath => metamath_targets(&metamath_database(&config.problems.database)?, set),
+/// Returns an error if the set is unknown or invalid.
+pub fn problems(config: &RunConfig) -> Result<Vec<Problem>> {
+    if config.problems.system == SystemName::Metamath {
+        check_database(&config.problems.database, &config.problems.set)?;
+    }
+    read_set(config, &config.problems.set)
+}
+
+/// Selects the held-out problems of a run, as [`open`] does, without starting its formal system. `targets` are the
+/// problems of the run.
+///
+/// # Errors
+/// Returns an error if their set is unknown or invalid.
+pub fn held_out(config: &RunConfig, mut targets: Vec<Problem>) -> Result<HeldOut> {
+    let others = config.evaluation.source().map(|set| read_set(config, set)).transpose()?;
+    let says = says(config.problems.system);
+    Ok(held_out::choose(&config.evaluation, &mut targets, others.unwrap_or_default(), &says))
+}
+
+fn read_set(config: &RunConfig, set: &str) -> Result<Vec<Problem>> {
+    match config.problems.system {
+        SystemName::Metamath => metamath_targets(&*metamath_database(&config.problems.database)?, set),
         SystemName::Lean => Ok(lean_targets(set)?.into_iter().map(|target| target.problem).collect()),
         SystemName::External => external_targets(set),
-    };
-    let mut targets = read(&config.problems.set)?;
-    let others = config.evaluation.source().map(read).transpose()?.unwrap_or_default();
-    Ok(held_out::choose(&config.evaluation, &mut targets, others, &says(system)))
+    }
 }
 
 /// Returns a function that maps a statement to its content without the theorem's name, in order to find duplicates.
@@ -133,15 +147,23 @@ pub fn says(system: SystemName) -> fn(&str) -> String {
     }
 }
 
-/// Opens a Metamath database (`problems.database`).
+/// Opens a Metamath database (`problems.database`). A process opens the shipped one once.
 ///
 /// # Errors
 /// Returns an error if the file cannot be read, is malformed, or has an unsupported grammar.
-pub fn metamath_database(name: &str) -> Result<Metamath> {
-    if name == SHIPPED {
-        return Ok(Metamath::shipped()?);
+pub fn metamath_database(name: &str) -> Result<Arc<Metamath>> {
+    static SHIPPED_DATABASE: Mutex<Option<Arc<Metamath>>> = Mutex::new(None);
+    if name != SHIPPED {
+        let opened = Metamath::read(Path::new(name));
+        return Ok(Arc::new(opened.map_err(|error| Usage(format!("problems.database: {error}")))?));
     }
-    Metamath::read(Path::new(name)).map_err(|error| Usage(format!("problems.database: {error}")).into())
+    let mut shared = SHIPPED_DATABASE.lock().unwrap_or_else(PoisonError::into_inner);
+    let database = match &*shared {
+        Some(database) => Arc::clone(database),
+        None => Arc::new(Metamath::shipped()?),
+    };
+    *shared = Some(Arc::clone(&database));
+    Ok(database)
 }
 
 /// Returns the SHA-256 of a Metamath database and the files that it includes.
@@ -200,7 +222,7 @@ pub fn metamath(database: &str, set: &str) -> Result<Opened> {
     check_database(database, set)?;
     let system = metamath_database(database)?;
     let targets = metamath_targets(&system, set)?;
-    Ok(Opened { system: Arc::new(system), targets, held_out: Vec::new(), notes: Vec::new() })
+    Ok(Opened { system, targets, held_out: Vec::new(), notes: Vec::new() })
 }
 
 /// Starts the external system of a configuration.

@@ -71,6 +71,13 @@ pub(crate) fn metamath(folder: &Path, method: &str, settings: &[&str]) -> Runner
 }
 
 #[test]
+fn a_process_opens_the_shipped_database_once() {
+    let [one, other] =
+        ["quick", "held-out"].map(|set| sgs_run::config::system::metamath("shipped", set).unwrap().system);
+    assert!(Arc::ptr_eq(&one, &other));
+}
+
+#[test]
 fn a_run_tells_what_happens_and_leaves_it_on_the_disk() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("run");

@@ -20,12 +20,13 @@ use sgs_run::config::device;
 use sgs_run::config::device::DeviceKind;
 use sgs_run::config::guide_format;
 use sgs_run::config::machine;
-use sgs_run::config::system::{self, external_targets, lean_targets, metamath};
+use sgs_run::config::system::{self, metamath};
 use sgs_run::config::{BaseSource, Resolved, RunConfig, SystemName};
 use sgs_run::workers::config::{By, FleetConfig};
 use sgs_run::workers::forecast::{Assumptions, Forecast, Hardware, RoundWork, Speed, forecast};
 use sgs_run::workers::memory::{MemoryInputs, sum};
 use sgs_run::workers::prompts;
+use sgs_selfplay::Problem;
 use std::path::{Path, PathBuf};
 
 /// The parts of a forecast.
@@ -134,12 +135,13 @@ fn plan(config: &RunConfig, kind: DeviceKind, fleet: Option<&FleetConfig>) -> Re
     let own_guide = Path::new(&config.model.guide);
     let guide = if is_model(own_guide) { ModelConfig::load(own_guide)? } else { model.clone() };
     let (hardware, footprint) = hardware(config, kind, fleet)?;
-    let work = round_work(config)?;
+    let problems = system::problems(config)?;
+    let work = round_work(&problems);
     let assumed = Assumptions::of(config.problems.system);
     let inputs = MemoryInputs { config, model: &model, guide: &guide, fleet, footprint: &*footprint };
     let forecast = forecast(inputs, work, &hardware, &assumed)?;
     let has_sets = !lacks(config).iter().any(|lack| matches!(lack.what, "problems" | "held-out"));
-    let held_out = if has_sets { system::held_out(config)?.note } else { None };
+    let held_out = if has_sets { system::held_out(config, problems)?.note } else { None };
     let unfit = unfit_prompts(config, &model)?;
     Ok(Planned { known, work, hardware, assumed, forecast, held_out, unfit, model })
 }
@@ -242,19 +244,10 @@ fn shape(config: &RunConfig) -> Result<(ModelConfig, bool)> {
     Ok((ModelConfig::from_json(paper, name)?, name == "deepseek-ai/DeepSeek-Prover-V2-7B"))
 }
 
-fn round_work(config: &RunConfig) -> Result<RoundWork> {
-    let set = &config.problems.set;
-    let sizes: Vec<usize> = match config.problems.system {
-        SystemName::Lean => lean_targets(set)?.iter().map(|t| size(&t.problem)).collect(),
-        SystemName::Metamath => metamath(&config.problems.database, set)?.targets.iter().map(size).collect(),
-        SystemName::External => external_targets(set)?.iter().map(size).collect(),
-    };
-    let all: usize = sizes.iter().sum();
-    Ok(RoundWork { targets: sizes.len(), characters: all as f64 / sizes.len().max(1) as f64 })
-}
-
-fn size(problem: &sgs_selfplay::Problem) -> usize {
-    problem.statement.chars().count() + problem.context.chars().count()
+fn round_work(problems: &[Problem]) -> RoundWork {
+    let size = |problem: &Problem| problem.statement.chars().count() + problem.context.chars().count();
+    let all: usize = problems.iter().map(size).sum();
+    RoundWork { targets: problems.len(), characters: all as f64 / problems.len().max(1) as f64 }
 }
 
 /// Formats the forecast of a large run, without its keys.
