@@ -152,8 +152,7 @@ fn comparison_report_of_real_runs() {
         let folder = path(dir.path(), &format!("{method}-{seed}"));
         let mut arguments = run_arguments(&folder, 2);
         arguments.insert(1, method.to_owned());
-        for setting in [&format!("seed={seed}"), "algorithm.batch.size=12", "algorithm.guide.min_readable=0"]
-        {
+        for setting in [&format!("seed={seed}"), "algorithm.batch.size=6", "algorithm.guide.min_readable=0"] {
             arguments.extend(["--set", setting].map(str::to_owned));
         }
         sgs(&arguments).expect(0);

@@ -159,10 +159,7 @@ fn usage_errors_exit_with_code_2_and_say_what_to_do() {
         (&["data", "build", "--out", "/dev/null/x"], "--out /dev/null/x: cannot write there"),
         (&["serve-model", "--listen", "0.0.0.0:0"], "refusing to listen on 0.0.0.0:0 without a key"),
         (&["worker", "verify", "--connect", "foo"], "--connect foo: the coordinator's URL begins with"),
-        (
-            &["eval", "--problems", "core"],
-            "`--system lean`); of Metamath are quick, all, train, held-out, deep",
-        ),
+        (&["eval", "--problems", "core"], "`core` is a Lean set (add `--system lean`"),
         (&["prove", "-n", "1000000000", "|- ph"], "expected an integer from 1 to 1000000"),
         (&["prove", "theorem a (p : Prop) (h : p) : p"], "add `--system lean`"),
         (&["run", "--rounds", "0"], "expected an integer from 1 to 1000000"),

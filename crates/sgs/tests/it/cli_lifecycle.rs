@@ -184,18 +184,18 @@ fn a_run_stops_after_the_round_that_reaches_its_generations() {
         let rounds = RunView::open(Path::new(&out)).unwrap().rounds().unwrap();
         rounds.iter().map(|round| round.metrics().unwrap().scalars["generations"]).collect::<Vec<f64>>()
     };
-    let more = ["--out", &out, "--rounds", "9", "--generations", "60"].map(str::to_owned);
+    let more = ["--out", &out, "--rounds", "9", "--generations", "30"].map(str::to_owned);
     sgs(&[&settings_without_evaluation()[..], &more].concat()).expect(0);
     let first = generations();
-    assert!(first.len() < 9 && first[..first.len() - 1].iter().all(|n| *n < 60.0), "{first:?}");
-    assert!(*first.last().unwrap() >= 60.0, "{first:?}");
+    assert!(first.len() < 9 && first[..first.len() - 1].iter().all(|n| *n < 30.0), "{first:?}");
+    assert!(*first.last().unwrap() >= 30.0, "{first:?}");
     let ended = std::fs::read_to_string(Path::new(&out).join("ended.json")).unwrap();
     assert!(ended.contains("\"generations\""), "{ended}");
     let status = sgs(&["status", &out]).expect(0).out;
-    assert!(status.contains("finished") && status.contains("generations (limit 60)"), "{status}");
+    assert!(status.contains("finished") && status.contains("generations (limit 30)"), "{status}");
     // The limit holds until it is raised or removed.
     let again = sgs(&["resume", &out]).expect(0);
-    assert!(again.out.contains("limit of 60 generations, after"), "{}", again.out);
+    assert!(again.out.contains("limit of 30 generations, after"), "{}", again.out);
     let more = first.last().unwrap() + 1.0;
     sgs(&["resume", &out, "--generations", &more.to_string()]).expect(0);
     assert_eq!(generations().len(), first.len() + 1, "{:?}", generations());

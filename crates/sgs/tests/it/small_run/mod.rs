@@ -17,11 +17,12 @@ pub fn settings() -> Vec<String> {
     for setting in [
         "rounds=2",
         "minutes=0",
-        "algorithm.batch.size=12",
+        "algorithm.batch.size=6",
         // Skip the check of the Guide before the first round.
         "algorithm.guide.min_readable=0",
         "algorithm.rollouts_per_problem=4",
         "sampling.batch=16",
+        "sampling.conjecturer_tokens=64",
         "sampling.memory_mib=64",
         "evaluation.problems=2",
         "evaluation.samples=2",
