@@ -24,27 +24,13 @@ unit:
     cargo nextest run --workspace --lib --status-level fail \
         -E 'not test(/every_master_weight_is|contexts_that_are_much_larger|frequencies_match_probabilities/)'
 
-# Run all unit and integration tests.
+# Run all unit and integration tests. Many wait for processes and clocks, so 1.5 tests per core (at least four) keep all
+# cores busy.
 test *args:
     #!/usr/bin/env bash
     set -euo pipefail
-    # Tests write their files to memory if there is room, so that they do not wait for the disk.
-    room=$(df --output=avail -k /dev/shm 2>/dev/null | tail -1)
-    free=$(awk '/MemAvailable/ {print $2}' /proc/meminfo 2>/dev/null)
-    bound=$(cat /sys/fs/cgroup/memory.max 2>/dev/null || echo max)
-    if [ "${room:-0}" -gt $((8 << 20)) ] && [ "${free:-0}" -gt $((12 << 20)) ] &&
-        { [ "$bound" = max ] || [ "$bound" -gt $((16 << 30)) ]; } && memory=$(mktemp -d /dev/shm/sgs-tests-XXXXXX); then
-        trap 'rm -rf "$memory"' EXIT
-        # The memory file system may forbid running programs, which tests do.
-        if printf '#!/bin/sh\n' >"$memory/probe" && chmod +x "$memory/probe" && "$memory/probe" 2>/dev/null; then
-            export TMPDIR=$memory
-            chmod 711 "$memory" # A test reads a run as another user.
-        fi
-    fi
-    # Freed memory stays with its process, because the kernel would have to clear it again for the next allocation.
-    export GLIBC_TUNABLES=glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=268435456
-    # Many tests wait for processes and clocks, so 1.5 tests per core keep all cores busy.
-    NEXTEST_TEST_THREADS=$((($(nproc) * 3 + 1) / 2)) cargo nextest run --release --workspace {{ args }}
+    threads=$((($(nproc) * 3 + 1) / 2))
+    NEXTEST_TEST_THREADS=$((threads > 4 ? threads : 4)) cargo nextest run --release --workspace {{ args }}
 
 # Compile the kernels with NVRTC, which needs no GPU; SGS_NVRTC names the folder of its library.
 kernels:
