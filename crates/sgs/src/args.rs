@@ -494,7 +494,7 @@ pub enum Exported {
 
 #[derive(Debug, Args)]
 pub struct DataBuildArgs {
-    /// Take the slice, at most 9,000 axioms and theorems, from this Metamath database instead of the bundled one.
+    /// Take the slice, at most 9,000 axioms and theorems, from this Metamath database instead of the shipped one.
     #[arg(long, value_name = "FILE", value_hint = INPUT_FILE)]
     pub source: Option<PathBuf>,
     /// Output folder.
@@ -604,7 +604,7 @@ pub struct PlayArgs {
     /// Use the latest models of this run.
     #[arg(long, value_name = "DIR", conflicts_with = "model", value_hint = INPUT_DIR)]
     pub run: Option<PathBuf>,
-    /// Model folder (Hugging Face layout) [default: the bundled base model].
+    /// Model folder (Hugging Face layout) [default: the shipped base model].
     #[arg(long, value_name = "DIR", value_hint = INPUT_DIR)]
     pub model: Option<PathBuf>,
     /// Formal system [default: the run's; otherwise metamath].
@@ -1048,7 +1048,7 @@ pub struct DoctorArgs {
     /// Check this run's files against their checksums instead of checking the machine.
     #[arg(value_hint = INPUT_DIR)]
     pub run: Option<PathBuf>,
-    /// Check this model folder instead of the bundled base model.
+    /// Check this model folder instead of the shipped base model.
     #[arg(long, value_name = "DIR")]
     pub model: Option<PathBuf>,
     /// Folder in which runs will be written.

@@ -1,4 +1,4 @@
-//! Selects the models to sample from: those of a run, a folder, or the bundled model.
+//! Selects the models to sample from: those of a run, a folder, or the shipped model.
 
 use crate::args::PlayArgs;
 use crate::exit::{Usage, usage};
@@ -28,7 +28,7 @@ use std::sync::Arc;
 /// The models of the three roles and their formal system.
 pub struct ModelSource {
     system: SystemName,
-    /// Folders of Solver, Conjecturer and Guide; `None` for the bundled model.
+    /// Folders of Solver, Conjecturer and Guide; `None` for the shipped model.
     folders: Option<[PathBuf; 3]>,
     run: Option<TrainedRun>,
 }
@@ -43,7 +43,7 @@ struct TrainedRun {
 const LEAN_WINDOW: usize = 8192;
 
 impl ModelSource {
-    /// Selects the models of a run, of a folder, or the bundled model.
+    /// Selects the models of a run, of a folder, or the shipped model.
     ///
     /// # Errors
     /// Returns an error if the run cannot be read or has another formal system than requested.
@@ -63,7 +63,7 @@ impl ModelSource {
             .into());
         }
         let checkpoint = view.checkpoints().newest_valid(u32::MAX)?;
-        // A model that was made for the run is in its folder; the bundled one is in the cache.
+        // A model that was made for the run is in its folder; the shipped one is in the cache.
         let place = match config.model.base_source() {
             BaseSource::Made(_) | BaseSource::Folder(_) => path.join("base"),
             BaseSource::Shipped => base_model::cache_folder(own)?,
@@ -78,7 +78,7 @@ impl ModelSource {
     /// Describes the Solver, whose folder or address is `name`.
     pub fn described<'a>(&self, name: &'a str) -> &'a str {
         let is_bundled = self.folders.is_none() && Path::new(name).is_dir();
-        if is_bundled { "the bundled base model" } else { name }
+        if is_bundled { "the shipped base model" } else { name }
     }
 
     /// Returns the formal system.
@@ -91,7 +91,7 @@ impl ModelSource {
         self.run.as_ref().map(|run| &run.config)
     }
 
-    /// Returns the run's Lean settings, or those of the bundled model.
+    /// Returns the run's Lean settings, or those of the shipped model.
     pub fn lean(&self) -> LeanSettings {
         match &self.run {
             Some(run) => run.config.lean.clone().unwrap_or_default(),
@@ -162,7 +162,7 @@ impl ModelSource {
     /// Returns the folder of the Solver's model.
     ///
     /// # Errors
-    /// Returns an error if the bundled model cannot be unpacked, or if the role is served elsewhere.
+    /// Returns an error if the shipped model cannot be unpacked, or if the role is served elsewhere.
     pub fn solver(&self) -> Result<PathBuf> {
         self.of(Role::Solver)
     }

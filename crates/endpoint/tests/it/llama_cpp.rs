@@ -1,4 +1,4 @@
-//! Completions of a real llama.cpp server with the bundled model.
+//! Completions of a real llama.cpp server with the shipped model.
 
 use crate::server;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! A llama.cpp server process with the bundled model or another small one, for tests.
+//! A llama.cpp server process with the shipped model or another small one, for tests.
 #![allow(dead_code)] // each test binary uses a part
 
 use std::io::{BufRead, BufReader, Write};
@@ -13,7 +13,7 @@ const START: Duration = Duration::from_secs(150);
 /// Options of the server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Folder of the model; `None` for the bundled one.
+    /// Folder of the model; `None` for the shipped one.
     pub model: Option<PathBuf>,
     /// Context length, in tokens.
     pub context: usize,

@@ -70,7 +70,7 @@ fn slice() -> Check {
     )
 }
 
-/// Checks the bundled base model and the folder that it is unpacked into.
+/// Checks the shipped base model and the folder that it is unpacked into.
 fn base() -> Check {
     const NAME: &str = "base model";
     match base_model::folder_for(SystemName::Metamath, None) {

@@ -98,7 +98,7 @@ pub fn project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// Returns the recipe of the bundled base model for a much smaller model.
+/// Returns the recipe of the shipped base model for a much smaller model.
 pub fn small_recipe() -> String {
     let recipe = std::fs::read_to_string(project("presets/pretrain-metamath.toml")).unwrap();
     [
