@@ -99,10 +99,11 @@ fn a_run_whose_configuration_does_not_fit_leaves_nothing() {
     let out = path(folder.path(), "run");
     for (settings, part, code) in [
         (
-            &["algorithm.guide.min_readable=0.8", "model.context=3"][..],
+            &["algorithm.guide.min_readable=0.8", "model.context=10"][..],
             "does not know the prompts of Metamath",
             1,
         ),
+        (&["model.context=3"], "no prompt fits", 2),
         (&["sampling.batch=1000000"], "raise sampling.memory_mib to 45392, or lower sampling.batch", 2),
     ] {
         let done = run(&out, settings).expect(code);
@@ -149,7 +150,7 @@ fn the_time_budget_covers_all_sessions_of_a_run() {
     let ended = std::fs::read_to_string(Path::new(&out).join("ended.json")).unwrap();
     assert!(ended.contains("\"minutes\""), "{ended}");
     let again = sgs(&["resume", &out]).expect(0);
-    assert!(again.out.contains(over) && again.out.contains("--rounds 6)"), "{}", again.out);
+    assert!(again.out.contains(over) && again.out.contains("--minutes 0.0002)"), "{}", again.out);
     // `--rounds` alone removes the time budget.
     let lifted = sgs(&["resume", &out, "--rounds", "2"]).expect(0);
     assert!(lifted.err.contains("the 0.0001-minute limit is removed"), "{}", lifted.err);
@@ -200,7 +201,7 @@ fn a_run_stops_after_the_round_that_reaches_its_generations() {
     sgs(&["resume", &out, "--generations", &more.to_string()]).expect(0);
     assert_eq!(generations().len(), first.len() + 1, "{:?}", generations());
     let lifted = sgs(&["resume", &out, "--rounds", &(first.len() + 2).to_string()]).expect(0);
-    assert!(lifted.err.contains("--rounds given without --generations"), "{}", lifted.err);
+    assert!(lifted.err.contains("--rounds was given without --generations"), "{}", lifted.err);
     assert_eq!(generations().len(), first.len() + 2);
 }
 
@@ -278,7 +279,7 @@ fn a_sweep_reports_why_its_runs_cannot_start() {
     let done = sweep("base = \"/no/such/model\"").expect(2);
     assert!(done.err.contains("/no/such/model") && !done.err.contains("failed"), "{}", done.err);
     assert!(!Path::new(&out).exists(), "nothing was started");
-    let done = sweep("context = 3").expect(1);
+    let done = sweep("context = 10").expect(1);
     assert_eq!(done.err.matches("\n  error: 0 of the Guide's 64 reviews").count(), 2, "{}", done.err);
     assert_eq!(done.err.matches("sgs-seed1.log").count(), 2, "at the start and the end: {}", done.err);
     assert!(done.err.contains("2 of 2 runs failed"), "{}", done.err);

@@ -293,7 +293,7 @@ fn a_second_process_on_the_same_run_is_refused() {
     let message = String::from_utf8_lossy(&second.stderr).into_owned();
     first.kill().expect("kills");
     first.wait().expect("waits");
-    assert_eq!(second.status.code(), Some(1));
+    assert_eq!(second.status.code(), Some(2));
     assert!(message.contains(&first.id().to_string()), "the message names the process: {message}");
 }
 
