@@ -154,7 +154,7 @@ fn mistakes_are_reported_before_sampling_starts() {
     proxied.kill().unwrap();
     proxied.wait().unwrap();
     let away = ["data", "classify", "core", "--endpoint", "127.0.0.1:1", "--out", &path(dir.path(), "c")];
-    let done = sgs(&away).expect(1);
+    let done = sgs(&away).expect(2);
     assert!(done.err.contains("begins with http:// or https://"), "{}", done.err);
 }
 

@@ -24,7 +24,7 @@ fn asymptote(fit: &serde_json::Value) -> f64 {
 fn a_row_of_another_length_is_reported_with_its_line() {
     let dir = tempfile::tempdir().unwrap();
     let given = file(dir.path(), "ragged.csv", "c,rate\n1,0.1\n2,0.2,0.3\n");
-    let done = sgs(&["fit", &given]).expect(1);
+    let done = sgs(&["fit", &given]).expect(2);
     let wanted = format!("{given}: line 3: not a CSV file: 3 columns, expected 2");
     assert!(done.err.contains(&wanted), "{}", done.err);
 }

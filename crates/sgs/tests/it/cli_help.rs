@@ -174,7 +174,6 @@ fn usage_errors_exit_with_code_2_and_say_what_to_do() {
         ),
         (&["run", "--out", "/proc/x"], "--out /proc/x: cannot write there"),
         (&["run", "--out", "Cargo.toml"], "Cargo.toml is a file; --out needs a folder"),
-        (&["run", "--workers", "none.toml"], "cannot read none.toml"),
         (&["sweep", "Cargo.toml", "--out", "Cargo.toml"], "Cargo.toml is a file; --out needs a folder"),
         (&["eval", "--endpoint", "foo"], "an endpoint's URL begins with http://"),
         (&["eval", "--reviews", "Cargo.toml"], "the name must end in .parquet or .jsonl"),

@@ -85,7 +85,7 @@ fn runs_with_one_round_and_with_three() {
     let folder = path(dir.path(), "short");
     drop(run(Path::new(&folder), &[0.1, 0.2, 0.25]));
     let (page, fit, _) = outputs(&folder, false);
-    assert_contains(&page, &["+15.0", "too few points for a fit"]);
+    assert_contains(&page, &["<dd>3</dd><dt>rounds</dt>", "too few points for a fit"]);
     assert_contains(&fit, &["too few points"]);
 }
 

@@ -118,7 +118,7 @@ fn damaged_rounds_are_noted_and_the_rest_is_shown() {
     let done = sgs(&["report", &name]).expect(1);
     assert!(done.err.contains("warning: ") && done.err.contains(missing), "{}", done.err);
     let done = sgs(&["doctor", &name]).expect(1);
-    assert!(done.out.contains("BAD   damage") && done.out.contains(missing), "{}", done.out);
+    assert!(done.out.contains("bad   damage") && done.out.contains(missing), "{}", done.out);
 }
 
 #[test]
