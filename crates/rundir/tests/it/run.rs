@@ -269,7 +269,7 @@ fn a_second_process_and_a_directory_with_other_files_are_rejected() {
     let error = RunDir::create(&foreign, &config(), None).unwrap_err().to_string();
     assert!(error.contains("thesis.tex") && !error.contains("resume"), "{error}");
     let error = RunDir::create(&foreign.join("thesis.tex"), &config(), None).unwrap_err().to_string();
-    assert!(error.contains("cannot create the folder") && error.contains("File exists"), "{error}");
+    assert!(error.contains("cannot create the folder") && error.contains("it is a file"), "{error}");
     for folder in [foreign, dir.path().join("absent")] {
         let error = open(&folder).unwrap_err().to_string();
         assert!(error.contains("is not a run: it has no config.toml; give a folder"), "{error}");
