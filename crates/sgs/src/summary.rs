@@ -35,11 +35,7 @@ pub fn lines(run: &RunData, view: &RunView, shown: &TextDisplay) -> Result<Vec<S
     if let Some(baseline) = &run.baseline
         && let Some((end, own, base)) = baseline.against(&run.series(metric::CUMULATIVE))
     {
-        let place = match own {
-            own if own < base.low => "below all of them",
-            own if own > base.high => "above all of them",
-            _ => "within their range",
-        };
+        let place = base.place(own);
         let (base, low, high) = (percent(base.value), percent(base.low), percent(base.high));
         let (own, seeds) = (percent(own), baseline.seeds());
         line(

@@ -77,9 +77,9 @@ pub(super) fn about_the_guide(run: &RunData) -> Option<String> {
         let [malformed, sampled] = [malformed, sampled].map(grouped);
         text.push_str(&format!(" {malformed} of {sampled} reviews were malformed"));
         text.push_str(&match failed {
-            0 => "; every conjecture got one that was not.".to_owned(),
-            1 => "; 1 conjecture got no other.".to_owned(),
-            _ => format!("; {failed} conjectures got no other."),
+            0 => "; every conjecture got a well-formed one.".to_owned(),
+            1 => "; 1 conjecture got no well-formed one.".to_owned(),
+            _ => format!("; {failed} conjectures got no well-formed one."),
         });
     }
     let Some(shares) = run.conjecture_stats.rewards_by_kind() else { return Some(text) };

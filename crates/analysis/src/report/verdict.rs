@@ -47,13 +47,7 @@ pub(super) fn sentences(drawn: &[PlottedRun<'_>]) -> Vec<String> {
     if let Some(((end, own, base), measured)) = measured {
         let [own_rate, rate, low, high] = [own, base.value, base.low, base.high].map(percent);
         let seeds = measured.seeds();
-        let place = if own < base.low {
-            "below all of them"
-        } else if own > base.high {
-            "above all of them"
-        } else {
-            "within their range"
-        };
+        let place = base.place(own);
         targets.push_str(&match end < last.0 {
             false => format!("; the untrained base model proves {rate} in as many generations"),
             true => {

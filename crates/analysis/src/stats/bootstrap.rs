@@ -14,6 +14,19 @@ pub struct Interval {
     pub high: f64,
 }
 
+impl Interval {
+    /// Describes the position of a value relative to the values that the interval spans.
+    pub fn place(&self, value: f64) -> &'static str {
+        if value < self.low {
+            "below all of them"
+        } else if value > self.high {
+            "above all of them"
+        } else {
+            "within their range"
+        }
+    }
+}
+
 /// Returns the mean of `values` with a percentile bootstrap interval at `level` from `resamples` resamples. The result
 /// depends on the seed only. Returns `None` if `values` is empty.
 pub fn bootstrap_mean(values: &[f64], level: f64, resamples: usize, seed: u64) -> Option<Interval> {
