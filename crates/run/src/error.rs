@@ -161,12 +161,7 @@ impl From<sgs_keys::FileError> for RunError {
 
 impl From<sgs_rundir::Error> for RunError {
     fn from(error: sgs_rundir::Error) -> Self {
-        match error {
-            sgs_rundir::Error::NotARun { .. }
-            | sgs_rundir::Error::Taken { .. }
-            | sgs_rundir::Error::InUse { .. } => Self::Usage(Usage(error.to_string())),
-            other => Self::Other(Box::new(other)),
-        }
+        if error.is_unusable() { Self::Usage(Usage(error.to_string())) } else { Self::Other(Box::new(error)) }
     }
 }
 

@@ -140,6 +140,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns whether the caller named a folder that cannot be used as requested: not a run, another run, or a run in use.
+    pub fn is_unusable(&self) -> bool {
+        matches!(self, Self::NotARun { .. } | Self::Taken { .. } | Self::InUse { .. })
+    }
+
     /// Returns a converter from an operating system error to [`Error::Io`].
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
         let path = path.to_path_buf();

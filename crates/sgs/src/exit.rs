@@ -52,14 +52,7 @@ pub fn format_error(error: &anyhow::Error) -> String {
 
 fn code_of_error(error: &anyhow::Error) -> Code {
     let lost = error.chain().any(|c| matches!(c.downcast_ref(), Some(sgs_lm::LmError::Rank { .. })));
-    let is_unusable = matches!(
-        error.downcast_ref(),
-        Some(
-            sgs_rundir::Error::NotARun { .. }
-                | sgs_rundir::Error::Taken { .. }
-                | sgs_rundir::Error::InUse { .. }
-        )
-    );
+    let is_unusable = error.downcast_ref().is_some_and(sgs_rundir::Error::is_unusable);
     let code = match error.downcast_ref::<RunError>() {
         Some(error) => error.code(),
         _ if is_unusable || error.is::<Usage>() || error.is::<FileError>() => Code::Usage,
