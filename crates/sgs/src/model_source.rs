@@ -77,8 +77,8 @@ impl ModelSource {
 
     /// Describes the Solver, whose folder or address is `name`.
     pub fn described<'a>(&self, name: &'a str) -> &'a str {
-        let is_bundled = self.folders.is_none() && Path::new(name).is_dir();
-        if is_bundled { "the shipped base model" } else { name }
+        let is_shipped = self.folders.is_none() && Path::new(name).is_dir();
+        if is_shipped { "the shipped base model" } else { name }
     }
 
     /// Returns the formal system.

@@ -29,7 +29,7 @@ use sgs_selfplay::{Problem, ProblemId};
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Returns a [`Usage`] error with a formatted message.
 macro_rules! wrong {
@@ -157,13 +157,12 @@ pub fn metamath_database(name: &str) -> Result<Arc<Metamath>> {
         let opened = Metamath::read(Path::new(name));
         return Ok(Arc::new(opened.map_err(|error| Usage(format!("problems.database: {error}")))?));
     }
-    let mut shared = SHIPPED_DATABASE.lock().unwrap_or_else(PoisonError::into_inner);
-    let database = match &*shared {
-        Some(database) => Arc::clone(database),
-        None => Arc::new(Metamath::shipped()?),
-    };
-    *shared = Some(Arc::clone(&database));
-    Ok(database)
+    let mut shared =
+        SHIPPED_DATABASE.lock().expect("invariant: no thread panics while it opens the database");
+    if let Some(database) = &*shared {
+        return Ok(Arc::clone(database));
+    }
+    Ok(Arc::clone(shared.insert(Arc::new(Metamath::shipped()?))))
 }
 
 /// Returns the SHA-256 of a Metamath database and the files that it includes.

@@ -2,6 +2,7 @@
 
 mod methods;
 
+use super::report::warn;
 use crate::args::CompareArgs;
 use crate::exit::{Outcome, Usage};
 use crate::output;
@@ -101,9 +102,7 @@ pub fn run(args: &CompareArgs) -> Result<Outcome> {
     }
     let sides = args.runs.iter().map(|path| ComparedRun::read(path)).collect::<Result<Vec<_>>>()?;
     let differences = differences(&sides.iter().collect::<Vec<_>>());
-    if let Some(warning) = other_base(&sides) {
-        eprintln!("warning: {warning}");
-    }
+    other_base(&sides).iter().for_each(warn);
     let common = common(&sides);
     let methods = methods::read(&args.runs, &sides)?;
     if args.json {
@@ -133,7 +132,7 @@ pub fn run(args: &CompareArgs) -> Result<Outcome> {
 /// Returns a warning if runs with the same `model.base` started from different weights. The weights that a run trains for
 /// itself depend on its device.
 fn other_base(sides: &[ComparedRun]) -> Option<String> {
-    let of = |side: &'_ ComparedRun, key: &str| side.keys.get(key).cloned();
+    let of = |side: &ComparedRun, key: &str| side.keys.get(key).cloned();
     let first = sides.first()?;
     let name = of(first, "model.base")?;
     let differs = |side: &&ComparedRun| {

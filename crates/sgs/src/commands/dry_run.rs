@@ -20,7 +20,7 @@ use sgs_run::config::device;
 use sgs_run::config::device::DeviceKind;
 use sgs_run::config::guide_format;
 use sgs_run::config::machine;
-use sgs_run::config::system::{self, metamath};
+use sgs_run::config::system;
 use sgs_run::config::{BaseSource, Resolved, RunConfig, SystemName};
 use sgs_run::workers::config::{By, FleetConfig};
 use sgs_run::workers::forecast::{Assumptions, Forecast, Hardware, RoundWork, Speed, forecast};
@@ -141,20 +141,20 @@ fn plan(config: &RunConfig, kind: DeviceKind, fleet: Option<&FleetConfig>) -> Re
     let inputs = MemoryInputs { config, model: &model, guide: &guide, fleet, footprint: &*footprint };
     let forecast = forecast(inputs, work, &hardware, &assumed)?;
     let has_sets = !lacks(config).iter().any(|lack| matches!(lack.what, "problems" | "held-out"));
+    let unfit = unfit_prompts(config, &model, &problems)?;
     let held_out = if has_sets { system::held_out(config, problems)?.note } else { None };
-    let unfit = unfit_prompts(config, &model)?;
     Ok(Planned { known, work, hardware, assumed, forecast, held_out, unfit, model })
 }
 
 /// Returns a warning about prompts that do not fit into the context window. Only Metamath prompts are checked: those of
 /// other systems need their checker.
-fn unfit_prompts(config: &RunConfig, model: &ModelConfig) -> Result<Option<String>> {
+fn unfit_prompts(config: &RunConfig, model: &ModelConfig, problems: &[Problem]) -> Result<Option<String>> {
     let base = base_of(config)?;
     if config.problems.system != SystemName::Metamath || !is_model(&base) {
         return Ok(None);
     }
-    let opened = metamath(&config.problems.database, &config.problems.set)?;
-    Ok(prompts::check(config, model, &Tokenizer::load(&base)?, &*opened.system, &opened.targets)?)
+    let system = system::metamath_database(&config.problems.database)?;
+    Ok(prompts::check(config, model, &Tokenizer::load(&base)?, &*system, problems)?)
 }
 
 /// Multiprocessors of an H100 or H200.

@@ -106,6 +106,10 @@ fn the_forecast_follows_the_configuration() {
     // There are 8 rollouts for each of 3,323 targets and of the conjectures, which are 45% as many; each takes 3 CPU
     // seconds.
     assert!((number(&all, "generations") - 8.0 * 3323.0 * 1.45).abs() < 1.0, "{all}");
+    // In the first round, every target is unsolved and gets a conjecture.
+    let first = &all["first_round"];
+    assert!((number(first, "generations") - 8.0 * 3323.0 * 2.0).abs() < 1.0, "{first}");
+    assert!(number(first, "round_s") > number(&all, "round_s"), "{all}");
     assert!((number(&all, "checking_cpu_s") - 3.0 * number(&all, "generations")).abs() < 1.0, "{all}");
     // These are three bf16 models of 6.91 billion parameters, and the Adam states of two of them, sharded over 8 GPUs.
     let parts = |f: &Value, process: usize, what: &str| {
