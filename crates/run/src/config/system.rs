@@ -151,6 +151,7 @@ pub fn says(system: SystemName) -> fn(&str) -> String {
 ///
 /// # Errors
 /// Returns an error if the file cannot be read, is malformed, or has an unsupported grammar.
+#[allow(clippy::expect_used, reason = "a panic of a thread that opens the database must stop the program")]
 pub fn metamath_database(name: &str) -> Result<Arc<Metamath>> {
     static SHIPPED_DATABASE: Mutex<Option<Arc<Metamath>>> = Mutex::new(None);
     if name != SHIPPED {
