@@ -32,7 +32,11 @@ impl RunEnd {
         let (rounds, all) = (self.rounds, config.get("rounds")?.as_integer()?);
         let limit = match self.by {
             EndReason::Rounds => return Some(format!("all rounds are done ({rounds} of {all})")),
-            EndReason::Minutes => format!("time limit of {} minutes", config.get("minutes")?.as_float()?),
+            EndReason::Minutes => {
+                let minutes = config.get("minutes")?.as_float()?;
+                let plural = if minutes == 1.0 { "" } else { "s" };
+                format!("time limit of {minutes} minute{plural}")
+            }
             EndReason::Generations => {
                 format!("limit of {} generations", config.get("generations")?.as_integer()?)
             }

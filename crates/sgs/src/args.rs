@@ -410,7 +410,7 @@ pub struct ReportArgs {
     pub out: Option<PathBuf>,
     /// Draw a horizontal line at another model's rate: `DSPv2 671B, pass@4=0.42`, `=42%`, or `=FILE` with the output of
     /// `sgs eval --json` (its largest k). Repeatable.
-    #[arg(long = "yardstick", value_name = "LABEL=RATE", value_parser = crate::yardstick::parse)]
+    #[arg(long = "yardstick", value_name = "LABEL=RATE", value_parser = crate::yardstick::argument)]
     pub yardsticks: Vec<Yardstick>,
     /// Baseline run, whose unsolved targets make up D_hard [default: REINFORCE-1/2 with all its seeds; otherwise another
     /// method that trains only on targets].

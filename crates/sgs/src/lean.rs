@@ -52,6 +52,22 @@ pub fn start(settings: &LeanSettings) -> Result<Lean> {
     Ok(lean)
 }
 
+/// Warns that options of Lean have no effect on another formal system.
+pub fn note_unused(args: &LeanArgs) {
+    let LeanArgs { lean, lean_checker, lean_root, lean_version, lean_slots, require_sandbox, skip_canaries } =
+        args;
+    let is_given = lean.is_some()
+        || lean_checker.is_some()
+        || lean_root.is_some()
+        || lean_version.is_some()
+        || lean_slots.is_some()
+        || *require_sandbox
+        || *skip_canaries;
+    if is_given {
+        eprintln!("warning: the options of Lean have no effect on another formal system");
+    }
+}
+
 /// Prints notes about the checker's sandbox on standard error.
 pub fn print_notes(notes: &[String]) {
     notes.iter().for_each(|note| eprintln!("{note}"));

@@ -37,6 +37,7 @@ mod help;
 mod lean;
 mod model_source;
 mod output;
+mod output_file;
 mod pace;
 mod page;
 mod related_runs;

@@ -48,6 +48,14 @@ impl ModelSource {
     /// # Errors
     /// Returns an error if the run cannot be read or has another formal system than requested.
     pub fn choose(args: &PlayArgs) -> Result<Self> {
+        let source = Self::find(args)?;
+        if source.system != SystemName::Lean {
+            crate::lean::note_unused(&args.lean);
+        }
+        Ok(source)
+    }
+
+    fn find(args: &PlayArgs) -> Result<Self> {
         let Some(path) = &args.run else {
             let folders = args.model.as_ref().map(|model| [(); 3].map(|()| model.clone()));
             return Ok(Self { system: args.system.unwrap_or(SystemName::Metamath), folders, run: None });
@@ -62,7 +70,11 @@ impl ModelSource {
             ))
             .into());
         }
-        let checkpoint = view.checkpoints().newest_valid(u32::MAX)?;
+        let checkpoint = match view.checkpoints().newest_valid(u32::MAX)? {
+            Some(newest) => Some(newest),
+            // The base model is right only if the run has not trained yet: a lost checkpoint is an error.
+            None => view.plan(0)?.checkpoint,
+        };
         // A model that was made for the run is in its folder; the shipped one is in the cache.
         let place = match config.model.base_source() {
             BaseSource::Made(_) | BaseSource::Folder(_) => path.join("base"),
@@ -77,8 +89,14 @@ impl ModelSource {
 
     /// Describes the Solver, whose folder or address is `name`.
     pub fn described<'a>(&self, name: &'a str) -> &'a str {
-        let is_shipped = self.folders.is_none() && Path::new(name).is_dir();
-        if is_shipped { "the shipped base model" } else { name }
+        if !Path::new(name).is_dir() {
+            return name;
+        }
+        match &self.run {
+            None if self.folders.is_none() => "the shipped base model",
+            Some(TrainedRun { round: None, .. }) => "the base model, because the run has no checkpoint yet",
+            _ => name,
+        }
     }
 
     /// Returns the formal system.

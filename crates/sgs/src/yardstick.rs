@@ -4,8 +4,15 @@ use anyhow::{Context, Result, bail, ensure};
 use sgs_analysis::figures::Yardstick;
 use std::path::Path;
 
-/// Parses a yardstick of the command line.
-pub fn parse(given: &str) -> Result<Yardstick> {
+/// Parses the value of `--yardstick`. The error contains all its causes, because clap prints only one message.
+///
+/// # Errors
+/// Returns an error if the value has neither form, or if its file cannot be read.
+pub fn argument(given: &str) -> Result<Yardstick, String> {
+    parse(given).map_err(|error| format!("{error:#}"))
+}
+
+fn parse(given: &str) -> Result<Yardstick> {
     const EXPECTED_FORM: &str = "give LABEL=RATE, such as `DSPv2 671B, pass@4=0.42` or `=42%`, or LABEL=FILE with the output of `sgs eval --json`";
     // `pass@4=0.42`: the rate follows the last `=`.
     let (label, rate) = given.rsplit_once('=').context(EXPECTED_FORM)?;

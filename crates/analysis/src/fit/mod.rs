@@ -171,7 +171,8 @@ impl fmt::Display for Warning {
                 write!(f, "only {points} points: {ENOUGH_POINTS} are needed for three parameters")
             }
             Warning::Dropped { points } => {
-                write!(f, "{points} points without a finite rate and generations were left out")
+                let plural = if *points == 1 { "" } else { "s" };
+                write!(f, "{points} point{plural} without a finite rate and generations left out")
             }
         }
     }

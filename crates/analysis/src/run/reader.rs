@@ -213,7 +213,11 @@ fn note_gaps(published: &[PublishedRound], notes: &mut Vec<String>) {
         if let [a, b] = pair
             && b.round() > a.round() + 1
         {
-            notes.push(format!("rounds {} to {} are missing", a.round() + 1, b.round() - 1));
+            let (first, last) = (a.round() + 1, b.round() - 1);
+            notes.push(match first == last {
+                true => format!("round {first} is missing"),
+                false => format!("rounds {first} to {last} are missing"),
+            });
         }
     }
 }

@@ -93,7 +93,7 @@ fn damage_is_noted_and_the_rest_is_read() {
     let read = read_run(&path, None).unwrap();
     assert_eq!(read.rounds.len(), 4);
     for what in
-        ["round 1 is left out", "part of round 2 is left out", "part of round 3", "rounds 4 to 4 are missing"]
+        ["round 1 is left out", "part of round 2 is left out", "part of round 3", "round 4 is missing"]
     {
         assert!(read.notes.iter().any(|n| n.contains(what)), "{what} in {:?}", read.notes);
     }

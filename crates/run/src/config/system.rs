@@ -421,7 +421,7 @@ pub fn metamath_targets(system: &Metamath, set: &str) -> Result<Vec<Problem>> {
         "deep-held-out" => Ok(deep_problems(true)),
         set if LEAN_SETS.contains(&set) => {
             wrong!(
-                "`{set}` is a Lean set (add `--system lean`, or problems.system=lean); the Metamath sets are {}",
+                "`{set}` is a Lean set (add `--system lean`; for a run, `--size lean-core`); the Metamath sets are {}",
                 METAMATH_SETS.join(", ")
             )
         }

@@ -3,6 +3,7 @@
 use crate::args::DataImportArgs;
 use crate::exit::{Outcome, Usage};
 use crate::output;
+use crate::output_file::check_is_no_input;
 use anyhow::{Context, Result};
 use sgs_data::sets::import::{self, ImportSummary};
 use sgs_rundir::files::AtomicFile;
@@ -12,6 +13,7 @@ use std::path::Path;
 
 /// Reads a data set of any known layout and writes it as JSON Lines.
 pub fn import(args: &DataImportArgs) -> Result<Outcome> {
+    check_is_no_input("--out", &args.out, &[&args.file])?;
     refuse_other_file(&args.out)?;
     let found = if args.out == Path::new("-") {
         let mut out = BufWriter::new(io::stdout().lock());

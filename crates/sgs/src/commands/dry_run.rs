@@ -313,7 +313,12 @@ fn next(lacks: &[MissingRequirement]) -> Vec<String> {
     let run = command();
     let mut commands: Vec<String> = lacks.iter().filter_map(|l| l.remedy.clone()).collect();
     let lacks_gpu = lacks.iter().any(|l| l.what == "GPU");
-    commands.push(if lacks_gpu { format!("{run}   (on a machine with the GPUs)") } else { run });
+    let is_wrong = lacks.iter().any(|l| l.what != "GPU" && l.remedy.is_none());
+    commands.push(match (is_wrong, lacks_gpu) {
+        (true, _) => format!("{run}   (after correcting the settings above)"),
+        (false, true) => format!("{run}   (on a machine with the GPUs)"),
+        (false, false) => run,
+    });
     let mut lines = vec![format!("Run next: {}", commands.remove(0))];
     lines.extend(commands.into_iter().map(|c| format!("    then: {c}")));
     if !lacks.is_empty() {

@@ -4,6 +4,7 @@ use crate::args::{ExportArgs, Exported};
 use crate::display::TextDisplay;
 use crate::exit::{Outcome, Usage};
 use crate::output;
+use crate::output_file::check_is_not_of_run;
 use crate::theorems::{self, ProvedTheorem, UnsolvedTarget};
 use anyhow::{Context, Result};
 use serde_json::json;
@@ -21,6 +22,11 @@ use std::path::Path;
 /// Exports the theorems of a run.
 pub fn run(args: &ExportArgs) -> Result<Outcome> {
     let view = RunView::open(&args.dir)?;
+    for (option, file) in [("--mm", &args.mm), ("--jsonl", &args.jsonl)] {
+        if let Some(file) = file {
+            check_is_not_of_run(option, file, &args.dir)?;
+        }
+    }
     let problems = folder::config_of(&view)?.problems;
     let name = problems.system;
     let lines = args.jsonl.as_deref().unwrap_or(Path::new("-"));

@@ -93,8 +93,10 @@ fn guide_lack(config: &RunConfig) -> Option<MissingRequirement> {
 
 fn no_model(what: &'static str, name: &str) -> MissingRequirement {
     // A name on the hub is `owner/name`. `sgs sft` writes folders called `model`.
-    let from_hub =
-        name.split('/').count() == 2 && !name.starts_with(['.', '/', '~']) && !name.ends_with("/model");
+    let from_hub = name.split('/').count() == 2
+        && !name.starts_with(['.', '/', '~'])
+        && !name.ends_with("/model")
+        && !Path::new(name).exists();
     MissingRequirement {
         what,
         found: format!("{name} is not a model folder: config.json not found"),

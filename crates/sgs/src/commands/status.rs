@@ -36,6 +36,9 @@ struct RunStatus {
     free_disk_bytes: Option<u64>,
     /// Metrics of the latest rounds.
     last: Vec<MetricValues>,
+    /// Metrics of the last published round.
+    #[serde(skip)]
+    newest: Option<MetricValues>,
     /// Queue and workers, if the run has remote workers and its coordinator answers.
     fleet: Option<BoardStatus>,
     /// Address for workers.
@@ -99,6 +102,7 @@ fn status(view: &RunView, shown: usize) -> Result<RunStatus> {
     let published = view.rounds()?;
     let mut notes = Vec::new();
     let mut last = Vec::new();
+    let newest = published.last().and_then(|round| round.metrics().ok());
     for round in published.iter().rev().take(shown).rev() {
         match round.metrics() {
             Ok(metrics) => last.push(metrics),
@@ -133,6 +137,7 @@ fn status(view: &RunView, shown: usize) -> Result<RunStatus> {
         checkpoints: view.checkpoints().list()?.iter().map(|c| c.round).collect(),
         free_disk_bytes: machine::free_disk(view.path()),
         last,
+        newest,
         notes,
     })
 }
@@ -171,8 +176,8 @@ fn text(status: &RunStatus) -> String {
         let since = duration(p.seconds);
         rows.push(("in progress", format!("round {}, {} {since} ago: {records}", p.round, p.stage.as_str())));
     }
-    if let Some(last) = status.last.last() {
-        rows.push(("solved", solved(last, status.generations)));
+    if let Some(newest) = &status.newest {
+        rows.push(("solved", solved(newest, status.generations)));
     }
     if let Some(url) = &status.url {
         rows.push(("coordinator", url.clone()));

@@ -3,6 +3,7 @@
 use super::verify_lean;
 use crate::args::VerifyArgs;
 use crate::exit::{Outcome, Usage, usage};
+use crate::output_file::check_is_no_input;
 use anyhow::{Context, Result, bail};
 use sgs_metamath::audit::DatabaseAudit;
 use sgs_metamath::export::Exporter;
@@ -28,6 +29,12 @@ pub fn run(args: &VerifyArgs) -> Result<Outcome> {
 }
 
 fn metamath(args: &VerifyArgs) -> Result<Outcome> {
+    crate::lean::note_unused(&args.lean);
+    if let Some(export) = &args.export {
+        let inputs: Vec<&Path> =
+            [Some(args.file.as_path()), args.database.as_deref()].into_iter().flatten().collect();
+        check_is_no_input("--export", export, &inputs)?;
+    }
     // Open the input before the database is read, so that a wrong name is reported immediately.
     let mut input = open(&args.file)?;
     let theory = theory(args.database.as_deref())?;
@@ -53,6 +60,9 @@ fn metamath(args: &VerifyArgs) -> Result<Outcome> {
     };
     let summary =
         verify(&theory, &mut *input, &mut output, export.as_mut(), &mut report, options).map_err(plain)?;
+    if summary.lines == 0 {
+        return Err(Usage(format!("{} holds no proofs", args.file.display())).into());
+    }
     if told > MAX_TOLD {
         eprintln!("and {} more", told - MAX_TOLD);
     }

@@ -80,6 +80,30 @@ fn trained_models_work_in_every_command() {
 }
 
 #[test]
+fn files_of_a_run_are_not_replaced_by_an_export() {
+    let run = embedded();
+    let config = path(&run, "config.toml");
+    for option in ["--mm", "--jsonl"] {
+        let done = sgs(&["export", text(&run), option, &config]).expect(2);
+        assert!(done.err.contains("a file of the run"), "{}", done.err);
+    }
+    RunView::open(&run).expect("the run is as it was");
+}
+
+#[test]
+fn a_run_without_its_checkpoints_is_not_taken_for_the_base_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let copied = Command::new("cp").arg("-r").arg(embedded()).arg(folder.path()).status().unwrap();
+    assert!(copied.success());
+    let run = path(folder.path(), "run");
+    std::fs::remove_dir_all(folder.path().join("run/checkpoints")).unwrap();
+    for command in [&["prove", "--run", &run, "( ph -> ph )"][..], &["eval", "--run", &run, "--limit", "1"]] {
+        let done = sgs(command).expect(1);
+        assert!(done.err.contains("checkpoints/0001 is damaged: it is missing"), "{}", done.err);
+    }
+}
+
+#[test]
 fn exported_proofs_are_accepted_by_verify() {
     let folder = tempfile::tempdir().unwrap();
     let run = embedded();

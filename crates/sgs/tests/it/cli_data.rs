@@ -18,6 +18,9 @@ fn imported_problems_read_back_unchanged() {
     let skipped = ["c: no theorem", "2 problems written, 1 record rejected"];
     assert!(skipped.iter().all(|part| done.err.contains(part)), "{}", done.err);
     sgs(&["data", "import", &first, "--out", &second]).expect(0);
+    // Rejected records would be lost.
+    let over = sgs(&["data", "import", &given, "--out", &given]).expect(2);
+    assert!(over.err.contains("--out names the input"), "{}", over.err);
     let text = std::fs::read_to_string(&first).unwrap();
     assert_eq!(text, std::fs::read_to_string(&second).unwrap());
     assert!(text.contains("import Mathlib") && text.lines().count() == 2, "{text}");

@@ -125,8 +125,11 @@ fn statements_from_standard_input_are_proved_one_by_one() {
     assert_eq!(done.out.matches("proved by sample 1").count(), 2, "{}", done.out);
     assert!(done.err.contains("did you mean `|- ( ph -> ph )`?"), "{}", done.err);
     assert!(!done.err.contains("never"), "{}", done.err);
+    // Each answer, and each error, names its line.
+    assert!(done.out.starts_with("line 1: "), "{}", done.out);
+    assert!(done.err.lines().any(|line| line.starts_with("error: line ")), "{}", done.err);
     // The printed form is accepted as input.
-    let printed = done.out.lines().next().unwrap();
+    let printed = done.out.lines().find(|line| line.starts_with("|- ")).unwrap();
     let again =
         sgs_with_input(&[&prove[..], &["--json"]].concat(), &format!("{printed}\nnonsense\n")).expect(1);
     let lines = again.lines();

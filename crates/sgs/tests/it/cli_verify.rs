@@ -41,6 +41,22 @@ fn verdicts_are_printed_one_per_line_in_order() {
 }
 
 #[test]
+fn an_export_never_replaces_the_input() {
+    let dir = tempfile::tempdir().unwrap();
+    let (proofs, link) = (file(dir.path(), "p.jsonl", PROOFS), path(dir.path(), "link"));
+    std::os::unix::fs::symlink(&proofs, &link).unwrap();
+    for out in [&proofs, &link] {
+        let done = sgs(&["verify", &proofs, "--export", out]).expect(2);
+        assert!(done.err.contains("--export names the input"), "{}", done.err);
+    }
+    assert_eq!(std::fs::read_to_string(&proofs).unwrap(), PROOFS);
+    let done = sgs(&["verify", &file(dir.path(), "empty.jsonl", "\n")]).expect(2);
+    assert!(done.err.contains("empty.jsonl holds no proofs"), "{}", done.err);
+    let done = sgs(&["verify", &proofs, "--lean-slots", "2"]).expect(0);
+    assert!(done.err.contains("the options of Lean have no effect"), "{}", done.err);
+}
+
+#[test]
 fn bad_lines_are_reported_and_the_rest_is_checked() {
     let input = format!("nonsense\n{PROOFS}{{\"id\":\"x\",\"conclusion\":\"ph ->\",\"proof\":[]}}\n");
     let done = sgs_with_input(&["verify", "-"], &input).expect(1);

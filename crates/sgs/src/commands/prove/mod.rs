@@ -29,8 +29,12 @@ pub fn run(args: &ProveArgs) -> Result<Outcome> {
     let first = if args.is_interactive() { None } else { Some(given()?) };
     let folder = players.solver()?;
     let mut session = statements.start(first.as_ref())?;
-    if let Some(round) = players.round() {
-        eprintln!("Solver after round {round}: {}", folder.display());
+    match players.round() {
+        Some(round) => eprintln!("Solver after round {round}: {}", folder.display()),
+        None if players.config().is_some() => {
+            eprintln!("Solver: {}", players.described(&folder.display().to_string()));
+        }
+        None => {}
     }
     with_device!(args.play.device, 0, device => {
         let prover = ProofSampler { args, solver: RoleModel::load(&players, Role::Solver, &device)? };
@@ -70,7 +74,7 @@ impl<D: Device + Decode> ProofSampler<'_, D> {
         // The outcome is the first failure, or success; `None` before the first statement.
         let mut outcome = None;
         let mut input = std::io::stdin().lock();
-        loop {
+        for number in 1_u64.. {
             if typed {
                 let _ = write!(std::io::stderr(), "> ");
             }
@@ -78,7 +82,7 @@ impl<D: Device + Decode> ProofSampler<'_, D> {
                 None => break,
                 Some(Ok(line)) => line,
                 Some(Err(why)) => {
-                    eprintln!("error: {why}");
+                    eprintln!("error: line {number}: {why}");
                     outcome = Some(Outcome::Failed);
                     continue;
                 }
@@ -89,7 +93,9 @@ impl<D: Device + Decode> ProofSampler<'_, D> {
                 break;
             }
             if !line.is_empty() {
-                let answer = self.answer(line, statements, session)?;
+                // A user who types sees the line above the answer.
+                let place = (!typed).then_some(number);
+                let answer = self.answer(place, line, statements, session)?;
                 outcome = outcome.filter(|so_far| *so_far != Outcome::Done).or(Some(answer));
             }
         }
@@ -103,9 +109,11 @@ impl<D: Device + Decode> ProofSampler<'_, D> {
         outcome.ok_or_else(|| Usage(none.to_owned()).into())
     }
 
-    /// Answers one line. An invalid line does not end the session.
+    /// Answers one line, whose number is given for input from a file or a program. An invalid line does not end the
+    /// session.
     fn answer(
         &self,
+        number: Option<u64>,
         line: &str,
         statements: &mut StatementInput<'_>,
         session: &mut CheckerSession,
@@ -115,6 +123,9 @@ impl<D: Device + Decode> ProofSampler<'_, D> {
             session.prepare(&target)?;
             Ok(target)
         };
+        if let Some(number) = number.filter(|_| !self.args.json) {
+            output::line(format!("line {number}: {line}"))?;
+        }
         let done = read(statements, session).and_then(|target| self.prove(&*session.system, &target.problem));
         if let Err(error) = &done
             && error.chain().all(|cause| !cause.is::<std::io::Error>())
@@ -122,7 +133,13 @@ impl<D: Device + Decode> ProofSampler<'_, D> {
             if self.args.json {
                 output::line(json!({ "statement": line, "error": format!("{error:#}") }))?;
             }
-            eprintln!("{}", crate::exit::format_error(error));
+            let told = crate::exit::format_error(error);
+            match number {
+                Some(number) => {
+                    eprintln!("{}", told.replacen("error: ", &format!("error: line {number}: "), 1))
+                }
+                None => eprintln!("{told}"),
+            }
             return Ok(Outcome::Failed);
         }
         done

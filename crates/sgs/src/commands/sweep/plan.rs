@@ -78,6 +78,11 @@ impl SweepPlan {
             return Err(file.error(key, told).into());
         }
         check_types(&file)?;
+        if file.table.is_empty() {
+            return Err(file
+                .error("", "it has no keys: give at least `methods` or `seeds`".to_owned())
+                .into());
+        }
         let plan: Self = file.deserialize()?;
         for (what, is_empty) in [
             ("methods", plan.methods.is_empty()),
