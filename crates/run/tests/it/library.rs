@@ -20,8 +20,14 @@ pub(crate) fn runner(folder: &Path, rounds: u32) -> Runner<Cpu> {
     runner_with(folder, rounds, &[])
 }
 
+/// Returns the setting that makes a run start from the small model of the tests.
+fn small_model() -> String {
+    concat!("model.base=", env!("CARGO_MANIFEST_DIR"), "/tests/data/small-model").to_owned()
+}
+
 fn runner_with(folder: &Path, rounds: u32, settings: &[&str]) -> Runner<Cpu> {
     let mut set = vec![
+        small_model(),
         format!("rounds={rounds}"),
         "sampling.solver_tokens=4".to_owned(),
         "sampling.batch=64".to_owned(),
@@ -51,7 +57,8 @@ pub(crate) fn metamath(folder: &Path, method: &str, settings: &[&str]) -> Runner
         "algorithm.rollouts_per_problem=4",
         "training.micro_batch_tokens=512",
     ];
-    let set = small.iter().chain(settings).map(|s| (*s).to_owned()).collect();
+    let own = small.iter().chain(settings).map(|s| (*s).to_owned());
+    let set = std::iter::once(small_model()).chain(own).collect();
     let (method, size) = (Some(method.into()), Some("metamath-quick".into()));
     let layers = Layers { method, size, set, ..Layers::default() };
     let config = config::resolve(&layers, std::iter::empty()).unwrap().config;

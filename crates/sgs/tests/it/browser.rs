@@ -4,7 +4,7 @@
 #![cfg(unix)]
 
 use crate::chromium::{Browser, DARK_PAPER, PAPER};
-use crate::program::{command, path, sgs};
+use crate::program::{command, path, sgs, small_model};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 
@@ -23,6 +23,7 @@ fn run_arguments(folder: &str, rounds: u32) -> Vec<String> {
     let rounds = format!("rounds={rounds}");
     let mut arguments: Vec<String> = ["run", "--out", folder].map(str::to_owned).into();
     for setting in [
+        small_model().as_str(),
         rounds.as_str(),
         "minutes=0",
         "algorithm.batch.size=24",

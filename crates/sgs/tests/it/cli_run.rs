@@ -1,7 +1,7 @@
 //! `sgs run`: every method, Ctrl-C, checksums, configuration keys and their layers.
 
 use crate::program;
-use crate::program::{command, file, sgs};
+use crate::program::{command, file, sgs, small_model};
 use crate::small_run::{embedded, journal_records, settings, wait_for};
 use crate::snapshot::snapshot;
 use rustix::process::{Pid, Signal, kill_process};
@@ -28,7 +28,7 @@ const METHODS: [&str; 12] = [
 #[test]
 fn every_method_runs_and_sampler_and_trainer_agree() {
     let folder = tempfile::tempdir().unwrap();
-    let mut compared = 0;
+    let (model, mut compared) = (small_model(), 0);
     for method in METHODS {
         let run = folder.path().join(method);
         let out = run.to_str().unwrap();
@@ -36,6 +36,7 @@ fn every_method_runs_and_sampler_and_trainer_agree() {
         // Only one method checks the Guide before the first round.
         let least = format!("algorithm.guide.min_readable={}", if method == "sgs" { 0.8 } else { 0.0 });
         for setting in [
+            &model,
             "rounds=2",
             "minutes=0",
             &least,

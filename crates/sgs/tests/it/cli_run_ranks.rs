@@ -1,6 +1,6 @@
 //! Runs with several training ranks: the same results as with one, and resumption after a process is killed.
 
-use crate::program::{ProgramOutput, command, finish, path, sgs};
+use crate::program::{ProgramOutput, command, finish, path, sgs, small_model};
 use crate::small_run::wait_for;
 use crate::snapshot::snapshot;
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 
 /// Returns the command of a short run that trains both policies.
 fn run(rounds: u32, out: &str, more: &[&str]) -> Command {
-    let rounds = format!("rounds={rounds}");
+    let (model, rounds) = (small_model(), format!("rounds={rounds}"));
     let mut all = vec!["run", "--out", out];
     for setting in [
+        &model,
         &rounds,
         "minutes=0",
         // With this seed, both rounds train both roles.

@@ -2,7 +2,7 @@
 #![cfg(unix)]
 
 use crate::program;
-use crate::program::{command, path};
+use crate::program::{command, path, small_model};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -65,9 +65,10 @@ fn has_recent(status: &Value, kind: &str, is_so: impl Fn(&Value) -> bool) -> boo
 #[test]
 fn a_live_run_is_served_by_itself_and_by_another_process() {
     let dir = tempfile::tempdir().unwrap();
-    let folder = path(dir.path(), "run");
+    let (folder, model) = (path(dir.path(), "run"), small_model());
     let mut arguments = vec!["run", "--out", folder.as_str(), "--serve", "0"];
     for setting in [
+        model.as_str(),
         "rounds=1000",
         "minutes=0",
         "algorithm.batch.size=24",

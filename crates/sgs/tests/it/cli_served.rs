@@ -3,7 +3,7 @@
 
 use crate::model_server::Server;
 use crate::program;
-use crate::program::{ProgramOutput, command, path, project, sgs};
+use crate::program::{ProgramOutput, command, path, project, sgs, small_model};
 use crate::shared_run::shared_run;
 use crate::small_run;
 use crate::snapshot::snapshot;
@@ -24,7 +24,7 @@ fn weights_folder(folder: &Path) -> PathBuf {
     let weights = folder.join("weights");
     let base = weights.join("base");
     std::fs::create_dir_all(&base).unwrap();
-    for file in std::fs::read_dir(project("data/metamath/base")).unwrap() {
+    for file in std::fs::read_dir(project("crates/run/tests/data/small-model")).unwrap() {
         let file = file.unwrap();
         std::fs::copy(file.path(), base.join(file.file_name())).unwrap();
     }
@@ -60,6 +60,7 @@ fn run(
     roles.extend((!conjecturers.is_empty()).then_some("conjecturer"));
     let mut args: Vec<String> = ["run", "sgs", "--out", out.to_str().unwrap()].map(str::to_owned).to_vec();
     for setting in [
+        small_model(),
         format!("rounds={rounds}"),
         "minutes=0".to_owned(),
         // With this size, the Solver learns in every round of the longest run.
@@ -133,7 +134,7 @@ fn served_roles_are_trained() {
     // After three updates, the weights differ from the base model.
     let last = view.checkpoints().newest_valid(u32::MAX).unwrap().unwrap().directory;
     let read = |path: PathBuf| std::fs::read(path.join("model.safetensors")).unwrap();
-    assert_ne!(read(last.join("solver")), read(project("data/metamath/base")));
+    assert_ne!(read(last.join("solver")), read(project("crates/run/tests/data/small-model")));
     // Now two servers share the Solver's tasks, and SGLang's calls update the weights.
     let (again, weights) = (folder.path().join("again"), weights_folder(&folder.path().join("two")));
     let served = ["solver", "solver", "conjecturer"].map(|set| server(&weights, set, "127.0.0.1:0"));

@@ -1,5 +1,6 @@
 //! Runs that are killed at random moments and resumed produce the same tables as undisturbed ones.
 
+use crate::program::small_model;
 use crate::small_run;
 use crate::snapshot::snapshot;
 use sgs_rundir::RunView;
@@ -26,6 +27,7 @@ fn sgs() -> Command {
 fn settings(rounds: u32) -> Vec<String> {
     let mut out = vec!["run".to_owned()];
     for setting in [
+        small_model(),
         format!("rounds={rounds}"),
         "minutes=0".to_owned(),
         "algorithm.batch.size=24".to_owned(),

@@ -3,7 +3,7 @@
 //! Screens are written to the folder `SGS_SCREENSHOTS`.
 #![cfg(unix)]
 
-use crate::program::{file, path};
+use crate::program::{file, path, small_model};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -92,9 +92,9 @@ impl Drop for Terminal {
 
 /// Returns the shell command of a run with this number of rounds.
 fn run(folder: &str, rounds: u32, more: &str) -> String {
-    let cache = env!("CARGO_TARGET_TMPDIR");
+    let (cache, model) = (env!("CARGO_TARGET_TMPDIR"), small_model());
     format!(
-        "XDG_CACHE_HOME={cache} {} run --out {folder} --set rounds={rounds} --set minutes=0 --set \
+        "XDG_CACHE_HOME={cache} {} run --out {folder} --set {model} --set rounds={rounds} --set minutes=0 --set \
          algorithm.batch.size=12 --set algorithm.rollouts_per_problem=4 --set evaluation.problems=5 {more}; echo code $?",
         env!("CARGO_BIN_EXE_sgs")
     )

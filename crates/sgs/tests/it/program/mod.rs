@@ -98,6 +98,11 @@ pub fn project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
+/// Returns the setting that makes a run start from the small model of the tests.
+pub fn small_model() -> String {
+    format!("model.base={}", project("crates/run/tests/data/small-model").display())
+}
+
 /// Returns the recipe of the shipped base model for a much smaller model.
 pub fn small_recipe() -> String {
     let recipe = std::fs::read_to_string(project("presets/pretrain-metamath.toml")).unwrap();

@@ -1,7 +1,7 @@
 //! A small run of two rounds, for tests with and without separate workers.
 #![allow(dead_code)] // each test file uses a part
 
-use crate::program::sgs;
+use crate::program::{sgs, small_model};
 use crate::shared_run::shared_run;
 use sgs_rundir::RunView;
 use std::collections::BTreeSet;
@@ -15,6 +15,7 @@ pub const PATIENCE: Duration = Duration::from_secs(240);
 pub fn settings() -> Vec<String> {
     let mut out = vec!["run".to_owned()];
     for setting in [
+        small_model().as_str(),
         "rounds=2",
         "minutes=0",
         "algorithm.batch.size=6",
