@@ -521,24 +521,26 @@ impl DatabaseParser {
     }
 
     fn declare_distinct(&mut self, cursor: &mut FileCursor, start: usize) -> Result<(), DatabaseError> {
+        let tokens = tokens_until(cursor, start, b"$.")?;
+        if tokens.len() < 2 {
+            return Err(cursor.error(start, "$d needs at least two variables"));
+        }
+        self.inherit(cursor, start, tokens.len().saturating_mul(tokens.len() - 1) / 2)?;
         let mut variables = Vec::new();
-        for range in tokens_until(cursor, start, b"$.")? {
+        let mut seen = FxHashSet::default();
+        for range in tokens {
             let at = range.start;
             let symbol = self.known_symbol(cursor, range)?;
             if !self.active_variable.contains(&symbol) {
                 let text = self.database.symbol_text(symbol);
                 return Err(cursor.error(at, format!("`{text}` in $d is not an active variable")));
             }
-            if variables.contains(&symbol) {
+            if !seen.insert(symbol) {
                 let text = self.database.symbol_text(symbol);
                 return Err(cursor.error(at, format!("`{text}` occurs twice in one $d")));
             }
             variables.push(symbol);
         }
-        if variables.len() < 2 {
-            return Err(cursor.error(start, "$d needs at least two variables"));
-        }
-        self.inherit(cursor, start, variables.len() * (variables.len() - 1) / 2)?;
         for (i, &a) in variables.iter().enumerate() {
             for &b in &variables[i + 1..] {
                 self.distinct.push(distinct(a, b));
@@ -549,7 +551,7 @@ impl DatabaseParser {
 
     /// Counts pairs and symbols that are copied.
     fn inherit(&mut self, cursor: &FileCursor, start: usize, more: usize) -> Result<(), DatabaseError> {
-        self.inherited += more;
+        self.inherited = self.inherited.saturating_add(more);
         if self.inherited > MAX_INHERITED {
             return Err(cursor.error(start, "the scopes hold too many $d pairs and hypotheses"));
         }
