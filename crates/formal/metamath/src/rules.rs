@@ -22,6 +22,9 @@ pub struct Rule {
     pub distinct: Box<[Distinct]>,
 }
 
+/// Maximum number of variables of a rule, whose `$d` pairs name variables by 16-bit numbers.
+pub(crate) const MAX_RULE_VARIABLES: usize = 1 << 16;
+
 // The first word of a node is a metavariable or a constant with one of these flags, otherwise a production, which is followed
 // by the numbers of its children's nodes.
 pub(crate) const METAVARIABLE: u32 = 1 << 31;

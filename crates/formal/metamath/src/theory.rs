@@ -2,7 +2,7 @@
 
 use crate::database::{Assertion, Database, Expression, StatementId, StatementKind, Symbol};
 use crate::grammar::{Grammar, GrammarError, ParseError, TreeNode, TypeId};
-use crate::rules::CompiledRules;
+use crate::rules::{CompiledRules, MAX_RULE_VARIABLES};
 pub use crate::rules::{Rule, RuleId};
 use crate::source::DatabaseError;
 use rayon::prelude::*;
@@ -23,6 +23,9 @@ pub enum TheoryError {
     /// A formula does not parse.
     #[error("{place}: `{label}`: the formula `{formula}` {error}")]
     Formula { place: String, label: String, formula: String, error: ParseError },
+    /// The unifier numbers the variables of a rule with 16 bits.
+    #[error("{place}: `{label}` has {found} variables; at most {MAX_RULE_VARIABLES} are supported")]
+    TooManyVariables { place: String, label: String, found: usize },
 }
 
 /// A database with its grammar and rules.
@@ -46,8 +49,8 @@ impl Theory {
     /// Reads a database file.
     ///
     /// # Errors
-    /// Returns an error if the database is malformed, its grammar is not supported, or a formula does not have exactly one
-    /// parse tree.
+    /// Returns an error if the database is malformed, its grammar is not supported, a formula does not have exactly one
+    /// parse tree, or a rule has too many variables.
     pub fn read(path: &Path) -> Result<Self, TheoryError> {
         Self::new(Database::read(path)?)
     }
@@ -55,7 +58,8 @@ impl Theory {
     /// Prepares a database.
     ///
     /// # Errors
-    /// Returns an error if the grammar is not supported or a formula does not have exactly one parse tree.
+    /// Returns an error if the grammar is not supported, a formula does not have exactly one parse tree, or a rule has too
+    /// many variables.
     pub fn new(database: Database) -> Result<Self, TheoryError> {
         let grammar = Grammar::new(&database)?;
         let (Some(provable), Some(formula)) = (grammar.provable(), grammar.formula_type()) else {
@@ -209,6 +213,13 @@ fn read_rule(
 ) -> Result<Rule, TheoryError> {
     let variables: Box<[(Symbol, TypeId)]> =
         database.floats(assertion).map(|(_, typecode, v)| (v, grammar.float_type(typecode))).collect();
+    if variables.len() > MAX_RULE_VARIABLES {
+        return Err(TheoryError::TooManyVariables {
+            place: database.place(id).to_string(),
+            label: database.statement(id).label.to_string(),
+            found: variables.len(),
+        });
+    }
     let tree = |e: &Expression| {
         let type_of = |s: Symbol| variables.iter().find(|(v, _)| *v == s).map(|(_, t)| *t);
         grammar.parse(formula, &e.symbols, type_of).map_err(|error| TheoryError::Formula {

@@ -63,10 +63,25 @@ fn malformed_distinct_statements_are_reported() {
 fn databases_that_swell_are_reported() {
     let variables: String = (0..12_000).map(|i| format!(" x{i}")).collect();
     broken_after_head(&format!("$v{variables} $.\n$d{variables} $."), 2, 1, "too many $d pairs");
+    // The number of variables is checked before anything else about them.
+    broken_after_head(&format!("$v{variables} $.\n$d{variables} x0 $."), 2, 1, "too many $d pairs");
     let hypotheses: String = (0..10_000).map(|i| format!("h{i} $e |- ph $.\n")).collect();
     let theorems: String = (0..10_000).map(|i| format!("t{i} $a |- ph $.\n")).collect();
     // The limit is 2^26 divided by the 10,000 hypotheses of two symbols each.
     broken_after_head(&format!("{hypotheses}{theorems}"), 13_356, 1, "too many $d pairs and hypotheses");
+}
+
+/// The unifier numbers the variables of a rule with 16 bits.
+#[test]
+fn a_rule_with_more_variables_than_the_unifier_can_number_is_refused() {
+    let variables = 1 << 16;
+    let declared: String = (0..variables).map(|i| format!("$v x{i} $. f{i} $f wff x{i} $.\n")).collect();
+    let hypotheses: String = (0..variables).map(|i| format!("h{i} $e |- x{i} $.\n")).collect();
+    let text = format!("{HEAD}{declared}{hypotheses}many $a |- ph $.\n");
+    let database = Database::parse("many.mm", text.as_bytes()).unwrap();
+    let error = Theory::new(database).unwrap_err().to_string();
+    assert!(error.contains("`many` has 65537 variables; at most 65536 are supported"), "{error}");
+    assert!(error.starts_with("many.mm:"), "{error}");
 }
 
 #[test]
