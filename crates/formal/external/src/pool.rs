@@ -61,30 +61,15 @@ impl Pool {
         request: &Value,
         decode: impl Fn(Value) -> Result<T, String>,
     ) -> Result<T, Fault> {
-        let child = self.take()?;
-        let (child, answer) = self.exchange(child, op, request);
+        let mut reserved = self.take()?;
+        let answer = reserved.exchange(op, request);
         let answer = answer.and_then(|result| decode(result).map_err(|error| Fault::Invalid { op, error }));
-        let child = child.filter(|_| !answer.as_ref().is_err_and(Fault::is_fatal));
-        self.give_back(child, answer.as_ref().err());
+        reserved.end(answer.as_ref().err());
         answer
     }
 
-    fn exchange(
-        &self,
-        child: Option<Child>,
-        op: &'static str,
-        request: &Value,
-    ) -> (Option<Child>, Result<Value, Fault>) {
-        let mut child = match child.map_or_else(|| Child::start(&self.settings), Ok) {
-            Ok(child) => child,
-            Err(fault) => return (None, Err(fault)),
-        };
-        let answer = child.ask(&self.settings, op, request.clone());
-        (Some(child), answer)
-    }
-
-    /// Reserves a process; `None` means that the caller starts it.
-    fn take(&self) -> Result<Option<Child>, Fault> {
+    /// Reserves a process.
+    fn take(&self) -> Result<Reserved<'_>, Fault> {
         let mut state = self.state();
         loop {
             if let Some(fault) = state.given_up() {
@@ -92,29 +77,10 @@ impl Pool {
             }
             if state.busy < self.settings.processes {
                 state.busy += 1;
-                return Ok(state.idle.pop());
+                return Ok(Reserved { pool: self, child: state.idle.pop() });
             }
             state = self.freed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-    }
-
-    /// Ends a reservation. The process was dropped if the fault is fatal.
-    fn give_back(&self, child: Option<Child>, fault: Option<&Fault>) {
-        let mut state = self.state();
-        state.busy -= 1;
-        state.idle.extend(child);
-        match fault {
-            Some(fault) => {
-                state.failures += 1;
-                state.in_succession += 1;
-                state.last = fault.to_string();
-            }
-            None => state.in_succession = 0,
-        }
-        state.is_given_up |=
-            state.failures > self.settings.failures || state.in_succession >= MOST_IN_SUCCESSION;
-        drop(state);
-        self.freed.notify_all();
     }
 
     /// Returns the fault of every request from now on, if too many have failed.
@@ -124,5 +90,82 @@ impl Pool {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The reservation of a process for one request. Dropping it ends the reservation, also if the request panics. A process
+/// that is still in it then is killed, because its state is unknown.
+struct Reserved<'p> {
+    pool: &'p Pool,
+    /// The process; `None` if it has yet to be started.
+    child: Option<Child>,
+}
+
+impl Reserved<'_> {
+    /// Sends a request to the process and returns the result.
+    fn exchange(&mut self, op: &'static str, request: &Value) -> Result<Value, Fault> {
+        let settings = &self.pool.settings;
+        let child = match &mut self.child {
+            Some(child) => child,
+            none => none.insert(Child::start(settings)?),
+        };
+        child.ask(settings, op, request.clone())
+    }
+
+    /// Counts the result of the request. Keeps the process for the next one, unless the fault is fatal.
+    fn end(mut self, fault: Option<&Fault>) {
+        let keeps = !fault.is_some_and(Fault::is_fatal);
+        let mut state = self.pool.state();
+        match fault {
+            Some(fault) => {
+                state.failures += 1;
+                state.in_succession += 1;
+                state.last = fault.to_string();
+            }
+            None => state.in_succession = 0,
+        }
+        state.is_given_up |=
+            state.failures > self.pool.settings.failures || state.in_succession >= MOST_IN_SUCCESSION;
+        if keeps {
+            state.idle.extend(self.child.take());
+        }
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        // The process ends before another one takes its place.
+        self.child = None;
+        self.pool.state().busy -= 1;
+        self.pool.freed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, mpsc};
+    use std::time::Duration;
+
+    /// A system that describes itself in reply to every request.
+    const ECHO: &str = r#"n=0; while read line; do n=$((n+1)); echo '{"id": '$n', "result": {"name": "echo",
+        "version": "1", "prompts": {"solver": "", "conjecturer": "", "conjecturer_solved": "",
+        "conjecturer_unconditioned": "", "guide": ""}}}' | tr '\n' ' '; echo; done"#;
+
+    #[test]
+    fn a_panic_during_a_request_frees_its_process() {
+        let command = ["sh", "-c", ECHO].map(str::to_owned).to_vec();
+        let (pool, _) =
+            Pool::start(ExternalSettings { command, processes: 1, ..ExternalSettings::default() }).unwrap();
+        let pool = Arc::new(pool);
+        let panics = || pool.ask("describe", &json!({}), |_| -> Result<(), String> { panic!("as intended") });
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).unwrap_err();
+        let (answered, answer) = mpsc::channel();
+        // A caller that waits forever must not keep the test from failing.
+        std::thread::spawn({
+            let pool = Arc::clone(&pool);
+            move || answered.send(pool.ask("describe", &json!({}), |_| Ok(())))
+        });
+        answer.recv_timeout(Duration::from_secs(60)).expect("the only process is free").unwrap();
     }
 }
