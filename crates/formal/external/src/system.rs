@@ -63,7 +63,9 @@ impl External {
             micros,
         };
         match answer {
-            Ok(verdicts) => verdicts.into_iter().map(|v| judgement(v.verdict, v.reason, v.step)).collect(),
+            Ok(verdicts) => {
+                verdicts.into_iter().map(|v| judgement(v.verdict.into(), v.reason, v.step)).collect()
+            }
             Err(fault) => {
                 let reason = format!("external `verify`: {fault}");
                 proofs.iter().map(|_| judgement(Verdict::Infra, reason.clone(), None)).collect()
@@ -80,10 +82,31 @@ struct Verdicts {
 
 #[derive(Deserialize)]
 struct VerdictLine {
-    verdict: Verdict,
+    verdict: ReportedVerdict,
     #[serde(default)]
     reason: String,
     step: Option<u32>,
+}
+
+/// A verdict that the system may report. It cannot report [`Verdict::Infra`], a fault outside of it.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum ReportedVerdict {
+    Proved,
+    Refused,
+    Malformed,
+    Resource,
+}
+
+impl From<ReportedVerdict> for Verdict {
+    fn from(reported: ReportedVerdict) -> Self {
+        match reported {
+            ReportedVerdict::Proved => Verdict::Proved,
+            ReportedVerdict::Refused => Verdict::Refused,
+            ReportedVerdict::Malformed => Verdict::Malformed,
+            ReportedVerdict::Resource => Verdict::Resource,
+        }
+    }
 }
 
 /// The result of `read_proof`.
@@ -187,13 +210,7 @@ impl FormalSystem for External {
     }
 
     fn read_review(&self, completion: &str) -> Result<Review, Malformed> {
-        let review: Review = self.read("read_review", &json!({ "completion": completion }))?;
-        let Review { relevance, redundancy, complexity } = review;
-        Ok(Review {
-            relevance: relevance.clamp(0.0, 5.0),
-            redundancy: redundancy.clamp(0.0, 1.0),
-            complexity: complexity.clamp(0.0, 4.0),
-        })
+        self.read("read_review", &json!({ "completion": completion }))
     }
 
     /// Sets only the length, because nothing else is known.

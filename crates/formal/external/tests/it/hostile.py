@@ -40,6 +40,9 @@ for line in sys.stdin:
         reply["result"] = {"verdicts": [], "malformed": "infra"}
     elif how == "wrong fields":
         reply["result"] = {"proofs": "x", "verdicts": [{"verdict": "perfect"}]}
+    elif how == "strange":
+        scores = {"relevance": 100, "redundancy": 0, "complexity": 0}
+        reply["result"] = {"verdicts": [{"verdict": "infra"}] * len(request.get("proofs", [])), **scores}
     elif how == "deaf":
         sys.stdin.close()
         time.sleep(600)

@@ -57,6 +57,15 @@ fn no_misbehaviour_is_judged_or_lasts() {
 }
 
 #[test]
+fn a_verdict_about_infrastructure_is_invalid_and_scores_are_not_changed() {
+    let system = start(settings(&["python3", HOSTILE, "strange", "/nonexistent"])).unwrap();
+    let reason = system.verify(&problem("s"), "x").reason;
+    assert!(reason.contains("expected one of `proved`, `refused`, `malformed`, `resource`"), "{reason}");
+    let review = system.read_review("x").unwrap();
+    assert!(review.relevance == 100.0 && !review.is_in_range(), "{review:?}");
+}
+
+#[test]
 fn a_system_that_keeps_failing_is_given_up() {
     let folder = tempfile::tempdir().unwrap();
     let healed = folder.path().join("healed");
