@@ -125,7 +125,7 @@ impl RunWorkers {
             let (system, drain) = (Arc::clone(&runner.system), workers.drain.clone());
             workers.spawn(VERIFY, move |session| verify::work(session, &*system, &drain))?;
         }
-        let model = policies.read().unwrap_or_else(PoisonError::into_inner).config().clone();
+        let model = policies::read(policies).config().clone();
         workers.serve_roles(runner, tokenizer, &model)?;
         Ok(workers)
     }
@@ -195,6 +195,7 @@ impl RunWorkers {
         let thread =
             std::thread::Builder::new().name(name.to_owned()).stack_size(16 << 20).spawn(move || {
                 if let Err(error) = body() {
+                    // A poisoned lock is safe to use here and below, because an error is stored as a whole.
                     *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                     interrupt.flag().store(true, Ordering::Release);
                 }
@@ -270,7 +271,7 @@ impl RunWorkers {
         trainer: &mut Trainer<D>,
     ) -> Result<Vec<String>> {
         if let Some(servers) = &mut self.servers {
-            let policies = policies.read().unwrap_or_else(PoisonError::into_inner);
+            let policies = policies::read(policies);
             servers.refresh(&runner.config, policy_version, &self.base, at, &policies, trainer)?;
         }
         let Some(remote) = &mut self.remote else { return Ok(Vec::new()) };

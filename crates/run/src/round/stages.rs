@@ -17,13 +17,13 @@ use super::update_record::UpdateRecord;
 use crate::config::guide_format;
 use crate::error::Result;
 use crate::train::matching::Embedder;
-use crate::train::policies::HostSnapshots;
+use crate::train::policies::{self, HostSnapshots};
 use crate::train::update::{self, Completions};
 use sgs_lm::ranks::{CommandChannel, Parallel};
 use sgs_lm_sampler::Decode;
 use sgs_rundir::NextStep;
 use sgs_selfplay::{Role, Round, RoundOutcome};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// A round whose tasks are being executed.
@@ -186,7 +186,7 @@ impl Updating {
         if !runner.config.algorithm.conjecturer.is_reweighted() {
             return Ok(());
         }
-        let policies = rounds.policies.read().unwrap_or_else(PoisonError::into_inner);
+        let policies = policies::read(&rounds.policies);
         let unsolved = rounds.state.unsolved_after(&self.outcome, &runner.targets, runner.config.seed);
         let model = policies.model(Role::Conjecturer);
         let model =
@@ -205,7 +205,7 @@ impl Updating {
     fn train<D: Parallel + Decode>(&mut self, rounds: &mut RoundLoop<'_, '_, D>) -> Result<bool> {
         let (round, runner) = (self.outcome.round, rounds.runner);
         rounds.enter(round, RoundStage::Updating);
-        let mut policies = rounds.policies.write().unwrap_or_else(PoisonError::into_inner);
+        let mut policies = policies::write(&rounds.policies);
         let started = Instant::now();
         let report = update::update(
             &runner.config,
@@ -236,7 +236,7 @@ impl Updating {
         rounds: &mut RoundLoop<'_, '_, D>,
         orders: Option<CommandChannel>,
     ) -> Result<HostSnapshots> {
-        let policies = rounds.policies.read().unwrap_or_else(PoisonError::into_inner);
+        let policies = policies::read(&rounds.policies);
         policies.trained.snapshot(orders, rounds.publisher.take_spare())
     }
 }

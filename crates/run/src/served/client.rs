@@ -261,6 +261,7 @@ impl ServedRoles {
                 Err(error) => {
                     let message = format!("{error:#}");
                     if let Some(error) = error.final_endpoint_error() {
+                        // A poisoned lock is safe to use here and below, because an error is stored as a whole.
                         end.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error.clone());
                         drain.set();
                     }
@@ -344,6 +345,7 @@ pub fn ask_all<A: Sync, R: Send, E: Into<Box<dyn std::error::Error + Send + Sync
     let end: Mutex<Option<RunError>> = Mutex::new(None);
     let (over, told) = (AtomicBool::new(false), AtomicBool::new(false));
     let stop = |error: RunError| {
+        // A poisoned lock is safe to use here and below, because an error is stored as a whole.
         end.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         over.store(true, Ordering::Release);
     };

@@ -16,7 +16,7 @@ use sgs_rundir::directories::{CHECKSUMS, check_directory, listed_checksums};
 use sgs_selfplay::{Role, Weights};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The models that a process of the run loads to train and to sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -405,6 +405,20 @@ pub(crate) fn beside<A: Send, B>(
     })
 }
 
+/// Locks weights that threads share, to sample or copy them.
+#[allow(clippy::expect_used, reason = "a panic during an update leaves weights that must not be used")]
+pub fn read<T>(weights: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    weights.read().expect(NO_PANIC)
+}
+
+/// Locks weights that threads share, to update them.
+#[allow(clippy::expect_used, reason = "a panic during an update leaves weights that must not be used")]
+pub fn write<T>(weights: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    weights.write().expect(NO_PANIC)
+}
+
+const NO_PANIC: &str = "invariant: no update of the weights panics";
+
 /// Returns the model folders of Solver, Conjecturer and Guide, as [`PolicySet::load`] reads them.
 pub fn folders(config: &RunConfig, base: &Path, at: Option<&Path>) -> [PathBuf; 3] {
     [Role::Solver, Role::Conjecturer, Role::Guide].map(|role| match (config.weights_of(role), at) {
@@ -448,4 +462,23 @@ pub fn tokenizer(folder: &Path, config: &ModelConfig) -> Result<Tokenizer> {
     let tokenizer = Tokenizer::load(folder)?;
     tokenizer.check_model(config)?;
     Ok(tokenizer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "no update of the weights panics")]
+    fn weights_whose_update_panicked_are_not_read() {
+        let weights = RwLock::new(0);
+        std::thread::scope(|scope| {
+            let update = scope.spawn(|| {
+                let _weights = write(&weights);
+                panic!("the update fails");
+            });
+            assert!(update.join().is_err());
+        });
+        drop(read(&weights));
+    }
 }

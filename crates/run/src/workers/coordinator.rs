@@ -234,6 +234,7 @@ impl RemoteWorkers {
 
     /// Describes a model folder. Its content does not change while a run works, so the result is cached.
     fn model(&self, folder: &Path) -> Result<ModelManifest> {
+        // Entries are only inserted as a whole, so a poisoned lock is safe to use.
         let mut known = self.models.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sheet) = known.get(folder) {
             return Ok(sheet.clone());
@@ -361,6 +362,7 @@ impl RemoteWorkers {
             }
             return Ok(());
         }
+        // A poisoned lock is safe to use, because a time is always valid.
         let mut reminded = self.reminded.lock().unwrap_or_else(PoisonError::into_inner);
         if reminded.elapsed() >= REMINDER {
             *reminded = Instant::now();

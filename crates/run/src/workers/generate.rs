@@ -2,7 +2,7 @@
 
 use crate::config::RunConfig;
 use crate::error::{Context, Result, RunError};
-use crate::train::policies::PolicySet;
+use crate::train::policies::{self, PolicySet};
 use crate::workers::sampling;
 use crate::workers::tasks::{self, GenerateResult, GenerateTask, Sample};
 use sgs_fleet::{LeaseId, LeaseOutcome, StopFlag, WorkerSession};
@@ -96,6 +96,7 @@ pub struct GenerateCounters {
 impl GenerateCounters {
     /// Returns the counters that the worker updates.
     pub fn of(worker: &Mutex<Self>) -> Self {
+        // The counters are replaced as a whole, so a poisoned lock is safe to use, here and where they are set.
         *worker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -163,13 +164,13 @@ pub fn work<D: Device + Decode, W: RoleModels<D>>(
                         continue;
                     }
                 };
-                let held = || weights.read().unwrap_or_else(PoisonError::into_inner).holds(&task);
+                let held = || policies::read(weights).holds(&task);
                 if task.policy_version > role_samplers.policy_version
                     || (task.policy_version == role_samplers.policy_version && !held())
                 {
                     role_samplers.cancel_all(|lease| session.finish(lease, LeaseOutcome::Returned));
                     follow(task.policy_version)?;
-                    role_samplers.set_policy(&*weights.read().unwrap_or_else(PoisonError::into_inner));
+                    role_samplers.set_policy(&*policies::read(weights));
                 }
                 if !role_samplers.samplers.iter().any(|(role, _)| *role == task.role) {
                     let reason = format!("the worker has no weights for the {}", task.role.as_str());
@@ -226,7 +227,7 @@ struct TaskInFlight {
 
 impl<D: Device + Decode> RoleSamplers<D> {
     fn new(weights: &RwLock<impl RoleModels<D>>, options: &SamplerOptions) -> Result<Self> {
-        let weights = weights.read().unwrap_or_else(PoisonError::into_inner);
+        let weights = policies::read(weights);
         let mut samplers = Vec::new();
         for role in ROLES {
             let Some(model) = weights.model(role) else { continue };
@@ -336,7 +337,7 @@ impl<D: Device + Decode> RoleSamplers<D> {
             self.note_idle();
             return Ok(());
         }
-        let weights = weights.read().unwrap_or_else(PoisonError::into_inner);
+        let weights = policies::read(weights);
         let mut in_flight = 0;
         self.in_flight_since.get_or_insert_with(Instant::now);
         for (role, sampler) in &mut self.samplers {

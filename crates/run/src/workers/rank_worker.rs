@@ -16,7 +16,7 @@ use crate::config::device;
 use crate::config::device::threads;
 use crate::error::{Context, Result, RunError, bail, ensure};
 use crate::train::launcher::{RankEnv, UNWIND, gpu_of};
-use crate::train::policies::PolicySet;
+use crate::train::policies::{self, PolicySet};
 use crate::train::ranks::board_access::BoardAccess;
 use crate::train::ranks::command::RankCommand;
 use crate::train::ranks::distributed_trainer::DistributedTrainer;
@@ -33,7 +33,7 @@ use sgs_lm::trainer::Trainer;
 use sgs_lm_sampler::Decode;
 use sgs_selfplay::Role;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, RwLock, RwLockWriteGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -119,10 +119,6 @@ impl<D: Parallel> RoleModels<D> for RankPolicies<D> {
 
 type Shared<D> = RwLock<RankPolicies<D>>;
 
-fn locked<D: Parallel>(policies: &Shared<D>) -> RwLockWriteGuard<'_, RankPolicies<D>> {
-    policies.write().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl TrainingSetup {
     /// Waits for the first command; `None` if rank 0 leaves without one.
     fn wait_for(group: &mut ProcessGroup) -> Result<Option<Self>> {
@@ -180,19 +176,19 @@ impl TrainingSetup {
             match RankCommand::decode(&command)? {
                 RankCommand::Load { .. } => bail!("rank 0 gave the first order again"),
                 RankCommand::Work(access) => {
-                    locked(policies).mark.clone_from(&access.mark);
+                    policies::write(policies).mark.clone_from(&access.mark);
                     let busy = sampler.start(&self.config, &access, Arc::clone(policies), group)?;
                     team.watch(busy);
                 }
                 RankCommand::Train { role, pass, examples } => {
-                    let set = &mut update.get_or_insert_with(|| locked(policies)).set;
+                    let set = &mut update.get_or_insert_with(|| policies::write(policies)).set;
                     let policy = set.trained.policy(role);
                     let policy = policy.with_context(|| format!("the {} is not trained", role.as_str()))?;
                     team.train_once(&self.config, role, pass, policy, &examples)?;
                     tracing::info!("{}: {} examples, pass {pass}", role.as_str(), examples.len());
                 }
                 RankCommand::Sample { policy_version } => {
-                    let mut policies = update.take().unwrap_or_else(|| locked(policies));
+                    let mut policies = update.take().unwrap_or_else(|| policies::write(policies));
                     policies.set.policy_version = policy_version;
                     drop(policies);
                     tracing::info!("sampling with policy {policy_version}");
@@ -201,7 +197,7 @@ impl TrainingSetup {
                 RankCommand::Save { folder } => {
                     ensure!(update.is_none(), "rank 0 wants weights written in the middle of an update");
                     // Rank 0 reports the failure and ends the run. Meanwhile, the sampler may still read the weights.
-                    let policies = policies.read().unwrap_or_else(PoisonError::into_inner);
+                    let policies = policies::read(policies);
                     let trained = &policies.set.trained;
                     let saved = is_checkpoint_of(own, &folder).and_then(|()| trained.save_part(&folder));
                     let failure = saved.err().map(|error| format!("{error:#}"));
@@ -265,7 +261,7 @@ fn sample<D: Parallel + Decode>(
 ) {
     // Rank 0 may submit tasks for new weights before this rank has received the command that ends the update.
     let follow = |policy_version| {
-        let version = || policies.read().unwrap_or_else(PoisonError::into_inner).set.policy_version;
+        let version = || policies::read(policies).set.policy_version;
         while version() < policy_version && !drain.is_set() {
             std::thread::sleep(Duration::from_millis(1));
         }

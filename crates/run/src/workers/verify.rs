@@ -84,6 +84,7 @@ fn side_by_side(
 }
 
 fn take<T>(receive: &Mutex<Receiver<T>>) -> Option<T> {
+    // A poisoned lock is safe to use, because the channel has no state that a panic could leave half changed.
     receive.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
 }
 

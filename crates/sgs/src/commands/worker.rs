@@ -15,6 +15,7 @@ use sgs_metamath::system::Metamath;
 use sgs_run::config::SystemName;
 use sgs_run::config::device;
 use sgs_run::served::ca_certs;
+use sgs_run::train::policies;
 use sgs_run::with_device;
 use sgs_run::workers::coordinator::nonce;
 use sgs_run::workers::generate::{self, GenerateCounters, GenerateSettings};
@@ -22,7 +23,7 @@ use sgs_run::workers::manifest::RunManifest;
 use sgs_run::workers::tasks::{GENERATE, VERIFY};
 use sgs_run::workers::verify;
 use sgs_run::workers::weight_sync::{SyncedWeights, WeightSource};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 /// Interval between checks of the process that started the worker.
@@ -168,7 +169,7 @@ fn sample_on<D: Device + Decode>(
     let session =
         WorkerSession::start(connection.coordinator(), connection.config.clone(), connection.drain.clone())?;
     let counters = Mutex::new(GenerateCounters::default());
-    let follow = |version| weights.write().unwrap_or_else(PoisonError::into_inner).follow(version);
+    let follow = |version| policies::write(&weights).follow(version);
     let worked = generate::work(&session, &weights, follow, &settings, &connection.drain, &counters);
     let closed = session.close();
     worked?;
