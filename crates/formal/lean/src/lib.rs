@@ -51,7 +51,7 @@ pub use features::features;
 pub use settings::{
     Backing, LeanSettings, PreparedLean, ROOT, SettingsError, VERSION, WASM_ROOT, WASM_VERSION,
 };
-pub use system::{CheckerIdentity, Lean, LeanConfig, StartError};
+pub use system::{BOUNDS, CheckerIdentity, Lean, LeanConfig, StartError};
 pub use version::{Version, VersionError, ask_version};
 
 /// The files of the base model for Lean, in Hugging Face layout: name and content.

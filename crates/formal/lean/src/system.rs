@@ -58,6 +58,8 @@ pub struct CheckerIdentity {
     pub proof_ms: u64,
     /// Memory limit of a process, in bytes.
     pub memory: u64,
+    /// Limits on text from a model.
+    pub bounds: Bounds,
 }
 
 /// Lean could not be started, or its verdicts cannot be trusted.
@@ -72,6 +74,9 @@ pub enum StartError {
     #[error("canary `{name}`: expected {expected}, got {found}: {reason}; the checker is not used")]
     Canary { name: &'static str, expected: &'static str, found: &'static str, reason: String },
 }
+
+/// Begins the part of [`FormalSystem::identity`] that names the bounds, which early versions omit.
+pub const BOUNDS: &str = "; bounds: ";
 
 /// Maximum number of concurrent calls that the pool asks its users for.
 const MAX_CALLERS: usize = 512;
@@ -160,6 +165,7 @@ impl Lean {
             judge: self.is_replayed(),
             proof_ms: limits.proof_ms,
             memory: limits.memory,
+            bounds: self.config.bounds,
         }
     }
 
@@ -361,8 +367,15 @@ impl FormalSystem for Lean {
         let i = Lean::identity(self);
         let options: Vec<String> = i.options.iter().map(|(name, value)| format!("{name} {value}")).collect();
         let judge = if i.judge { ", replayed" } else { ", not replayed" };
+        // Early versions do not name the bounds. The defaults are omitted, so that old and new names are equal.
+        let bounds = match i.bounds {
+            bounds if bounds == Bounds::default() => String::new(),
+            Bounds { bytes, depth, numeral, name } => {
+                format!("{BOUNDS}{bytes} bytes, depth {depth}, numeral {numeral}, name {name}")
+            }
+        };
         format!(
-            "{}, {}{judge}, {} ms, {} bytes, options: {}",
+            "{}, {}{judge}, {} ms, {} bytes, options: {}{bounds}",
             i.version.text,
             i.checker,
             i.proof_ms,

@@ -229,6 +229,8 @@ pub fn same_checker(run: &Path, identity: &str) -> Result<()> {
     let path = run.join("checker.txt");
     match std::fs::read_to_string(&path) {
         Ok(recorded) if recorded.trim() == identity => Ok(()),
+        // A run of an early version. Its bounds are those of its frozen configuration.
+        Ok(recorded) if identity.split(sgs_lean::BOUNDS).next() == Some(recorded.trim()) => Ok(()),
         Ok(recorded) => bail!(
             "the run's verdicts so far come from another checker (checker.txt): `{}`; this machine has `{identity}`",
             recorded.trim()
@@ -280,4 +282,25 @@ fn weights_hash(folder: &Path) -> Result<String> {
     let names = ["model.safetensors", "model.safetensors.index.json"];
     let found = names.iter().map(|name| folder.join(name)).find(|path| path.exists());
     Ok(checksum(&found.with_context(|| format!("{} holds no model.safetensors", folder.display()))?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::same_checker;
+
+    #[test]
+    fn a_run_keeps_its_checker() {
+        let run = tempfile::tempdir().unwrap();
+        let of = |identity| same_checker(run.path(), identity);
+        of("Lean, repl").unwrap();
+        of("Lean, repl").unwrap();
+        of("Lean, repl; bounds: 5 bytes").expect("early versions do not record the bounds");
+        assert!(of("Lean, file").unwrap_err().to_string().contains("`Lean, repl`"));
+        std::fs::write(run.path().join("checker.txt"), "Lean, repl; bounds: 5 bytes\n").unwrap();
+        of("Lean, repl; bounds: 5 bytes").unwrap();
+        for other in ["Lean, repl", "Lean, repl; bounds: 6 bytes"] {
+            assert!(of(other).is_err(), "{other}");
+        }
+    }
 }

@@ -25,6 +25,10 @@ fn launch(folder: &Path, args: &[&str]) -> Launch {
 }
 
 fn lean(folder: &Path, judge: bool) -> Lean {
+    Lean::start(config(folder, judge)).unwrap()
+}
+
+fn config(folder: &Path, judge: bool) -> LeanConfig {
     let limits = Limits { proof_ms: 30_000, start_ms: 60_000, ..Limits::default() };
     let checker = ReplChecker {
         launch: launch(folder, &[]),
@@ -45,7 +49,7 @@ fn lean(folder: &Path, judge: bool) -> Lean {
         linger_ms: 20,
         keep_alive: false,
     });
-    let config = LeanConfig {
+    LeanConfig {
         reading: Reading::Lenient,
         form: SolverForm::NonCot,
         bounds: Bounds::default(),
@@ -54,8 +58,7 @@ fn lean(folder: &Path, judge: bool) -> Lean {
         slots: 2,
         cache: 100,
         version: Version { number: "4.15.0".into(), text: "scripted".into() },
-    };
-    Lean::start(config).unwrap()
+    }
 }
 
 fn problem() -> Problem {
@@ -86,6 +89,21 @@ fn a_completion_becomes_a_judgement() {
     assert_eq!(lean.status().judged, 1, "what exceeds the limits never reaches Lean");
     assert_eq!(lean.name(), "lean");
     assert!(Lean::identity(&lean).options.contains(&("autoImplicit".into(), "false".into())));
+}
+
+#[test]
+fn checkers_with_other_bounds_have_another_identity() {
+    let folder = tempfile::tempdir().unwrap();
+    let short =
+        LeanConfig { bounds: Bounds { bytes: 5, ..Bounds::default() }, ..config(folder.path(), false) };
+    let (default, short) = (lean(folder.path(), false), Lean::start(short).unwrap());
+    assert_eq!(default.verify(&problem(), "\n  rfl").verdict, Verdict::Proved);
+    assert_eq!(short.verify(&problem(), "\n  rfl").verdict, Verdict::Refused);
+    assert_ne!(Lean::identity(&default), Lean::identity(&short));
+    let names = [&default, &short].map(FormalSystem::identity);
+    assert!(names[0].ends_with("options: autoImplicit false"), "the name of early versions: {}", names[0]);
+    let bounds = "; bounds: 5 bytes, depth 200, numeral 1000, name 500";
+    assert_eq!(names[1], format!("{}{bounds}", names[0]));
 }
 
 #[test]
