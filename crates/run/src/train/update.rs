@@ -189,6 +189,9 @@ impl<D: Device> RoleUpdate<'_, D> {
                 add_reference(&mut batch, reference, team.trainer())?;
             }
             let report = team.train_once(config, role, pass, policy, &batch)?;
+            if reference.is_some() {
+                total.kl.get_or_insert(0.0);
+            }
             total.add(&report, pass == 0);
         }
         total.seconds = started.elapsed().as_secs_f64();
@@ -224,6 +227,7 @@ fn add_reference<D: Device>(
 }
 
 impl RoleReport {
+    /// Adds a pass over the examples. Averages over the steps of all passes.
     fn add(&mut self, report: &TrainReport, first: bool) {
         let weight = report.steps as f64;
         let mean = |old: f64, steps: u64, new: f64| {
@@ -232,7 +236,7 @@ impl RoleReport {
         self.loss = mean(self.loss, self.steps, report.stats.loss);
         self.gradient_norm = mean(self.gradient_norm, self.steps, report.mean_gradient_norm);
         self.clipped = mean(self.clipped, self.steps, report.stats.clipped_low + report.stats.clipped_high);
-        self.kl = Some(report.stats.kl).filter(|kl| *kl != 0.0);
+        self.kl = self.kl.map(|kl| mean(kl, self.steps, report.stats.kl));
         self.steps += report.steps as u64;
         self.sequences += report.sequences as u64;
         self.tokens += report.tokens as u64;
@@ -249,6 +253,23 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::config::{self, Layers};
+    use sgs_lm::loss::LossStats;
+
+    #[test]
+    fn the_kl_divergence_is_averaged_over_the_passes() {
+        let pass = |steps, kl| {
+            let stats = LossStats { kl, ..LossStats::default() };
+            TrainReport { steps, stats, ..TrainReport::default() }
+        };
+        let mut with_kl = RoleReport { kl: Some(0.0), ..RoleReport::default() };
+        with_kl.add(&pass(1, 0.0), true);
+        assert_eq!(with_kl.kl, Some(0.0), "a divergence of zero is measured");
+        with_kl.add(&pass(3, 0.4), false);
+        assert!((with_kl.kl.unwrap() - 0.3).abs() < 1e-12, "{with_kl:?}");
+        let mut without = RoleReport::default();
+        without.add(&pass(2, 0.0), true);
+        assert_eq!(without.kl, None, "the loss does not contain it");
+    }
 
     #[test]
     fn a_gap_above_rounding_warns_and_a_large_one_stops() {
