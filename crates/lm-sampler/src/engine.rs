@@ -316,9 +316,9 @@ impl<D: Decode> Sampler<D> {
         Ok(())
     }
 
-    /// Returns the completion of a running request so far, or `None` if the request is waiting or has ended. The
-    /// `finish` field is meaningless until the request ends.
-    pub fn so_far(&self, id: RequestId) -> Option<&SampledCompletion> {
+    /// Returns the sampled tokens of a running request so far and their log-probs, or `None` if the request is waiting or
+    /// has ended.
+    pub fn so_far(&self, id: RequestId) -> Option<(&[u32], &[f32])> {
         self.scheduler.so_far(id)
     }
 

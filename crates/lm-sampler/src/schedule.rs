@@ -96,7 +96,10 @@ struct RunningRequest {
     table: Vec<PageId>,
     /// Whether the request has taken part in a decode step.
     decoding: bool,
-    out: SampledCompletion,
+    /// The sampled tokens so far and their statistics, as in [`SampledCompletion`].
+    tokens: Vec<u32>,
+    log_probs: Vec<f32>,
+    entropies: Vec<f32>,
 }
 
 /// The state of all unfinished requests.
@@ -163,10 +166,11 @@ impl Scheduler {
         self.slot_of.is_empty() && self.done.is_empty()
     }
 
-    /// Returns the completion of a running request so far.
-    pub fn so_far(&self, id: RequestId) -> Option<&SampledCompletion> {
+    /// Returns the sampled tokens of a running request so far and their log-probs.
+    pub fn so_far(&self, id: RequestId) -> Option<(&[u32], &[f32])> {
         let slot = (*self.slot_of.get(&id)?)?;
-        Some(&self.slots.get(slot)?.as_ref()?.out)
+        let running = self.slots.get(slot)?.as_ref()?;
+        Some((&running.tokens, &running.log_probs))
     }
 
     /// Returns whether an unfinished request has this id.
@@ -343,14 +347,15 @@ impl Scheduler {
         table.extend((0..own).map(|_| self.pool.allocate()));
         self.free_slots.pop();
         self.slot_of.insert(request.id, Some(slot));
-        let out = SampledCompletion {
-            id: request.id,
+        self.slots[slot] = Some(RunningRequest {
+            request,
+            prompt: index,
+            table,
+            decoding: false,
             tokens: Vec::with_capacity(max_new),
             log_probs: Vec::with_capacity(max_new),
             entropies: Vec::with_capacity(max_new),
-            finish: Finish::Cancelled,
-        };
-        self.slots[slot] = Some(RunningRequest { request, prompt: index, table, decoding: false, out });
+        });
         true
     }
 
@@ -409,8 +414,8 @@ impl Scheduler {
                 }
                 running.decoding = true;
             }
-            let sampled = running.out.tokens.len();
-            let token = running.out.tokens.last().copied().unwrap_or(prompt.tokens[target]);
+            let sampled = running.tokens.len();
+            let token = running.tokens.last().copied().unwrap_or(prompt.tokens[target]);
             let table = (plan.step.tables.len() as u32, running.table.len() as u32);
             plan.step.tables.extend_from_slice(&running.table);
             plan.step.decode.push(InputToken { token, position: (target + sampled) as u32, table });
@@ -471,12 +476,12 @@ impl Scheduler {
         self.filling.retain(|index| !prompt_at(prompts, *index).is_filled());
         for (slot, result) in plan.slots.iter().zip(sampled) {
             let running = running_at_mut(&mut self.slots, *slot);
-            running.out.tokens.push(result.token);
-            running.out.log_probs.push(result.log_prob);
-            running.out.entropies.push(result.entropy);
+            running.tokens.push(result.token);
+            running.log_probs.push(result.log_prob);
+            running.entropies.push(result.entropy);
             let finish = if running.request.stop.contains(&result.token) {
                 Finish::Stop
-            } else if running.out.tokens.len() == running.request.max_new_tokens {
+            } else if running.tokens.len() == running.request.max_new_tokens {
                 Finish::Length
             } else {
                 continue;
@@ -495,7 +500,8 @@ impl Scheduler {
         prompt_at_mut(&mut self.prompts, running.prompt).running -= 1;
         self.release_unneeded(running.prompt);
         self.slot_of.remove(&running.request.id);
-        SampledCompletion { finish, ..running.out }
+        let RunningRequest { request, tokens, log_probs, entropies, .. } = running;
+        SampledCompletion { id: request.id, tokens, log_probs, entropies, finish }
     }
 
     /// Cancels every request.
@@ -569,7 +575,7 @@ mod tests {
             for (input, slot) in plan.step.decode.iter().zip(&plan.slots) {
                 let running = scheduler.slots[*slot].as_ref().unwrap();
                 let sequence: Vec<u32> =
-                    running.request.prompt.iter().chain(&running.out.tokens).copied().collect();
+                    running.request.prompt.iter().chain(&running.tokens).copied().collect();
                 assert_eq!(input.position as usize + 1, sequence.len());
                 for (position, token) in sequence.iter().enumerate() {
                     let page = running.table[position / len];

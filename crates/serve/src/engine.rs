@@ -255,15 +255,15 @@ impl<D: Device + Decode> EngineLoop<D> {
             if sample.to.is_closed() {
                 self.sampler.cancel(*id);
             } else if sample.stream
-                && let Some(so_far) = self.sampler.so_far(*id)
+                && let Some((tokens, log_probs)) = self.sampler.so_far(*id)
             {
-                sample.send_new(so_far);
+                sample.send_new(tokens, log_probs);
             }
         }
         for completion in finished.drain(..) {
             let Some(mut sample) = self.active.remove(&completion.id) else { continue };
             if sample.stream {
-                sample.send_new(&completion);
+                sample.send_new(&completion.tokens, &completion.log_probs);
             }
             let _ = sample.to.send(SampleEvent::Done(completion));
         }
@@ -304,12 +304,12 @@ impl<D: Device + Decode> EngineLoop<D> {
 }
 
 impl ActiveSample {
-    fn send_new(&mut self, so_far: &SampledCompletion) {
-        let new = so_far.tokens.iter().zip(&so_far.log_probs).skip(self.sent);
+    fn send_new(&mut self, tokens: &[u32], log_probs: &[f32]) {
+        let new = tokens.iter().zip(log_probs).skip(self.sent);
         for (token, log_prob) in new {
             let _ = self.to.send(SampleEvent::Token(*token, *log_prob));
         }
-        self.sent = so_far.tokens.len();
+        self.sent = tokens.len();
     }
 }
 
