@@ -47,7 +47,7 @@ pub struct GuideExample {
     /// The targets that the conjecture may help, all unsolved when it was trained on.
     pub watched: Vec<ProblemId>,
     /// Features of the conjecture.
-    #[serde(rename = "signs")]
+    #[serde(alias = "signs")]
     pub features: GuideFeatures,
 }
 
@@ -63,15 +63,15 @@ impl GuideExample {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ForecastScore {
     /// Number of examples.
-    #[serde(rename = "lessons")]
+    #[serde(alias = "lessons")]
     pub examples: u64,
     /// Number of examples with a positive label.
-    #[serde(rename = "fell")]
+    #[serde(alias = "fell")]
     pub positive: u64,
     /// Sum of the logarithmic losses, in nats, each taken before the regression is updated with the example.
     pub loss: f64,
     /// The same for a baseline that always predicts the share of positive labels so far.
-    #[serde(rename = "loss_of_share")]
+    #[serde(alias = "loss_of_share")]
     pub baseline_loss: f64,
 }
 
@@ -230,6 +230,22 @@ mod tests {
         assert_eq!((last.examples, last.positive), (100, 25));
         assert!(last.loss < 0.5 * last.baseline_loss, "{last:?}");
         assert!(guide.score(&example(0, 5.0).features) > 5.0 && guide.score(&example(0, 1.0).features) < 2.0);
+    }
+
+    #[test]
+    fn names_of_early_versions_are_read() {
+        let example = example(3, 1.0);
+        let mut early = serde_json::to_value(&example).unwrap();
+        early["signs"] = early["features"].take();
+        early.as_object_mut().unwrap().remove("features");
+        assert_eq!(serde_json::from_value::<GuideExample>(early).unwrap(), example);
+        let early = r#"{"lessons": 4, "fell": 1, "loss": 2.0, "loss_of_share": 3.0}"#;
+        let score = ForecastScore { examples: 4, positive: 1, loss: 2.0, baseline_loss: 3.0 };
+        assert_eq!(serde_json::from_str::<ForecastScore>(early).unwrap(), score);
+        let early = r#"{"lessons": 4, "lessons_fell": 1, "lesson_loss": 0.5, "lesson_loss_of_share": 0.75}"#;
+        let metrics: crate::metrics::RoundMetrics = serde_json::from_str(early).unwrap();
+        assert_eq!((metrics.guide_examples, metrics.guide_examples_positive), (4, 1));
+        assert_eq!((metrics.guide_loss, metrics.guide_baseline_loss), (Some(0.5), Some(0.75)));
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub struct RoundOutcome {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<(ProblemId, Vec<Arc<str>>)>,
     /// Training examples for a learned Guide: the conjectures that the Solver is trained on.
-    #[serde(rename = "lessons", default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(alias = "lessons", default, skip_serializing_if = "Vec::is_empty")]
     pub guide_examples: Vec<GuideExample>,
     /// Highest conjecture solve rate that does not count as too easy.
     pub threshold: f64,

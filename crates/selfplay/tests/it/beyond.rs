@@ -357,7 +357,8 @@ fn the_learned_guide_prefers_what_helped() {
         }
         state.absorb(&outcome).unwrap();
         let metrics = metrics(&outcome, &state);
-        (examples, positive) = (examples + metrics.lessons, positive + metrics.lessons_fell);
+        (examples, positive) =
+            (examples + metrics.guide_examples, positive + metrics.guide_examples_positive);
     }
     assert_eq!((examples, positive), (390, 195));
     let lowest = scores[0].iter().copied().fold(f64::INFINITY, f64::min);
