@@ -18,7 +18,7 @@ use sgs_lm::trainer::{Policy, TrainOptions, Trainer};
 pub struct TrainBench {
     /// Configuration of the model; its weights are random.
     pub config: ModelConfig,
-    /// Sequences per optimiser step.
+    /// Sequences per optimizer step.
     pub sequences: usize,
     /// Tokens per sequence.
     pub length: usize,

@@ -1,4 +1,4 @@
-//! The optimiser's pass over all parameters; it also clips and zeroes the gradients.
+//! The optimizer's pass over all parameters; it also clips and zeroes the gradients.
 
 use rayon::prelude::*;
 

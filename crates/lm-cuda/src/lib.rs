@@ -2,7 +2,7 @@
 //! loaded at run time, so building does not require CUDA.
 //!
 //! With [`Precision::Bf16`], parameters and activations are bfloat16; sums, statistics and gradients of parameters are
-//! f32; and the optimiser stores the remainders of the f32 master weights ([`sgs_lm::master_weights`]). With
+//! f32; and the optimizer stores the remainders of the f32 master weights ([`sgs_lm::master_weights`]). With
 //! [`Precision::F32`], everything is f32, which is for comparisons with the CPU, not for speed.
 //!
 //! Every sum is computed in a fixed order, so a step gives the same bits each time with the same GPU and
@@ -48,7 +48,7 @@ pub use work::CudaKernel;
 /// Element type of parameters and activations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precision {
-    /// bfloat16, with f32 sums and f32 master weights in the optimiser.
+    /// bfloat16, with f32 sums and f32 master weights in the optimizer.
     Bf16,
     /// f32 for everything.
     F32,

@@ -1,7 +1,7 @@
 //! The trait that a back end implements: a list of kernels over buffers whose contents only the device can access.
 //!
 //! A device chooses its element types. On the CPU every buffer is f32. A GPU computes in bf16 ([`Device::Buf`])
-//! with f32 statistics ([`Device::Stat`]), and its optimiser state holds the difference between the parameters
+//! with f32 statistics ([`Device::Stat`]), and its optimizer state holds the difference between the parameters
 //! and their f32 master weights. Kernels never allocate; the model plans all buffers in advance.
 
 use std::ops::{Deref, DerefMut, Range};
@@ -187,7 +187,7 @@ pub struct AdamUpdate {
     pub zero_gradient: bool,
 }
 
-/// The optimiser's state in host memory, for checkpoints.
+/// The optimizer's state in host memory, for checkpoints.
 #[derive(Debug, Clone)]
 pub struct AdamHost {
     /// First moments: packed for a shard, or in the layout of the parameters for the whole model.
@@ -198,7 +198,7 @@ pub struct AdamHost {
     pub master: Option<HostBuffer>,
 }
 
-/// A component of the optimiser's state.
+/// A component of the optimizer's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdamPart {
     /// First moments.
@@ -279,7 +279,7 @@ pub trait Device: Send + Sync + Sized + 'static {
     fn rope_tables(&self, tables: RopeTables) -> Result<Self::Rope>;
     /// Moves host numbers into a buffer; the CPU does not copy them.
     fn upload(&self, values: HostBuffer) -> Result<Self::Buf>;
-    /// Creates optimiser state for a shard of the parameters. The master weights are equal to the parameters,
+    /// Creates optimizer state for a shard of the parameters. The master weights are equal to the parameters,
     /// whatever their values.
     fn adam(&self, shard: &Shard) -> Result<Self::Adam>;
     /// Zeroes the moments; master weights are unchanged.
@@ -289,11 +289,11 @@ pub trait Device: Send + Sync + Sized + 'static {
     fn host(&self, len: usize) -> HostBuffer {
         HostBuffer::zeros(len)
     }
-    /// Copies the optimiser's state to the host.
+    /// Copies the optimizer's state to the host.
     fn adam_to_host(&self, params: &Self::Buf, adam: &Self::Adam) -> Result<AdamHost>;
-    /// Returns whether the optimiser's state includes f32 master weights.
+    /// Returns whether the optimizer's state includes f32 master weights.
     fn has_masters(&self, adam: &Self::Adam) -> bool;
-    /// Copies a component of the optimiser's state to the host, starting at element `from` of the packed shard.
+    /// Copies a component of the optimizer's state to the host, starting at element `from` of the packed shard.
     fn read_adam(
         &self,
         params: &Self::Buf,
@@ -302,7 +302,7 @@ pub trait Device: Send + Sync + Sized + 'static {
         from: usize,
         to: &mut [f32],
     ) -> Result<()>;
-    /// Copies a component of the optimiser's state from the host to element `to` of the packed shard. Master
+    /// Copies a component of the optimizer's state from the host to element `to` of the packed shard. Master
     /// weights, rounded, also become the parameters; a device without master weights ignores them.
     fn write_adam(
         &self,

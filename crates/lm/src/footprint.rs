@@ -26,7 +26,7 @@ pub const PAGE_BLOCK: usize = 16;
 
 /// Sizes of the buffers that a back end allocates. The back end itself allocates buffers of these sizes.
 pub trait Footprint: Send + Sync {
-    /// Returns the number of bytes of one parameter, of one gradient and of one parameter's optimiser state.
+    /// Returns the number of bytes of one parameter, of one gradient and of one parameter's optimizer state.
     fn bytes_per_parameter(&self) -> (usize, usize, usize);
     /// Returns the number of logits that should exist at the same time: few on a CPU, so that they stay in its caches;
     /// many on a GPU, whose matrix products need many rows.

@@ -53,7 +53,7 @@ pub struct LayerSpans {
     pub down: Span,
 }
 
-/// Layout of the flat parameter buffer; gradients and optimiser moments have the same layout.
+/// Layout of the flat parameter buffer; gradients and optimizer moments have the same layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     /// Every tensor of the files, in buffer order.

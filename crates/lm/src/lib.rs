@@ -5,7 +5,7 @@
 //!
 //! - [`config`], [`layout`] and [`weights`]: shapes, the flat buffer of parameters, Hugging Face model folders.
 //! - [`tokenizer`] and [`chat`]: text to token ids, and chat templates.
-//! - [`model`], [`loss`], [`optim`] and [`trainer`]: forward and backward passes, objectives, optimiser steps.
+//! - [`model`], [`loss`], [`optim`] and [`trainer`]: forward and backward passes, objectives, optimizer steps.
 //! - [`checkpoint`] and [`master_weights`]: the files of a training run, and f32 master weights for bfloat16 parameters.
 //! - [`ranks`] and [`shard`]: training by several processes.
 //! - [`device`], [`decode`] and [`ranks::Collective`]: the traits that a back end implements. The back ends are the crates

@@ -100,7 +100,7 @@ pub enum Objective {
     },
 }
 
-/// Divisor of a token's loss. A batch contains all micro-batches of one optimiser step.
+/// Divisor of a token's loss. A batch contains all micro-batches of one optimizer step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Normaliser {
     /// Loss tokens of its sequence times sequences of the batch: the mean over sequences of their means.
@@ -180,8 +180,8 @@ impl LossConfig {
                 let first = |i: usize| batch[..i].iter().all(|e| e.group != batch[i].group);
                 let groups = (0..batch.len()).filter(|i| first(*i)).count();
                 norms.extend(batch.iter().map(|example| {
-                    let mates = batch.iter().filter(|e| e.group == example.group);
-                    inverse(groups * mates.map(|e| e.loss_tokens()).sum::<usize>())
+                    let group_members = batch.iter().filter(|e| e.group == example.group);
+                    inverse(groups * group_members.map(|e| e.loss_tokens()).sum::<usize>())
                 }));
             }
         }
@@ -213,7 +213,7 @@ pub struct LossStats {
     pub loss: f64,
     /// Loss tokens that were processed. Sequences of weight 0 are skipped unless a bonus or penalty needs them.
     pub tokens: usize,
-    /// Number of optimiser steps.
+    /// Number of optimizer steps.
     pub steps: usize,
     /// Mean log-probability of the tokens.
     pub mean_log_prob: f64,

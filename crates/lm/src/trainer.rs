@@ -24,7 +24,7 @@ use crate::shard::Shard;
 use crate::weights::first_not_finite;
 use sgs_base::random::SeededRng;
 
-/// A model in training, with its optimiser state.
+/// A model in training, with its optimizer state.
 pub struct Policy<D: Device> {
     /// The model. Samplers hold clones of the pointer and must drop them before the next update.
     pub model: Arc<Model<D>>,
@@ -32,7 +32,7 @@ pub struct Policy<D: Device> {
     pub adam: D::Adam,
     /// This rank's shard, which is the whole model if the rank trains alone.
     pub shard: Shard,
-    /// Number of optimiser steps so far.
+    /// Number of optimizer steps so far.
     pub step: u64,
 }
 
@@ -43,7 +43,7 @@ impl<D: Device> std::fmt::Debug for Policy<D> {
 }
 
 impl<D: Device> Policy<D> {
-    /// Creates a policy with new optimiser state.
+    /// Creates a policy with new optimizer state.
     pub fn new(model: Model<D>) -> Result<Self> {
         let shard = Shard::whole(model.layout.len);
         Self::of_shard(model, shard)
@@ -55,21 +55,21 @@ impl<D: Device> Policy<D> {
         Ok(Self { model: Arc::new(model), adam, shard, step: 0 })
     }
 
-    /// Zeroes the optimiser's moments and restarts the step count.
-    pub fn reset_optimiser(&mut self) -> Result<()> {
+    /// Zeroes the optimizer's moments and restarts the step count.
+    pub fn reset_optimizer(&mut self) -> Result<()> {
         self.model.device.reset_moments(&mut self.adam)?;
         self.step = 0;
         Ok(())
     }
 }
 
-/// Checks that the optimiser state fits into the device's free memory.
+/// Checks that the optimizer state fits into the device's free memory.
 pub(crate) fn check_adam_fits<D: Device>(model: &Model<D>, shard: &Shard) -> Result<()> {
     let needed = adam_bytes(model.device.footprint(), shard);
     match model.device.free_bytes() {
         Some(free) if free < needed => Err(LmError::Memory {
             device: model.device.name(),
-            what: format!("the optimiser's state of {} parameters", shard.len),
+            what: format!("the optimizer's state of {} parameters", shard.len),
             needed,
             free,
             hint: "train with more ranks, each of which holds a shard of it, or use a smaller model"
@@ -88,13 +88,13 @@ pub struct TrainOptions {
     pub adam: AdamConfig,
     /// Learning-rate schedule over the policy's steps.
     pub schedule: LrSchedule,
-    /// Sequences per optimiser step.
+    /// Sequences per optimizer step.
     pub batch_size: usize,
     /// Seed for shuffling the examples; `None` keeps their order.
     pub shuffle_seed: Option<u64>,
 }
 
-/// Report of one optimiser step.
+/// Report of one optimizer step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepReport {
     /// The step, counted from 0 since the policy was created.
@@ -116,7 +116,7 @@ pub struct StepReport {
 /// Report of a pass over a list of examples.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TrainReport {
-    /// Number of optimiser steps.
+    /// Number of optimizer steps.
     pub steps: usize,
     /// Number of sequences.
     pub sequences: usize,
@@ -132,7 +132,7 @@ pub struct TrainReport {
     /// Largest global gradient norm before clipping.
     pub max_gradient_norm: f64,
     /// Fraction of steps whose gradient was clipped.
-    pub clipped_steps: f64,
+    pub clipped_share: f64,
     /// Wall-clock time, in seconds.
     pub seconds: f64,
 }
@@ -259,17 +259,17 @@ impl<D: Device> Trainer<D> {
             report.stats.merge(&step.stats);
             report.mean_gradient_norm += step.gradient_norm;
             report.max_gradient_norm = report.max_gradient_norm.max(step.gradient_norm);
-            report.clipped_steps += f64::from(u8::from(step.gradient_norm > options.adam.clip_norm));
+            report.clipped_share += f64::from(u8::from(step.gradient_norm > options.adam.clip_norm));
             on_step(&step);
         }
         let steps = report.steps.max(1) as f64;
         report.mean_gradient_norm /= steps;
-        report.clipped_steps /= steps;
+        report.clipped_share /= steps;
         report.seconds = started.elapsed().as_secs_f64();
         Ok(report)
     }
 
-    /// Runs one optimiser step on one batch; ignores `options.batch_size` and the seed.
+    /// Runs one optimizer step on one batch; ignores `options.batch_size` and the seed.
     pub fn step(
         &mut self,
         policy: &mut Policy<D>,
@@ -290,7 +290,7 @@ impl<D: Device> Trainer<D> {
         let (own, held) = (self.rank_and_size(), (policy.shard.rank, policy.shard.ranks));
         if own != held {
             return Err(LmError::Input(format!(
-                "rank {} of {} was given the optimiser's state of rank {} of {}",
+                "rank {} of {} was given the optimizer's state of rank {} of {}",
                 own.0, own.1, held.0, held.1
             )));
         }
@@ -714,7 +714,7 @@ fn batches<'a>(examples: &'a [TrainExample], options: &TrainOptions) -> Vec<Vec<
         for example in examples {
             let unit = *unit_of.entry(example.group).or_insert(units.len());
             match units.get_mut(unit) {
-                Some(mates) => mates.push(example),
+                Some(group_members) => group_members.push(example),
                 None => units.push(vec![example]),
             }
         }

@@ -1,4 +1,4 @@
-//! Speed of whole optimiser steps, and their time by kernel.
+//! Speed of whole optimizer steps, and their time by kernel.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use sgs_lm_cuda::{Cuda, Precision, ProfileLine};
 
 use super::{PEAK, shape_7b, verdict};
 
-/// Measures optimiser steps: 16 layers of width 2,048, 8 sequences of 1,024 tokens.
+/// Measures optimizer steps: 16 layers of width 2,048, 8 sequences of 1,024 tokens.
 pub fn step() -> Result<bool> {
     let device = Arc::new(Cuda::new(0, Precision::Bf16)?);
     let config = ModelConfig {

@@ -154,7 +154,7 @@ fn a_model_file_of_bf16_holds_rounded_weights() {
     }
 }
 
-/// Converts a checkpoint to the first format, which had the optimiser state in one file.
+/// Converts a checkpoint to the first format, which had the optimizer state in one file.
 fn as_the_first_format(dir: &Path) {
     let parts = ["m", "v", "master"].map(|name| dir.join(format!("optimizer-{name}.safetensors")));
     let bytes: Vec<Vec<u8>> = parts.iter().filter_map(|part| fs::read(part).ok()).collect();

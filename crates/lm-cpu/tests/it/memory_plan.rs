@@ -42,7 +42,7 @@ fn as_many_layers_are_kept_as_fit_into_memory() {
 }
 
 #[test]
-fn ranks_share_gradients_and_optimiser_state() {
+fn ranks_share_gradients_and_optimizer_state() {
     let device = Cpu::new(1).unwrap();
     let config = ModelConfig { layers: 16, ..small_shape() };
     let one = MemoryPlan::new(device.footprint(), &config, 64, Mode::Train);

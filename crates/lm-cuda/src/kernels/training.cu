@@ -1,4 +1,4 @@
-// The loss for a block of logits, and the optimiser.
+// The loss for a block of logits, and the optimizer.
 
 // Largest value m, sum of e^(z - m) and sum of e^(z - m) (z - m) of a set of logits.
 struct Summary {

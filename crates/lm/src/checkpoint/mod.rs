@@ -4,13 +4,13 @@
 //!
 //! - `model.safetensors` (or several files and their index) and `config.json`, in the Hugging Face layout with
 //!   f32 or bf16 tensors;
-//! - the optimiser's state: `optimizer-m.safetensors`, `optimizer-v.safetensors` and, if the model file has a
+//! - the optimizer's state: `optimizer-m.safetensors`, `optimizer-v.safetensors` and, if the model file has a
 //!   lower precision than the weights, `optimizer-master.safetensors` (f32 tensors `m.NAME` and so on). The
 //!   first format had all of them in `optimizer.safetensors`. With N ranks there is instead one file per rank,
 //!   `optimizer-00001-of-0000N.safetensors`, with its packed shards `m`, `v` and `master`;
 //! - `trainer.json`: format, step, number of ranks, and the caller's own state.
 
-mod optimiser;
+mod optimizer;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ use crate::ranks::ProcessGroup;
 use crate::shard::Shard;
 use crate::trainer::Policy;
 use crate::weights::{FileType, Flush, HostWeights, LARGEST_FILE, Sums, save_model, write_small};
-use optimiser::OptimiserFiles;
+use optimizer::OptimizerFiles;
 
 /// Format version of `trainer.json` that is written; versions from 1 on can be read.
 const FORMAT: u32 = 2;
@@ -38,10 +38,10 @@ const FORMAT: u32 = 2;
 struct TrainerState {
     format: u32,
     step: u64,
-    /// Number of ranks that wrote the optimiser's state.
+    /// Number of ranks that wrote the optimizer's state.
     #[serde(default = "one")]
     ranks: usize,
-    /// Whether the optimiser's files include master weights.
+    /// Whether the optimizer's files include master weights.
     master: bool,
     #[serde(default)]
     extra: serde_json::Value,
@@ -79,7 +79,7 @@ impl Default for SaveOptions {
     }
 }
 
-/// Writes a policy and its optimiser state piece by piece. An existing checkpoint of that name is replaced only
+/// Writes a policy and its optimizer state piece by piece. An existing checkpoint of that name is replaced only
 /// after the new one is complete.
 ///
 /// # Errors
@@ -89,17 +89,17 @@ pub fn save<D: Device>(dir: &Path, policy: &Policy<D>, options: &SaveOptions) ->
     let ranks = policy.shard.ranks;
     if ranks != 1 {
         return Err(LmError::Input(format!(
-            "the optimiser state is sharded over {ranks} ranks: call save_together on all of them"
+            "the optimizer state is sharded over {ranks} ranks: call save_together on all of them"
         )));
     }
     write_whole(dir, |tmp| {
         write_model(tmp, &policy.model, options)?;
-        let masters = optimiser::write_whole_model(tmp, policy, options.file_type)?;
+        let masters = optimizer::write_whole_model(tmp, policy, options.file_type)?;
         write_state(tmp, policy.step, 1, masters, options)
     })
 }
 
-/// Writes a policy that several ranks train. Each rank writes its shard of the optimiser state, and rank 0
+/// Writes a policy that several ranks train. Each rank writes its shard of the optimizer state, and rank 0
 /// everything else. All ranks must call this function, and all must see the folder's file system.
 ///
 /// # Errors
@@ -117,7 +117,7 @@ pub fn save_together<D: Device>(
     group.together("making the checkpoint's folder", || only_first(&|| prepare(dir, &names)))?;
     let written = group.together("writing a checkpoint", || {
         only_first(&|| write_model(&names.tmp, &policy.model, options))?;
-        optimiser::write_shard(&names.tmp, policy, options.file_type)
+        optimizer::write_shard(&names.tmp, policy, options.file_type)
     });
     let done = written.and_then(|masters| {
         group.together("completing a checkpoint", || {
@@ -135,7 +135,7 @@ pub fn save_together<D: Device>(
     done
 }
 
-/// A copy of a policy's weights and optimiser state in host memory, which can be saved while training continues.
+/// A copy of a policy's weights and optimizer state in host memory, which can be saved while training continues.
 pub struct Snapshot {
     weights: HostWeights,
     adam: AdamHost,
@@ -144,7 +144,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Copies a policy to the host: the weights, and this rank's shard of the optimiser state. Reuses the memory of an older
+    /// Copies a policy to the host: the weights, and this rank's shard of the optimizer state. Reuses the memory of an older
     /// snapshot if there is one of the same shape.
     pub fn over<D: Device>(older: Option<Self>, policy: &Policy<D>) -> Result<Self> {
         let mut copy = older.filter(|o| o.fits(policy)).unwrap_or_else(|| Self::empty(policy));
@@ -184,7 +184,7 @@ impl Snapshot {
             && self.adam.master.is_some() == model.device.has_masters(&policy.adam)
     }
 
-    /// Writes the weights and this rank's part of the optimiser state to an existing folder, all files
+    /// Writes the weights and this rank's part of the optimizer state to an existing folder, all files
     /// concurrently. The other ranks add theirs with [`save_part`], and [`Snapshot::complete`] then turns the
     /// folder into a checkpoint. Returns the hashes of the large files if they are flushed later.
     pub fn save_part(&self, dir: &Path, options: &SaveOptions) -> Result<Sums> {
@@ -219,11 +219,11 @@ impl Snapshot {
         let masters = self.has_masters(options);
         if shard.ranks > 1 {
             let masters = masters.then_some(&data[..]);
-            files.push(Box::new(move || optimiser::write_host_shard(dir, shard, adam, masters, flush)));
+            files.push(Box::new(move || optimizer::write_host_shard(dir, shard, adam, masters, flush)));
         } else {
             let of_device = adam.master.as_ref().unwrap_or(data);
-            for (name, data) in optimiser::host_parts(adam, masters.then_some(&of_device[..])) {
-                let write = move || optimiser::write_part(dir, layout, name, &slice(data), flush);
+            for (name, data) in optimizer::host_parts(adam, masters.then_some(&of_device[..])) {
+                let write = move || optimizer::write_part(dir, layout, name, &slice(data), flush);
                 files.push(Box::new(write));
             }
         }
@@ -246,7 +246,7 @@ impl Snapshot {
 
 /// Writes the shard of a rank other than 0 to an existing folder; see [`Snapshot::save_part`].
 pub fn save_part<D: Device>(dir: &Path, policy: &Policy<D>, options: &SaveOptions) -> Result<()> {
-    optimiser::write_shard(dir, policy, options.file_type).map(|_| ())
+    optimizer::write_shard(dir, policy, options.file_type).map(|_| ())
 }
 
 /// Writes one or more related files.
@@ -270,7 +270,7 @@ fn write_concurrently(files: &[CheckpointWriter<'_>]) -> Result<Sums> {
 fn all_parts(dir: &Path, ranks: usize) -> Result<()> {
     // A single rank has written all parts itself.
     for rank in (0..ranks).filter(|_| ranks > 1) {
-        let part = dir.join(optimiser::file_of_shard(rank, ranks));
+        let part = dir.join(optimizer::file_of_shard(rank, ranks));
         if !part.exists() {
             return Err(LmError::Input(format!(
                 "{} of another rank is not to be seen here: give an output folder on a file system that all ranks \
@@ -295,7 +295,7 @@ fn slice(data: &[f32]) -> impl Fn(usize, &mut [f32]) -> Result<()> + '_ {
     }
 }
 
-/// Writes only a model, without optimiser state, tensor by tensor.
+/// Writes only a model, without optimizer state, tensor by tensor.
 pub fn export<D: Device>(dir: &Path, model: &Model<D>, options: &SaveOptions) -> Result<()> {
     write_whole(dir, |tmp| write_model(tmp, model, options))
 }
@@ -357,9 +357,9 @@ pub fn load_for_rank<D: Device>(
     let fail = |message: String| LmError::Config { origin: path.display().to_string(), message };
     let files = match (state.format, state.ranks) {
         (_, 0) => return Err(fail("ranks is 0".to_owned())),
-        (1, 1) => OptimiserFiles::One,
-        (FORMAT, 1) => OptimiserFiles::Parts,
-        (1 | FORMAT, ranks) => OptimiserFiles::Shards(ranks),
+        (1, 1) => OptimizerFiles::One,
+        (FORMAT, 1) => OptimizerFiles::Parts,
+        (1 | FORMAT, ranks) => OptimizerFiles::Shards(ranks),
         (other, _) => {
             let message = "is not supported; supported are 1 and";
             return Err(fail(format!("format {other} {message} {FORMAT}")));
@@ -368,11 +368,11 @@ pub fn load_for_rank<D: Device>(
     let mut model = Model::load(device, dir, max_positions)?;
     let masters = state.master;
     if masters && model.device.footprint().bytes_per_parameter().0 == 4 {
-        optimiser::read_masters(dir, files, &mut model)?;
+        optimizer::read_masters(dir, files, &mut model)?;
     }
     let shard = Shard::of(&model.layout, rank, ranks);
     let mut policy = Policy::of_shard(model, shard)?;
-    optimiser::read(dir, files, masters, &mut policy)?;
+    optimizer::read(dir, files, masters, &mut policy)?;
     policy.step = state.step;
     Ok((policy, state.extra))
 }

@@ -110,7 +110,7 @@ pub fn model_bytes(footprint: &dyn Footprint, config: &ModelConfig, positions: u
     Layout::new(config).len * footprint.bytes_per_parameter().0 + rope
 }
 
-/// Returns the size in bytes of the optimiser state of a shard.
+/// Returns the size in bytes of the optimizer state of a shard.
 pub fn adam_bytes(footprint: &dyn Footprint, shard: &Shard) -> usize {
     shard.len * footprint.bytes_per_parameter().2
 }

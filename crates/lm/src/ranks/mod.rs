@@ -1,4 +1,4 @@
-//! Data-parallel training with several processes; gradients and optimiser state are sharded (ZeRO-2,
+//! Data-parallel training with several processes; gradients and optimizer state are sharded (ZeRO-2,
 //! Rajbhandari et al. 2020).
 //!
 //! Every rank is a process with a copy of the whole model. Each step divides its batch among the ranks. As soon as the

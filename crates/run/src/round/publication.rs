@@ -8,7 +8,7 @@
 //! checkpoints are deleted afterwards, in the background.
 //!
 //! If remote workers or servers need the weights, those are published before everything else, so that the next round
-//! begins while the optimiser's state is being written.
+//! begins while the optimizer's state is being written.
 
 use super::update_record::PublishTimes;
 use crate::config::RunConfig;
@@ -133,7 +133,7 @@ impl Publication {
         }
     }
 
-    /// Publishes the weights without the optimiser's state. If a crash loses their checkpoint, recovery drops the samples
+    /// Publishes the weights without the optimizer's state. If a crash loses their checkpoint, recovery drops the samples
     /// of the round that uses them.
     fn hand_out(&self, weights: &HostSnapshots) -> Result<HandedWeights> {
         let mut written = None;

@@ -1,4 +1,4 @@
-//! One pass over a role's examples: the loss and the optimiser settings that follow from the configuration.
+//! One pass over a role's examples: the loss and the optimizer settings that follow from the configuration.
 
 use crate::config::RunConfig;
 use crate::error::Result;
@@ -22,7 +22,7 @@ pub(crate) fn train_once<D: Device>(
     trainer: &mut Trainer<D>,
 ) -> Result<TrainReport> {
     if pass == 0 && config.algorithm.optimizer.reset_each_round {
-        policy.reset_optimiser()?;
+        policy.reset_optimizer()?;
     }
     Ok(trainer.train(policy, examples, &options(config, role), |_| ())?)
 }

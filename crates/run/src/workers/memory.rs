@@ -1,6 +1,6 @@
 //! Plans the memory of a run's processes before they start, with the functions by which they allocate.
 //!
-//! A rank holds its models, its shard of the optimiser state, the training workspace and its samplers at the same time:
+//! A rank holds its models, its shard of the optimizer state, the training workspace and its samplers at the same time:
 //! nothing is freed between sampling and training.
 
 use crate::config::RunConfig;

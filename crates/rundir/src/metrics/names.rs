@@ -26,7 +26,7 @@ names! {
     TIME_UPDATE_SOLVER = "time_update_solver_s": "Wall time of the Solver's update, seconds.";
     TIME_UPDATE_CONJECTURER = "time_update_conjecturer_s": "Wall time of the Conjecturer's update, seconds.";
     TIME_MATCHING = "time_matching_s": "Wall time of embedding statements and matching conjectures to targets, under STP, seconds.";
-    TIME_SNAPSHOT = "time_snapshot_s": "Wall time of copying the trained weights and optimiser states to the host, seconds; the copy is then written during the next round.";
+    TIME_SNAPSHOT = "time_snapshot_s": "Wall time of copying the trained weights and optimizer states to the host, seconds; the copy is then written during the next round.";
     TIME_PUBLISH = "time_publish_s": "Wall time of writing the previous round's checkpoint and tables, seconds. It overlaps with the sampling and the updates.";
     TIME_PUBLISH_CHECKPOINT = "time_publish_checkpoint_s": "Part of time_publish_s: writing, checksumming and flushing the checkpoint, seconds. It overlaps with time_publish_tables_s.";
     TIME_PUBLISH_TABLES = "time_publish_tables_s": "Part of time_publish_s: writing, checksumming and flushing the tables, seconds.";
@@ -37,7 +37,7 @@ names! {
     RECORDS_REPEATED = "records_repeated": "Results that arrived again after they were journalled; the first one is kept.";
     SOLVER_LOSS = "solver_loss": "Mean loss over the steps of the Solver's update.";
     SOLVER_GRADIENT_NORM = "solver_gradient_norm": "Mean norm of the gradient before clipping over the steps of the Solver's update.";
-    SOLVER_STEPS = "solver_steps": "Optimiser steps of the Solver's update.";
+    SOLVER_STEPS = "solver_steps": "Optimizer steps of the Solver's update.";
     SOLVER_LEARNING_RATE = "solver_learning_rate": "Learning rate of the last step of the Solver's update.";
     SOLVER_TRAINED_TOKENS = "solver_trained_tokens": "Sampled tokens that the Solver was trained on.";
     SOLVER_LOG_PROB_GAP = "solver_log_prob_gap": "Mean absolute difference between the trainer's and the sampler's log-probability of a token before the first step of the Solver's update, nats.";
@@ -46,7 +46,7 @@ names! {
     SOLVER_KL = "solver_kl": "Estimated KL divergence of the Solver from the base model per token, nats, if it is measured.";
     CONJECTURER_LOSS = "conjecturer_loss": "Mean loss over the steps of the Conjecturer's update.";
     CONJECTURER_GRADIENT_NORM = "conjecturer_gradient_norm": "Mean norm of the gradient before clipping over the steps of the Conjecturer's update.";
-    CONJECTURER_STEPS = "conjecturer_steps": "Optimiser steps of the Conjecturer's update.";
+    CONJECTURER_STEPS = "conjecturer_steps": "Optimizer steps of the Conjecturer's update.";
     CONJECTURER_LEARNING_RATE = "conjecturer_learning_rate": "Learning rate of the last step of the Conjecturer's update.";
     CONJECTURER_TRAINED_TOKENS = "conjecturer_trained_tokens": "Sampled tokens that the Conjecturer was trained on.";
     CONJECTURER_LOG_PROB_GAP = "conjecturer_log_prob_gap": "Like solver_log_prob_gap, for the Conjecturer.";

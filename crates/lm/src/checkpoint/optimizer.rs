@@ -1,4 +1,4 @@
-//! Files of the optimiser's state. The state of a whole model is stored under the tensors' names, with one file per
+//! Files of the optimizer's state. The state of a whole model is stored under the tensors' names, with one file per
 //! component, so that the files can be written concurrently. With several ranks, each rank stores its packed shard.
 //!
 //! A shard depends only on the layout and the number of ranks. Therefore any number of ranks can read the files that
@@ -27,7 +27,7 @@ const PARTS: [(AdamPart, &str); 3] =
 
 /// How the state is divided into files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OptimiserFiles {
+pub enum OptimizerFiles {
     /// A whole model in a single file, as in the first format.
     One,
     /// A whole model with one file per component.
@@ -36,10 +36,10 @@ pub enum OptimiserFiles {
     Shards(usize),
 }
 
-/// The file of [`OptimiserFiles::One`].
+/// The file of [`OptimizerFiles::One`].
 const ONE: &str = "optimizer.safetensors";
 
-/// Returns the file name of a component in [`OptimiserFiles::Parts`].
+/// Returns the file name of a component in [`OptimizerFiles::Parts`].
 fn file_of_part(name: &str) -> String {
     format!("optimizer-{name}.safetensors")
 }
@@ -151,7 +151,7 @@ pub fn write_shard<D: Device>(tmp: &Path, policy: &Policy<D>, file_type: FileTyp
 /// Reads a policy's shard of the state.
 pub fn read<D: Device>(
     dir: &Path,
-    files: OptimiserFiles,
+    files: OptimizerFiles,
     masters: bool,
     policy: &mut Policy<D>,
 ) -> Result<()> {
@@ -179,13 +179,13 @@ pub fn read<D: Device>(
 }
 
 /// Reads all master weights into a model with f32 parameters.
-pub fn read_masters<D: Device>(dir: &Path, files: OptimiserFiles, model: &mut Model<D>) -> Result<()> {
+pub fn read_masters<D: Device>(dir: &Path, files: OptimizerFiles, model: &mut Model<D>) -> Result<()> {
     let Model { device, layout, params, .. } = model;
     let whole = Shard::whole(layout.len);
     let mut put = |values: &[f32], at: usize| {
         device.write_buf(values, BufferSliceMut { buf: &mut *params, range: at..at + values.len() })
     };
-    if files == OptimiserFiles::One {
+    if files == OptimizerFiles::One {
         // The other components of the file are not needed here.
         let mut skip = |_: &[f32], _: usize| Ok(());
         let mut skip_too = skip;
@@ -198,13 +198,13 @@ pub fn read_masters<D: Device>(dir: &Path, files: OptimiserFiles, model: &mut Mo
 
 fn read_into(
     dir: &Path,
-    files: OptimiserFiles,
+    files: OptimizerFiles,
     layout: &Layout,
     shard: &Shard,
     sinks: &mut [(&str, Sink<'_>)],
 ) -> Result<()> {
     match files {
-        OptimiserFiles::One => {
+        OptimizerFiles::One => {
             let names: Vec<String> = sinks.iter().map(|(name, _)| format!("{name}.")).collect();
             let mut sets: Vec<(&str, Sink<'_>)> = Vec::new();
             for (name, (_, sink)) in names.iter().zip(sinks.iter_mut()) {
@@ -212,11 +212,11 @@ fn read_into(
             }
             read_prefixed(&dir.join(ONE), layout, shard, &mut sets)
         }
-        OptimiserFiles::Parts => sinks.iter_mut().try_for_each(|(name, sink)| {
+        OptimizerFiles::Parts => sinks.iter_mut().try_for_each(|(name, sink)| {
             let sets: &mut [(&str, Sink<'_>)] = &mut [(&format!("{name}."), &mut **sink)];
             read_prefixed(&dir.join(file_of_part(name)), layout, shard, sets)
         }),
-        OptimiserFiles::Shards(ranks) => (0..ranks).try_for_each(|rank| {
+        OptimizerFiles::Shards(ranks) => (0..ranks).try_for_each(|rank| {
             let path = dir.join(file_of_shard(rank, ranks));
             read_from_shard(&path, &Shard::of(layout, rank, ranks), shard, sinks)
         }),
