@@ -1021,7 +1021,7 @@ pub struct BenchTrainArgs {
     /// Model shape: small (4 layers, width 256, vocabulary 1,024), or a folder with a config.json.
     #[arg(long = "model", value_name = "SHAPE", default_value = "small")]
     pub shape: String,
-    /// Sequences per optimiser step.
+    /// Sequences per optimizer step.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = whole::<usize>(1..=MAX_BATCH))]
     pub sequences: usize,
     /// Tokens per sequence.

@@ -78,13 +78,13 @@ pub fn train(
     out: &Path,
     base: Option<&Path>,
     device: DeviceKind,
-    seat: Option<&RankEnv>,
+    rank_env: Option<&RankEnv>,
     job: &str,
     observer: &mut dyn TrainingObserver,
 ) -> Result<TrainingEnd> {
-    let threads = seat.map_or(threads(), |seat| seat.threads(threads()));
-    let gpu = gpu_of(device, seat)?;
-    with_device!(device, threads, gpu, device => start(config, out, base, device, seat, job, observer))
+    let threads = rank_env.map_or(threads(), |rank_env| rank_env.threads(threads()));
+    let gpu = gpu_of(device, rank_env)?;
+    with_device!(device, threads, gpu, device => start(config, out, base, device, rank_env, job, observer))
 }
 
 /// Joins the process group, if there are several ranks, and trains. Reports a failure of this rank to the others.
@@ -93,12 +93,12 @@ fn start<D: Parallel>(
     out: &Path,
     base: Option<&Path>,
     device: Arc<D>,
-    seat: Option<&RankEnv>,
+    rank_env: Option<&RankEnv>,
     job: &str,
     observer: &mut dyn TrainingObserver,
 ) -> Result<TrainingEnd> {
     fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
-    let mut group = seat.map(|seat| seat.meet(job, launcher::UNWIND)).transpose()?;
+    let mut group = rank_env.map(|rank_env| rank_env.meet(job, launcher::UNWIND)).transpose()?;
     let work = match PreparedTraining::prepare(config, out, base, &device, group.as_mut()) {
         Ok(work) => work,
         Err(error) => {

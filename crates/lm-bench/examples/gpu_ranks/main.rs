@@ -227,7 +227,7 @@ fn work<D: Machine>(job: &Job) -> Result<Option<Report>> {
         _ => Some(ProcessGroup::join(RankConfig {
             rank: job.rank,
             ranks: job.ranks,
-            rendezvous: Rendezvous::File(job.folder.join("meeting")),
+            rendezvous: Rendezvous::File(job.folder.join("rendezvous")),
             token: "check".to_owned(),
             job: job.kind.clone(),
             host: "here".to_owned(),
@@ -328,7 +328,7 @@ impl Group {
     fn start(job: &Job, environment: &[(&str, &str)]) -> std::io::Result<Self> {
         let program = std::env::current_exe()?;
         std::fs::create_dir_all(&job.folder)?;
-        let _ = std::fs::remove_file(job.folder.join("meeting"));
+        let _ = std::fs::remove_file(job.folder.join("rendezvous"));
         let mut children = Vec::new();
         for rank in 0..job.ranks {
             let text = serde_json::to_string(&Job { rank, ..job.clone() })?;

@@ -109,7 +109,7 @@ impl RunWorkers {
             policy_id: None,
         };
         if workers.is_embedded(&GENERATE) {
-            let is_alone = trainer.orders().is_none();
+            let is_alone = trainer.commands().is_none();
             let settings = GenerateSettings::of_run(&runner.config, tokenizer.eos(), is_alone);
             let (policies, drain) = (Arc::clone(policies), workers.drain.clone());
             let counters = Arc::clone(&workers.counters);
@@ -277,8 +277,8 @@ impl RunWorkers {
         let Some(remote) = &mut self.remote else { return Ok(Vec::new()) };
         let folders = policies::folders(&runner.config, &self.base, at);
         let header = runner.targets.first().map(|target| Arc::clone(&target.context)).unwrap_or_default();
-        let sheet = |policy| RunManifest::new(&runner.config, &header, tokenizer.eos(), policy);
-        self.policy_id = Some(remote.publish_policy(policy_version, &folders, sheet)?);
+        let manifest = |policy| RunManifest::new(&runner.config, &header, tokenizer.eos(), policy);
+        self.policy_id = Some(remote.publish_policy(policy_version, &folders, manifest)?);
         if self.started {
             return Ok(Vec::new());
         }

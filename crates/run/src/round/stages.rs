@@ -142,11 +142,11 @@ impl Updating {
         mut self,
         rounds: &mut RoundLoop<'_, '_, D>,
     ) -> Result<Publishing> {
-        let orders = rounds.trainer.orders().cloned();
+        let commands = rounds.trainer.commands().cloned();
         // Wait for the previous round if the update depends on its publication, because other ranks write their part of
         // the checkpoint from the weights that are trained now, and expert iteration reads the tables of earlier
         // rounds.
-        if orders.is_some() || update::needs_earlier_rounds(&self.outcome) {
+        if commands.is_some() || update::needs_earlier_rounds(&self.outcome) {
             rounds.await_publication(&mut self.record)?;
         }
         let is_trained = if self.is_updated {
@@ -165,7 +165,7 @@ impl Updating {
         rounds.await_publication(&mut self.record)?;
         // Copy after that wait, because the copy reuses the memory that the previous publication has released.
         let copying = Instant::now();
-        let weights = if is_trained { Some(self.copy_weights(rounds, orders)?) } else { None };
+        let weights = if is_trained { Some(self.copy_weights(rounds, commands)?) } else { None };
         self.record.times.snapshot = copying.elapsed().as_secs_f64();
         let Self { outcome, completions, is_updated, record, started } = self;
         Ok(Publishing { outcome, completions, is_updated, weights, record, started })
@@ -234,10 +234,10 @@ impl Updating {
     fn copy_weights<D: Parallel + Decode>(
         &self,
         rounds: &mut RoundLoop<'_, '_, D>,
-        orders: Option<CommandChannel>,
+        commands: Option<CommandChannel>,
     ) -> Result<HostSnapshots> {
         let policies = policies::read(&rounds.policies);
-        policies.trained.snapshot(orders, rounds.publisher.take_spare())
+        policies.trained.snapshot(commands, rounds.publisher.take_spare())
     }
 }
 

@@ -79,7 +79,7 @@ pub(crate) struct WeightBinding<'a> {
     /// The name of the weights, as sent to the server.
     pub name: &'a str,
     /// The server's number of outages when its weights were checked.
-    pub breaks: u64,
+    pub outages: u64,
 }
 
 /// The tokens of a prompt and its completion, and the length of the prompt.
@@ -234,7 +234,7 @@ impl ServedRoles {
                 }
                 return Err(format!("the task needs policy {asked}, but the server has {has}"));
             }
-            let is_doubtful = || bound.is_some_and(|bound| self.endpoint.outages() != bound.breaks);
+            let is_doubtful = || bound.is_some_and(|bound| self.endpoint.outages() != bound.outages);
             let is_over = || cancel.is_set() || is_doubtful();
             let one = |&seed: &u64| {
                 let (sample, weights) =

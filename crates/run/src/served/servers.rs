@@ -261,12 +261,12 @@ impl ServerSync {
             let is_over = || phase.is_set();
             let is_held = held.as_ref().is_some_and(|held| Arc::ptr_eq(held, &target));
             match self.bring(server, &target, is_held, &is_over) {
-                Ok(breaks) => {
+                Ok(outages) => {
                     (held, tries) = (Some(Arc::clone(&target)), 0);
                     let bound = WeightBinding {
                         policy_version: target.policy_version,
                         name: &target.laid_out.name,
-                        breaks,
+                        outages,
                     };
                     let (fleet, worker, kind) = (Arc::clone(fleet), worker.clone(), kind.clone());
                     let done = server.work(fleet, worker, kind, Some(&bound), &phase);
@@ -316,8 +316,8 @@ impl ServerSync {
         let (url, role) = (server.endpoint.url(), self.role.as_str());
         let about =
             || format!("the server {url} for the {role} in round {policy_version} with the weights {name}");
-        if is_held && let Ok(breaks) = self.check_weights(server, target, is_over) {
-            return Ok(breaks);
+        if is_held && let Ok(outages) = self.check_weights(server, target, is_over) {
+            return Ok(outages);
         }
         server.endpoint.refresh(there, name, is_over).with_context(about)?;
         self.check_weights(server, target, is_over).with_context(about)
@@ -330,7 +330,7 @@ impl ServerSync {
         is_over: &impl Fn() -> bool,
     ) -> Result<u64> {
         // Read the counter before the check, so that an outage during the check is detected later.
-        let breaks = server.endpoint.outages();
+        let outages = server.endpoint.outages();
         let mut told = Vec::with_capacity(target.expected.len());
         for (tokens, from) in self.recorded.iter() {
             let (log_probs, weights) = server.endpoint.score(tokens, *from, is_over)?;
@@ -345,7 +345,7 @@ impl ServerSync {
             server.endpoint.url(),
             target.laid_out.name
         );
-        Ok(breaks)
+        Ok(outages)
     }
 }
 

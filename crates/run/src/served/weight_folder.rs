@@ -50,8 +50,8 @@ impl ServersFolder {
     /// # Errors
     /// Returns an error if the model has no weights, or if a file cannot be read or written.
     pub(crate) fn lay_out(&self, set: &str, rounds: u32, model: &Path, base: &Path) -> Result<LaidOut> {
-        let sheet = ModelManifest::of(model)?;
-        let id: String = sheet.id.as_str().chars().take(ID).collect();
+        let manifest = ModelManifest::of(model)?;
+        let id: String = manifest.id.as_str().chars().take(ID).collect();
         let name = format!("{set}-{rounds:04}-{id}");
         let target = self.path.join(&name);
         if !target.is_dir() {
@@ -65,7 +65,7 @@ impl ServersFolder {
                         std::fs::copy(&file, place.join(&name))?;
                     }
                 }
-                for file in sheet.files.iter().map(|file| sheet.folder.join(file.name.as_str())) {
+                for file in manifest.files.iter().map(|file| manifest.folder.join(file.name.as_str())) {
                     let there = place.join(file.file_name().unwrap_or_default());
                     // A hard link avoids a copy if both folders are on the same file system.
                     if is_weights(&file) && std::fs::hard_link(&file, &there).is_err() {

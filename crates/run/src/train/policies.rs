@@ -135,12 +135,14 @@ impl<D: Device> TrainablePolicies<D> {
         &self,
         folder: &Path,
         companions: &[PathBuf],
-        mut meeting: Option<&mut ProcessGroup>,
+        mut process_group: Option<&mut ProcessGroup>,
     ) -> Result<()> {
         for (name, policy) in self.named() {
             let options = save_options(companions, file_type(policy));
-            match meeting.as_deref_mut() {
-                Some(meeting) => checkpoint::save_together(&folder.join(name), policy, &options, meeting)?,
+            match process_group.as_deref_mut() {
+                Some(process_group) => {
+                    checkpoint::save_together(&folder.join(name), policy, &options, process_group)?
+                }
                 None => checkpoint::save(&folder.join(name), policy, &options)?,
             }
         }
@@ -159,13 +161,13 @@ impl<D: Device> TrainablePolicies<D> {
     }
 
     /// Copies this rank's part of the policies to the host, into the memory of an older copy if there is one. Training
-    /// can continue while the copy is being written. `orders` tells the other ranks to write their parts.
+    /// can continue while the copy is being written. `commands` tells the other ranks to write their parts.
     ///
     /// # Errors
     /// Returns an error if the device fails.
     pub fn snapshot(
         &self,
-        orders: Option<CommandChannel>,
+        commands: Option<CommandChannel>,
         older: Option<HostSnapshots>,
     ) -> Result<HostSnapshots> {
         let mut older = older.map_or_else(Vec::new, |o| o.copies).into_iter();
@@ -174,7 +176,7 @@ impl<D: Device> TrainablePolicies<D> {
             Ok((name, Snapshot::over(older, policy)?))
         };
         let file_type = self.named().next().map_or(FileType::F32, |(_, policy)| file_type(policy));
-        Ok(HostSnapshots { copies: self.named().map(copy).collect::<Result<_>>()?, file_type, orders })
+        Ok(HostSnapshots { copies: self.named().map(copy).collect::<Result<_>>()?, file_type, commands })
     }
 }
 
@@ -259,7 +261,7 @@ impl<D: Device> PolicySet<D> {
 }
 
 /// Returns the element type of a policy's model file. This is the type of the device, in which workers sample. The f32
-/// master weights of a device with bfloat16 parameters belong to the optimiser's state.
+/// master weights of a device with bfloat16 parameters belong to the optimizer's state.
 fn file_type<D: Device>(policy: &Policy<D>) -> FileType {
     match policy.model.device.footprint().bytes_per_parameter() {
         (2, ..) => FileType::Bf16,
@@ -277,7 +279,7 @@ pub struct HostSnapshots {
     /// Element type of the model files.
     file_type: FileType,
     /// Tells the other ranks to write their parts.
-    orders: Option<CommandChannel>,
+    commands: Option<CommandChannel>,
 }
 
 impl HostSnapshots {
@@ -320,8 +322,8 @@ impl HostSnapshots {
     ) -> Result<Sums> {
         let options = SaveOptions { flush: Flush::Later, ..save_options(companions, self.file_type) };
         let folders = self.make_folders(folder)?;
-        if let Some(orders) = &self.orders {
-            orders.send(&RankCommand::Save { folder: std::path::absolute(folder)? }.encode()?)?;
+        if let Some(commands) = &self.commands {
+            commands.send(&RankCommand::Save { folder: std::path::absolute(folder)? }.encode()?)?;
         }
         let written = all_beside(folders.iter().map(|(folder, copy)| {
             let options = &options;
@@ -330,9 +332,9 @@ impl HostSnapshots {
                 None => Ok(copy.save_part(folder, options)?),
             }
         }));
-        if let Some(orders) = &self.orders {
+        if let Some(commands) = &self.commands {
             // Wait for the other ranks even after an error, because the caller may delete the folder.
-            orders.wait()?;
+            commands.wait()?;
         }
         let mut sums = written?.concat();
         if let Some(weights) = weights {

@@ -68,7 +68,7 @@ pub fn update<D: Device>(
     outcome: &RoundOutcome,
     completions: &Completions,
     policies: &mut PolicySet<D>,
-    team: &mut DistributedTrainer<D>,
+    trainer: &mut DistributedTrainer<D>,
 ) -> Result<UpdateReport> {
     let mut report = UpdateReport::default();
     let older = older_completions(run, outcome, completions)?;
@@ -78,14 +78,14 @@ pub fn update<D: Device>(
     if a.is_trained_on(Role::Solver) && !outcome.solver_examples.is_empty() {
         let reference = base.as_deref().filter(|_| a.solver.kl_coefficient != 0.0);
         let job = RoleUpdate { config, round: outcome.round, role: Role::Solver, reference };
-        report.solver = job.run(&outcome.solver_examples, &find, trained, team)?;
+        report.solver = job.run(&outcome.solver_examples, &find, trained, trainer)?;
     }
     if !outcome.conjecturer_examples.is_empty() {
         let job = RoleUpdate { config, round: outcome.round, role: Role::Conjecturer, reference: None };
-        report.conjecturer = job.run(&outcome.conjecturer_examples, &find, trained, team)?;
+        report.conjecturer = job.run(&outcome.conjecturer_examples, &find, trained, trainer)?;
     }
     policies.policy_version = outcome.round + 1;
-    report.ranks = team.end_update(policies.policy_version)?;
+    report.ranks = trainer.end_update(policies.policy_version)?;
     Ok(report)
 }
 
@@ -165,7 +165,7 @@ impl<D: Device> RoleUpdate<'_, D> {
         examples: &[Example],
         find: &impl Fn(&TaskKey) -> Option<&'c Completion>,
         trained: &mut TrainablePolicies<D>,
-        team: &mut DistributedTrainer<D>,
+        trainer: &mut DistributedTrainer<D>,
     ) -> Result<Option<RoleReport>> {
         let started = Instant::now();
         let Self { config, round, role, reference } = *self;
@@ -186,9 +186,9 @@ impl<D: Device> RoleUpdate<'_, D> {
                 batch.push(example);
             }
             if let Some(reference) = reference {
-                add_reference(&mut batch, reference, team.trainer())?;
+                add_reference(&mut batch, reference, trainer.trainer())?;
             }
-            let report = team.train_once(config, role, pass, policy, &batch)?;
+            let report = trainer.train_once(config, role, pass, policy, &batch)?;
             if reference.is_some() {
                 total.kl.get_or_insert(0.0);
             }

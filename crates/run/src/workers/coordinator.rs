@@ -205,7 +205,7 @@ impl RemoteWorkers {
         &self,
         policy_version: u32,
         folders: &[PathBuf; 3],
-        sheet: impl FnOnce(PolicyManifest) -> RunManifest,
+        manifest: impl FnOnce(PolicyManifest) -> RunManifest,
     ) -> Result<String> {
         let [solver, conjecturer, guide] = folders;
         let policy = PolicyManifest {
@@ -226,8 +226,8 @@ impl RemoteWorkers {
                 })
             })
             .collect();
-        let sheet = serde_json::to_vec(&sheet(policy)).context("the run's manifest")?;
-        self.artifacts.put(manifest::NAME, sheet);
+        let manifest = serde_json::to_vec(&manifest(policy)).context("the run's manifest")?;
+        self.artifacts.put(manifest::NAME, manifest);
         self.artifacts.retain(|name| name == manifest::NAME || names.iter().any(|n| n == name));
         Ok(policy_id)
     }
@@ -236,14 +236,14 @@ impl RemoteWorkers {
     fn model(&self, folder: &Path) -> Result<ModelManifest> {
         // Entries are only inserted as a whole, so a poisoned lock is safe to use.
         let mut known = self.models.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(sheet) = known.get(folder) {
-            return Ok(sheet.clone());
+        if let Some(manifest) = known.get(folder) {
+            return Ok(manifest.clone());
         }
-        let sheet = ModelManifest::of(folder)?;
+        let manifest = ModelManifest::of(folder)?;
         // Checkpoints of earlier rounds are not needed again.
         known.retain(|path, _| path.is_dir());
-        known.insert(folder.to_owned(), sheet.clone());
-        Ok(sheet)
+        known.insert(folder.to_owned(), manifest.clone());
+        Ok(manifest)
     }
 
     /// Starts the configured workers, or takes over those of a previous coordinator.

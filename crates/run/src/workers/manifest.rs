@@ -200,12 +200,12 @@ impl RunManifest {
         if head.version != own {
             bail!("the coordinator is sgs {}, this worker is sgs {own}: use the same program", head.version);
         }
-        let sheet: Self = serde_json::from_slice(bytes)
+        let manifest: Self = serde_json::from_slice(bytes)
             .context("the run's manifest is not as this build of sgs writes it: use the same program")?;
-        if !sheet.slice.is_empty() && sheet.slice != SLICE_SHA256 {
+        if !manifest.slice.is_empty() && manifest.slice != SLICE_SHA256 {
             bail!("the coordinator ships with another slice of set.mm: use the same program");
         }
-        Ok(sheet)
+        Ok(manifest)
     }
 }
 

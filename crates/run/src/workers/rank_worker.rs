@@ -148,20 +148,20 @@ impl TrainingSetup {
         let peers = D::connect(&device, group)?;
         let (mode, tokens) = (config.training.mode(), config.training_tokens(set.config()));
         let trainer = Trainer::with_peers(device, set.config(), tokens, mode, Some(peers))?;
-        let mut team = DistributedTrainer::new(trainer);
+        let mut trainer = DistributedTrainer::new(trainer);
         let policies = Arc::new(RwLock::new(RankPolicies { set, mark: String::new() }));
         let mut sampler = RankSampler { drain: StopFlag::default(), thread: None };
-        let done = self.run_commands(&policies, &mut team, &mut sampler, folder);
+        let done = self.run_commands(&policies, &mut trainer, &mut sampler, folder);
         // Stop it before the group ends, so that rank 0 is notified of a failure of the sampler.
         let done = done.and(sampler.stop());
-        team.end(done).map(|()| Outcome::Done)
+        trainer.end(done).map(|()| Outcome::Done)
     }
 
     /// Executes commands until rank 0 leaves.
     fn run_commands<D: Parallel + Decode + 'static>(
         &self,
         policies: &Arc<Shared<D>>,
-        team: &mut DistributedTrainer<D>,
+        trainer: &mut DistributedTrainer<D>,
         sampler: &mut RankSampler,
         own: &Path,
     ) -> Result<()>
@@ -171,20 +171,20 @@ impl TrainingSetup {
         let mut update: Option<RwLockWriteGuard<'_, RankPolicies<D>>> = None;
         loop {
             let group =
-                team.trainer().group().ok_or_else(|| RunError::Failed("this rank is alone".into()))?;
+                trainer.trainer().group().ok_or_else(|| RunError::Failed("this rank is alone".into()))?;
             let Some(command) = group.next_command()? else { return Ok(()) };
             match RankCommand::decode(&command)? {
                 RankCommand::Load { .. } => bail!("rank 0 gave the first order again"),
                 RankCommand::Work(access) => {
                     policies::write(policies).mark.clone_from(&access.mark);
                     let busy = sampler.start(&self.config, &access, Arc::clone(policies), group)?;
-                    team.watch(busy);
+                    trainer.watch(busy);
                 }
                 RankCommand::Train { role, pass, examples } => {
                     let set = &mut update.get_or_insert_with(|| policies::write(policies)).set;
                     let policy = set.trained.policy(role);
                     let policy = policy.with_context(|| format!("the {} is not trained", role.as_str()))?;
-                    team.train_once(&self.config, role, pass, policy, &examples)?;
+                    trainer.train_once(&self.config, role, pass, policy, &examples)?;
                     tracing::info!("{}: {} examples, pass {pass}", role.as_str(), examples.len());
                 }
                 RankCommand::Sample { policy_version } => {
@@ -192,7 +192,7 @@ impl TrainingSetup {
                     policies.set.policy_version = policy_version;
                     drop(policies);
                     tracing::info!("sampling with policy {policy_version}");
-                    team.exchange_usage()?;
+                    trainer.exchange_usage()?;
                 }
                 RankCommand::Save { folder } => {
                     ensure!(update.is_none(), "rank 0 wants weights written in the middle of an update");

@@ -49,13 +49,14 @@ impl WeightSource {
     ///
     /// # Errors
     /// Returns an error if the coordinator rejects the request, stays unreachable, or does not reach that version.
-    pub fn sheet(&self, policy_version: u32) -> Result<RunManifest> {
+    pub fn manifest(&self, policy_version: u32) -> Result<RunManifest> {
         let mut found = None;
         self.until("the coordinator", || {
             let Some(bytes) = self.client.read_document(manifest::NAME)? else { return Ok(None) };
-            let sheet = RunManifest::read(&bytes);
-            let there = sheet.as_ref().map_or(true, |sheet| sheet.policy.policy_version >= policy_version);
-            Ok(there.then(|| found = Some(sheet)))
+            let manifest = RunManifest::read(&bytes);
+            let there =
+                manifest.as_ref().map_or(true, |manifest| manifest.policy.policy_version >= policy_version);
+            Ok(there.then(|| found = Some(manifest)))
         })?;
         found.context("the coordinator has no manifest of the run")?
     }
@@ -165,11 +166,11 @@ impl<D: Device> SyncedWeights<D> {
         source: WeightSource,
         device: Arc<D>,
         scratch: Option<PathBuf>,
-        sheet: &RunManifest,
+        manifest: &RunManifest,
     ) -> Result<Self> {
-        let policy = sheet.policy.clone();
+        let policy = manifest.policy.clone();
         let mut followed = Self { source, device, scratch, models: BTreeMap::new(), policy };
-        followed.follow(sheet.policy.policy_version)?;
+        followed.follow(manifest.policy.policy_version)?;
         Ok(followed)
     }
 
@@ -181,8 +182,8 @@ impl<D: Device> SyncedWeights<D> {
     pub fn follow(&mut self, policy_version: u32) -> Result<()> {
         let mut tries = TRIES;
         loop {
-            let sheet = self.source.sheet(policy_version)?;
-            match self.exchange(&sheet) {
+            let manifest = self.source.manifest(policy_version)?;
+            match self.exchange(&manifest) {
                 Ok(()) => return Ok(()),
                 // The run may have advanced while this worker fetched the weights.
                 Err(error) if tries > 1 => tracing::warn!("trying again: {error:#}"),
@@ -193,18 +194,18 @@ impl<D: Device> SyncedWeights<D> {
         }
     }
 
-    fn exchange(&mut self, sheet: &RunManifest) -> Result<()> {
+    fn exchange(&mut self, manifest: &RunManifest) -> Result<()> {
         let start = Instant::now();
-        let wanted = sheet.policy.models();
+        let wanted = manifest.policy.models();
         // Drop the old weights first, so that both are never in memory at the same time.
         self.models.retain(|id, _| wanted.contains_key(id.as_str()));
         for (id, model) in wanted {
             if !self.models.contains_key(id) {
-                let loaded = self.read(model, sheet.positions)?;
+                let loaded = self.read(model, manifest.positions)?;
                 self.models.insert(id.to_owned(), loaded);
             }
         }
-        self.policy = sheet.policy.clone();
+        self.policy = manifest.policy.clone();
         tracing::info!(
             policy_version = self.policy.policy_version,
             seconds = start.elapsed().as_secs_f64(),
@@ -286,8 +287,8 @@ mod tests {
         let policy = PolicyManifest { policy_version, solver, conjecturer: others.clone(), guide: others };
         let config =
             crate::config::resolve(&Default::default(), std::iter::empty()).expect("the default").config;
-        let sheet = RunManifest::new(&config, "", &[0], policy.clone());
-        shelf.put(manifest::NAME, serde_json::to_vec(&sheet).expect("JSON"));
+        let manifest = RunManifest::new(&config, "", &[0], policy.clone());
+        shelf.put(manifest::NAME, serde_json::to_vec(&manifest).expect("JSON"));
         policy
     }
 
@@ -306,10 +307,11 @@ mod tests {
             drain: StopFlag::default(),
         };
         let first = lay_out(&shelf, 1, &old, &base);
-        let sheet = source.sheet(0).expect("a sheet");
-        assert_eq!(sheet.policy, first);
+        let manifest = source.manifest(0).expect("a manifest");
+        assert_eq!(manifest.policy, first);
         let device = Arc::new(Cpu::new(1).expect("a device"));
-        let mut followed = SyncedWeights::load(source, device, Some(at("scratch")), &sheet).expect("loads");
+        let mut followed =
+            SyncedWeights::load(source, device, Some(at("scratch")), &manifest).expect("loads");
         let holds = |followed: &SyncedWeights<Cpu>, role, folder: &Path| {
             let found = followed.model(role).expect("is there").to_host().expect("reads");
             found.data[..] == HostWeights::load(folder).expect("reads").data[..]
@@ -371,7 +373,7 @@ mod tests {
         let honest = shelf.read(manifest::NAME, 0, 1 << 20).expect("reads").expect("is there").bytes;
         let honest = String::from_utf8(honest).expect("text");
         let device = Arc::new(Cpu::new(1).expect("a device"));
-        let sheet = RunManifest::read(honest.as_bytes()).expect("a sheet");
+        let manifest = RunManifest::read(honest.as_bytes()).expect("a manifest");
         for id in ["../victim", &victim.display().to_string(), &format!("../{}", "a".repeat(61))] {
             let text = honest.replace(base.id.as_str(), id);
             assert_ne!(text, honest);
@@ -381,7 +383,7 @@ mod tests {
                 source: source.clone(),
                 device,
                 scratch: Some(at("scratch")),
-                policy: sheet.policy.clone(),
+                policy: manifest.policy.clone(),
                 models: BTreeMap::new(),
             };
             // The files exist under other names.

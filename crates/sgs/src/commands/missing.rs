@@ -40,15 +40,15 @@ pub fn lacks(config: &RunConfig) -> Vec<MissingRequirement> {
 
 /// Returns the missing requirement of workers that Slurm starts.
 pub fn slurm_lack(workers: &FleetConfig) -> Option<MissingRequirement> {
-    let by_slurm = || [&workers.generate, &workers.verify].into_iter().filter(|crew| crew.by == By::Slurm);
-    let missing = by_slurm().find_map(|crew| match &crew.bin {
+    let by_slurm = || [&workers.generate, &workers.verify].into_iter().filter(|kind| kind.by == By::Slurm);
+    let missing = by_slurm().find_map(|kind| match &kind.bin {
         Some(folder) => Some(folder.join("sbatch")).filter(|sbatch| !sbatch.is_file()),
         None => doctor::lacks_program("sbatch").then(|| PathBuf::from("sbatch on the PATH")),
     });
     let found = match missing {
         Some(sbatch) => format!("{} not found", sbatch.display()),
         // A cluster's own folder of commands may need settings of its job scripts.
-        None if by_slurm().all(|crew| crew.bin.is_some()) => return None,
+        None if by_slurm().all(|kind| kind.bin.is_some()) => return None,
         None => doctor::slurm_controller()?.err()?,
     };
     Some(MissingRequirement { what: "Slurm", found, remedy: None })

@@ -58,14 +58,14 @@ fn run(command: &str, keys: &[KeySpec], args: &PretrainArgs, base: Option<&Path>
         );
         return Err(file.error("data", told).into());
     }
-    let seat = match launcher::launch_mode(&args.ranks.rank_options(), args.token_file.as_deref(), out)? {
+    let rank_env = match launcher::launch_mode(&args.ranks.rank_options(), args.token_file.as_deref(), out)? {
         LaunchMode::Launched(outcome) => return Ok(outcome),
         LaunchMode::Single => None,
-        LaunchMode::Rank(seat) => Some(seat),
+        LaunchMode::Rank(rank_env) => Some(rank_env),
     };
     let job = format!("{}\n{}\n{base:?}\n{:?}", file.text, out.display(), args.device);
     let mut view = TrainingView::default();
-    let end = train(&config, out, base, args.device, seat.as_ref(), &job, &mut view)?;
+    let end = train(&config, out, base, args.device, rank_env.as_ref(), &job, &mut view)?;
     if let Some(summary) = summary(&end) {
         output::line(summary)?;
     }

@@ -206,14 +206,14 @@ fn join(
     own: impl FnOnce() -> Result<PathBuf>,
 ) -> Result<ControlFlow<Outcome, RankGroup>> {
     match launcher::plan(&args.rank_options(), fleet.token_file.as_deref())? {
-        RankPlan::Rank(seat) if seat.rank > 0 => {
-            let run = match seat.folder().and_then(Path::parent) {
+        RankPlan::Rank(rank_env) if rank_env.rank > 0 => {
+            let run = match rank_env.folder().and_then(Path::parent) {
                 Some(run) => run.to_owned(),
                 None => own()?,
             };
-            Ok(ControlFlow::Break(rank_worker::run(&seat, &run)?))
+            Ok(ControlFlow::Break(rank_worker::run(&rank_env, &run)?))
         }
-        standing => Ok(ControlFlow::Continue(RankGroup::new(standing, args.rank_options().patience)?)),
+        plan => Ok(ControlFlow::Continue(RankGroup::new(plan, args.rank_options().patience)?)),
     }
 }
 
@@ -281,7 +281,7 @@ fn run_on_device<D: Parallel + Decode>(
     config: RunConfig,
     run: RunDir,
     fleet: Option<FleetConfig>,
-    meeting: Option<ProcessGroup>,
+    process_group: Option<ProcessGroup>,
     start: &mut Start,
     execution: &ExecutionArgs,
     device: Arc<D>,
@@ -329,7 +329,7 @@ fn run_on_device<D: Parallel + Decode>(
         base,
         interrupt,
         fleet,
-        process_group: meeting,
+        process_group,
     };
     let mut notes = notes.into_iter().chain(unfit);
     let done = runner.work(&mut |event| {

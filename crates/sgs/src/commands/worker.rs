@@ -78,10 +78,10 @@ impl Connection {
         Ok(Self { source, config, drain })
     }
 
-    fn sheet(&self) -> Result<RunManifest> {
-        let sheet = self.source.sheet(0)?;
-        eprintln!("{}: at work for a run at policy {}", self.config.name, sheet.policy.policy_version);
-        Ok(sheet)
+    fn manifest(&self) -> Result<RunManifest> {
+        let manifest = self.source.manifest(0)?;
+        eprintln!("{}: at work for a run at policy {}", self.config.name, manifest.policy.policy_version);
+        Ok(manifest)
     }
 
     fn coordinator(&self) -> Arc<dyn Coordinator> {
@@ -136,31 +136,31 @@ fn enforce_grace_period(drain: StopFlag, grace: Duration) -> Result<()> {
 
 fn generate(args: &WorkerGenerateArgs) -> Result<Outcome> {
     let connection = Connection::open(GENERATE, &args.connect)?;
-    let sheet = connection.sheet()?;
+    let manifest = connection.manifest()?;
     let threads = if args.threads == 0 { device::threads() } else { args.threads };
     let kind = match args.device {
         Some(kind) => kind,
-        None => device::kind(&sheet.device)?,
+        None => device::kind(&manifest.device)?,
     };
-    with_device!(kind, threads, device => sample_on(args, &connection, &sheet, device))
+    with_device!(kind, threads, device => sample_on(args, &connection, &manifest, device))
 }
 
 fn sample_on<D: Device + Decode>(
     args: &WorkerGenerateArgs,
     connection: &Connection,
-    sheet: &RunManifest,
+    manifest: &RunManifest,
     device: Arc<D>,
 ) -> Result<Outcome> {
     eprintln!("{}: sampling on {}", connection.config.name, device.name());
     let weights =
-        RwLock::new(SyncedWeights::load(connection.source.clone(), device, args.scratch.clone(), sheet)?);
+        RwLock::new(SyncedWeights::load(connection.source.clone(), device, args.scratch.clone(), manifest)?);
     let options = SamplerOptions {
-        max_batch: args.batch.unwrap_or(sheet.batch),
-        memory_budget_bytes: args.memory_mib.unwrap_or(sheet.memory_mib).saturating_mul(1 << 20),
+        max_batch: args.batch.unwrap_or(manifest.batch),
+        memory_budget_bytes: args.memory_mib.unwrap_or(manifest.memory_mib).saturating_mul(1 << 20),
         ..SamplerOptions::default()
     };
     let settings = GenerateSettings {
-        stop: sheet.stop.as_slice().into(),
+        stop: manifest.stop.as_slice().into(),
         // Lease slightly more than one batch. Other workers cannot take tasks that this one holds.
         in_hand: options.max_batch + options.max_batch.div_ceil(8),
         sampler: options,
@@ -178,9 +178,9 @@ fn sample_on<D: Device + Decode>(
 
 fn verify(args: &WorkerVerifyArgs) -> Result<Outcome> {
     let mut connection = Connection::open(VERIFY, &args.connect)?;
-    let sheet = connection.sheet()?;
-    let system: Arc<dyn FormalSystem> = match sheet.system {
-        SystemName::Metamath if sheet.slice.is_empty() => {
+    let manifest = connection.manifest()?;
+    let system: Arc<dyn FormalSystem> = match manifest.system {
+        SystemName::Metamath if manifest.slice.is_empty() => {
             bail!("the run has its own database (problems.database): it verifies its proofs itself")
         }
         SystemName::Metamath => {
@@ -188,21 +188,21 @@ fn verify(args: &WorkerVerifyArgs) -> Result<Outcome> {
             Arc::new(Metamath::shipped()?)
         }
         SystemName::Lean => {
-            let mut settings = lean::settings_over(sheet.lean.clone().unwrap_or_default(), &args.lean)?;
+            let mut settings = lean::settings_over(manifest.lean.clone().unwrap_or_default(), &args.lean)?;
             if args.slots > 0 {
                 settings.slots = args.slots;
             }
             let system = lean::start(&settings)?;
             if !args.lean.skip_canaries {
                 let refused = || format!("{} cannot check proofs of this run", connection.config.name);
-                system.canaries(&sheet.header).with_context(refused)?;
+                system.canaries(&manifest.header).with_context(refused)?;
             }
             Arc::new(system)
         }
         // The command of the system would come from the network.
         SystemName::External => bail!("the proofs of an external system are verified by the run itself"),
     };
-    let slots = match (sheet.system, args.slots) {
+    let slots = match (manifest.system, args.slots) {
         (SystemName::Metamath, 0) => device::threads(),
         (SystemName::Metamath, n) => n,
         (SystemName::Lean | SystemName::External, _) => system.parallel_verifications(),

@@ -23,8 +23,8 @@ const GRACE: Duration = Duration::from_secs(20);
 const LAST_LINES: usize = 12;
 
 /// Returns the rendezvous file of the ranks with this folder.
-pub(crate) fn meeting_file(folder: &Path) -> PathBuf {
-    folder.join("meeting")
+pub(crate) fn rendezvous_file(folder: &Path) -> PathBuf {
+    folder.join("rendezvous")
 }
 
 /// Returns the path of a rank's log.
@@ -98,7 +98,7 @@ impl RankProcesses {
             ranks,
             local_rank: 0,
             local_ranks: ranks,
-            rendezvous: Rendezvous::File(meeting_file(folder)),
+            rendezvous: Rendezvous::File(rendezvous_file(folder)),
             token,
             folder: None,
             log: None,
@@ -146,9 +146,9 @@ impl RankProcesses {
 /// Creates an empty folder for the ranks and their token.
 fn prepare(folder: &Path) -> Result<String> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    match fs::remove_file(meeting_file(folder)) {
+    match fs::remove_file(rendezvous_file(folder)) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            Err(e).with_context(|| format!("cannot remove {}", meeting_file(folder).display()))
+            Err(e).with_context(|| format!("cannot remove {}", rendezvous_file(folder).display()))
         }
         _ => Ok(fresh_secret()?),
     }

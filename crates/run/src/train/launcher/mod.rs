@@ -170,7 +170,7 @@ fn launched_rank(options: &RankOptions) -> Result<RankEnv> {
         ranks,
         local_rank: rank,
         local_ranks: ranks,
-        rendezvous: Rendezvous::File(launch::meeting_file(&folder)),
+        rendezvous: Rendezvous::File(launch::rendezvous_file(&folder)),
         token: get(env_name::TOKEN)?,
         log: Some(launch::log_file(&folder, rank)),
         folder: Some(folder),

@@ -18,7 +18,7 @@ use std::fmt;
 /// The trainer of a process, with the channel to the ranks that it commands, if any.
 pub struct DistributedTrainer<D: Device> {
     trainer: Trainer<D>,
-    orders: Option<CommandChannel>,
+    commands: Option<CommandChannel>,
     usage: UsageClock,
     /// Serves the board to the other ranks. It is dropped after the trainer. Dropping the trainer makes this rank leave
     /// the group, so the others stop sampling before the board is gone.
@@ -28,13 +28,13 @@ pub struct DistributedTrainer<D: Device> {
 impl<D: Device> DistributedTrainer<D> {
     /// Creates a trainer whose other ranks need no commands.
     pub fn new(trainer: Trainer<D>) -> Self {
-        Self { trainer, orders: None, usage: UsageClock::new(None), board: None }
+        Self { trainer, commands: None, usage: UsageClock::new(None), board: None }
     }
 
     /// Creates the trainer of rank 0, or of the only process.
     pub fn lead(mut trainer: Trainer<D>) -> Self {
-        let orders = trainer.group().map(|group| group.command_channel());
-        Self { orders, ..Self::new(trainer) }
+        let commands = trainer.group().map(|group| group.command_channel());
+        Self { commands, ..Self::new(trainer) }
     }
 
     /// Returns the trainer.
@@ -43,8 +43,8 @@ impl<D: Device> DistributedTrainer<D> {
     }
 
     /// Returns the channel for commands to other ranks.
-    pub fn orders(&self) -> Option<&CommandChannel> {
-        self.orders.as_ref()
+    pub fn commands(&self) -> Option<&CommandChannel> {
+        self.commands.as_ref()
     }
 
     /// Measures the use of this rank's device from now on, by the trainer and this sampler.
@@ -57,10 +57,10 @@ impl<D: Device> DistributedTrainer<D> {
     /// # Errors
     /// Returns an error if the board cannot be served or a rank is lost.
     pub fn share_board(&mut self, fleet: &Fleet, kind: WorkKind, mark: &str, stop: &[u32]) -> Result<()> {
-        let (Some(orders), Some(group)) = (&self.orders, self.trainer.group()) else { return Ok(()) };
+        let (Some(commands), Some(group)) = (&self.commands, self.trainer.group()) else { return Ok(()) };
         let (service, access) =
             BoardAccess::open(fleet, group.listening_ip()?, kind, mark.to_owned(), stop.to_vec())?;
-        orders.send(&RankCommand::Work(access).encode()?)?;
+        commands.send(&RankCommand::Work(access).encode()?)?;
         self.board = Some(service);
         Ok(())
     }
@@ -72,8 +72,8 @@ impl<D: Device> DistributedTrainer<D> {
     /// # Errors
     /// Returns an error if a rank is lost.
     pub fn end_update(&mut self, policy_version: u32) -> Result<Vec<RankUsage>> {
-        if let Some(orders) = &self.orders {
-            orders.send(&RankCommand::Sample { policy_version }.encode()?)?;
+        if let Some(commands) = &self.commands {
+            commands.send(&RankCommand::Sample { policy_version }.encode()?)?;
         }
         self.exchange_usage()
     }
@@ -104,8 +104,8 @@ impl<D: Device> DistributedTrainer<D> {
         policy: &mut Policy<D>,
         examples: &[TrainExample],
     ) -> Result<TrainReport> {
-        if let Some(orders) = &self.orders {
-            orders.send(&RankCommand::Train { role, pass, examples: Cow::Borrowed(examples) }.encode()?)?;
+        if let Some(commands) = &self.commands {
+            commands.send(&RankCommand::Train { role, pass, examples: Cow::Borrowed(examples) }.encode()?)?;
         }
         let Self { trainer, usage, .. } = self;
         usage.train(|| pass::train_once(config, role, pass, policy, examples, trainer))
