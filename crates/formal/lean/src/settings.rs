@@ -207,75 +207,30 @@ impl LeanSettings {
             return Err(SettingsError::ReplAlone);
         }
         let root = absolute(&root)?;
-        let own_scratch = private_folder(self.scratch.as_deref(), "sgs-lean-").map_err(|error| {
-            let path = self.scratch.clone().unwrap_or_else(std::env::temp_dir);
-            SettingsError::Folder { path, error }
-        })?;
-        let scratch = absolute(own_scratch.path())?;
+        let folders = Folders::create(self.scratch.as_deref())?;
         let programs = Programs::find(self, &root)?;
-        // The processes write to `work`. They must not be able to write to the files that they are started from.
-        let (work, sources) = (scratch.join("work"), scratch.join("judge"));
-        for folder in [&work, &sources] {
-            std::fs::create_dir_all(folder)
-                .map_err(|error| SettingsError::Folder { path: folder.clone(), error })?;
-        }
-        let cgroup = cgroup::base().ok();
         let mut read = Sandbox::system_files();
-        read.extend([root, sources.clone()]);
+        read.extend([root, folders.sources.clone()]);
         let sandbox = Sandbox {
             read,
-            write: vec![work.clone()],
+            write: vec![folders.work.clone()],
             memory: self.limits.memory,
-            cgroup,
+            cgroup: cgroup::base().ok(),
             require: self.require_sandbox,
             ..Sandbox::default()
         };
         let layers = if self.sandbox { self.layers(&sandbox, launcher)? } else { Vec::new() };
-        let enclosed =
-            |launch: &Launch| if self.sandbox { sandbox.wrap(launch, launcher) } else { launch.clone() };
-        let launch = |program: &Path, args: &[&str]| Launch {
-            program: program.to_owned(),
-            args: args.iter().map(OsString::from).collect(),
-            env: programs.env.clone(),
-            folder: work.clone(),
-            cgroup: None,
+        let launch = |program: &Path| {
+            let launch = Launch {
+                program: program.to_owned(),
+                args: Vec::new(),
+                env: programs.env.clone(),
+                folder: folders.work.clone(),
+                cgroup: None,
+            };
+            if self.sandbox { sandbox.wrap(&launch, launcher) } else { launch }
         };
-        let file = |judge: JudgeProgram, replay: bool| FileChecker {
-            judge,
-            replay,
-            scratch: work.clone(),
-            options: self.options.clone(),
-            layers: TrustLayers::ALL,
-            limits: self.limits,
-            batch: self.theorems_per_file(),
-            // A start takes seconds, or 80 s with WebAssembly, so it is worth waiting for a full file.
-            linger_ms: if self.backing == Backing::Repl { 200 } else { 1000 },
-            keep_alive: self.backing == Backing::Wasm,
-        };
-        // The replay runs no proof, but it elaborates statements that a model wrote, so both processes are sandboxed.
-        let native =
-            |program: &PathBuf| file(JudgeProgram::Built(enclosed(&launch(program, &[]))), self.judge);
-        let (checker, second) = match self.backing {
-            Backing::Repl => {
-                let repl = ReplChecker {
-                    launch: enclosed(&launch(&programs.checker, &[])),
-                    options: self.options.clone(),
-                    probe: Probe::Axioms,
-                    layers: TrustLayers::ALL,
-                    limits: self.limits,
-                    recycling: self.recycling,
-                };
-                (CheckerConfig::Repl(repl), programs.judge.as_ref().map(native))
-            }
-            Backing::File => (CheckerConfig::File(native(&programs.checker)), None),
-            Backing::Wasm => {
-                let lean = enclosed(&launch(&programs.checker, &[]));
-                let checker = file(JudgeProgram::Interpreted { lean, sources }, self.judge);
-                // Lean first elaborates the judge's source, which takes 80 s of CPU time and minutes on a busy machine.
-                let limits = Limits { start_ms: self.limits.start_ms.max(900_000), ..self.limits };
-                (CheckerConfig::File(FileChecker { limits, ..checker }), None)
-            }
-        };
+        let (checker, second) = self.checkers(&programs, &folders, launch);
         let config = LeanConfig {
             reading: self.reading,
             form: self.form,
@@ -286,8 +241,58 @@ impl LeanSettings {
             cache: self.cache,
             version: Version::default(),
         };
-        let lean = enclosed(&launch(&programs.lean, &[]));
-        Ok(PreparedLean { config, sandbox: layers, lean, version: self.version().to_owned(), own_scratch })
+        let lean = launch(&programs.lean);
+        let (version, own_scratch) = (self.version().to_owned(), folders.own_scratch);
+        Ok(PreparedLean { config, sandbox: layers, lean, version, own_scratch })
+    }
+
+    /// Returns the checker, and the one that rechecks what a REPL accepts. Every process is sandboxed: a replay runs no
+    /// proof, but it elaborates statements that a model wrote.
+    fn checkers(
+        &self,
+        programs: &Programs,
+        folders: &Folders,
+        launch: impl Fn(&Path) -> Launch,
+    ) -> (CheckerConfig, Option<FileChecker>) {
+        let native =
+            |program: &PathBuf| self.file_checker(JudgeProgram::Built(launch(program)), folders.work.clone());
+        match self.backing {
+            Backing::Repl => {
+                let repl = ReplChecker {
+                    launch: launch(&programs.checker),
+                    options: self.options.clone(),
+                    probe: Probe::Axioms,
+                    layers: TrustLayers::ALL,
+                    limits: self.limits,
+                    recycling: self.recycling,
+                };
+                (CheckerConfig::Repl(repl), programs.judge.as_ref().map(native))
+            }
+            Backing::File => (CheckerConfig::File(native(&programs.checker)), None),
+            Backing::Wasm => {
+                let (lean, sources) = (launch(&programs.checker), folders.sources.clone());
+                let judge = JudgeProgram::Interpreted { lean, sources };
+                // Lean first elaborates the judge's source, which takes 80 s of CPU time and minutes on a busy machine.
+                let limits = Limits { start_ms: self.limits.start_ms.max(900_000), ..self.limits };
+                let checker = FileChecker { limits, ..self.file_checker(judge, folders.work.clone()) };
+                (CheckerConfig::File(checker), None)
+            }
+        }
+    }
+
+    fn file_checker(&self, judge: JudgeProgram, scratch: PathBuf) -> FileChecker {
+        FileChecker {
+            judge,
+            replay: self.judge,
+            scratch,
+            options: self.options.clone(),
+            layers: TrustLayers::ALL,
+            limits: self.limits,
+            batch: self.theorems_per_file(),
+            // A start takes seconds, or 80 s with WebAssembly, so it is worth waiting for a full file.
+            linger_ms: if self.backing == Backing::Repl { 200 } else { 1000 },
+            keep_alive: self.backing == Backing::Wasm,
+        }
     }
 
     fn layers(&self, sandbox: &Sandbox, launcher: &[OsString]) -> Result<Vec<LayerStatus>, SettingsError> {
@@ -306,6 +311,33 @@ impl LeanSettings {
 
 fn absolute(path: &Path) -> Result<PathBuf, SettingsError> {
     path.canonicalize().map_err(|error| SettingsError::Folder { path: path.to_owned(), error })
+}
+
+/// The folders that the processes use.
+struct Folders {
+    /// The processes write here. They must not be able to write to the files that they are started from.
+    work: PathBuf,
+    /// The judge's sources, if Lean interprets it.
+    sources: PathBuf,
+    /// Contains both.
+    own_scratch: TempDir,
+}
+
+impl Folders {
+    /// Creates the folders below `scratch`, or below the system's temporary folder.
+    fn create(scratch: Option<&Path>) -> Result<Self, SettingsError> {
+        let own_scratch = private_folder(scratch, "sgs-lean-").map_err(|error| {
+            let path = scratch.map_or_else(std::env::temp_dir, Path::to_owned);
+            SettingsError::Folder { path, error }
+        })?;
+        let scratch = absolute(own_scratch.path())?;
+        let (work, sources) = (scratch.join("work"), scratch.join("judge"));
+        for folder in [&work, &sources] {
+            std::fs::create_dir_all(folder)
+                .map_err(|error| SettingsError::Folder { path: folder.clone(), error })?;
+        }
+        Ok(Self { work, sources, own_scratch })
+    }
 }
 
 /// The programs of an installation and the environment that they need.

@@ -244,8 +244,7 @@ impl FileWorker {
     /// protocol, is retried once alone; the other candidates are retried without it.
     fn settle(&self, task: JudgeTask, questions: &[&JudgeQuestion<'_>], examines: bool) -> Vec<Settled> {
         let mut settled: Vec<Option<Settled>> = questions.iter().map(|_| None).collect();
-        // Groups of candidates that have no result yet, and whether this is their second attempt.
-        let mut groups: Vec<(Vec<usize>, bool)> = vec![((0..questions.len()).collect(), false)];
+        let mut groups: Vec<Group> = vec![((0..questions.len()).collect(), false)];
         while let Some((group, again)) = groups.pop() {
             let asked: Vec<&JudgeQuestion<'_>> =
                 group.iter().filter_map(|i| questions.get(*i).copied()).collect();
@@ -280,29 +279,11 @@ impl FileWorker {
                 }
                 (None, None) => {}
                 (None, Some(fault)) => {
-                    let alone = group.len() == 1;
-                    match culprit {
-                        // The process died before the first candidate, so none of them is at fault.
-                        None if again
-                            || matches!(fault, ProcessFault::Start { .. } | ProcessFault::Timeout(_)) =>
-                        {
-                            put(
-                                &rest,
-                                &CheckOutcome::new(
-                                    Verdict::Infra,
-                                    format!("the header was not loaded: {fault}"),
-                                ),
-                            );
-                        }
-                        None => groups.push((std::mem::take(&mut rest), true)),
-                        Some(index) => match verdict_on_culprit(&fault, alone, again) {
-                            Some(outcome) => put(&[index], &outcome),
-                            None => groups.push((vec![index], true)),
-                        },
+                    let (decided, retried) = after_fault(&fault, culprit, rest, group.len() == 1, again);
+                    if let Some((indices, outcome)) = decided {
+                        put(&indices, &outcome);
                     }
-                    if culprit.is_some() {
-                        groups.push((rest, false));
-                    }
+                    groups.extend(retried);
                 }
             }
         }
@@ -383,6 +364,32 @@ impl FileWorker {
                 *slot = CheckOutcome { reason, ..replayed };
             }
         }
+    }
+}
+
+/// A group of candidates that have no result yet, and whether this is their second attempt.
+type Group = (Vec<usize>, bool);
+
+/// Decides on the candidates of a group without a reply after their process failed at the `culprit`, if any. Returns those
+/// whose outcome is now known, with the outcome, and the groups to ask again.
+fn after_fault(
+    fault: &ProcessFault,
+    culprit: Option<usize>,
+    rest: Vec<usize>,
+    alone: bool,
+    again: bool,
+) -> (Option<(Vec<usize>, CheckOutcome)>, Vec<Group>) {
+    let Some(culprit) = culprit else {
+        // The process died before the first candidate, so none of them is at fault.
+        if again || matches!(fault, ProcessFault::Start { .. } | ProcessFault::Timeout(_)) {
+            let why = format!("the header was not loaded: {fault}");
+            return (Some((rest, CheckOutcome::new(Verdict::Infra, why))), Vec::new());
+        }
+        return (None, vec![(rest, true)]);
+    };
+    match verdict_on_culprit(fault, alone, again) {
+        Some(outcome) => (Some((vec![culprit], outcome)), vec![(rest, false)]),
+        None => (None, vec![(vec![culprit], true), (rest, false)]),
     }
 }
 
