@@ -10,7 +10,7 @@
 //! 6. submit those commands.
 //!
 //! Because nothing acts on a result before step 3, a crash can only lose work that no other step depends on. Two kinds of
-//! results are acknowledged after step 2 and never applied, because their tasks are submitted anew: a verdict that another
+//! results are acknowledged after step 2 and never applied, because their tasks are submitted again: a verdict that another
 //! worker must confirm, and the failure of several commands as one task. An evaluation has no journal, so it skips step 3:
 //! its results are stored together when it is complete, and a crash repeats it with the same seeds.
 
@@ -94,6 +94,17 @@ struct UnappliedBatch {
     ticket: Option<Ticket>,
     tasks: Vec<TaskId>,
     entries: Vec<Entry>,
+}
+
+/// Results of one call to the board.
+#[derive(Default)]
+struct ParsedBatch {
+    /// Tasks to acknowledge once the records are durable.
+    tasks: Vec<TaskId>,
+    entries: Vec<Entry>,
+    records: Vec<Record>,
+    /// The first disagreement of two workers, which ends the run.
+    disagreement: Option<RunError>,
 }
 
 /// Orders everything that happens between the board, the journal and the work.
@@ -182,70 +193,27 @@ impl<'a> Dispatcher<'a> {
     /// If too many results are lost, or two workers disagree, writes the remaining results and returns an error; a
     /// resumed run retries the rest.
     fn parse_results(&mut self, finished: Vec<FinishedTask>, work: &dyn Work) -> Result<()> {
-        let (mut tasks, mut answered) = (Vec::with_capacity(finished.len()), Vec::new());
+        let mut batch = ParsedBatch::default();
+        let mut answered = Vec::new();
         for f in finished {
             match self.open.remove(&f.task.0) {
                 Some(open_task) => answered.push((f.task, open_task, f.result)),
                 // The task was cancelled or already has a result.
-                None => tasks.push(f.task),
+                None => batch.tasks.push(f.task),
             }
         }
         let parsed = self.parse_all(&answered);
-        let expected = answered.iter().map(|(_, open_task, _)| open_task.task.commands.len()).sum();
-        let (mut entries, mut records) = (Vec::with_capacity(expected), Vec::with_capacity(answered.len()));
-        let mut stop: Option<RunError> = None;
-        for ((id, mut open_task, ending), parsed) in answered.into_iter().zip(parsed) {
-            let decision = match parsed {
-                Ok(Some((found, record))) => {
-                    let is_second = open_task.first.is_some();
-                    let decision = self.recheck.decide(open_task.first.take(), &ending, found);
-                    decision.map(|decision| Some((decision, record, is_second))).map_err(RunError::from)
-                }
-                Ok(None) => Ok(None),
-                Err(error) => Err(error),
-            };
-            match decision {
-                Ok(Some((RecheckDecision::Pending(first), ..))) => {
-                    // Acknowledge it now. Nothing depends on it, and after a crash both tasks run again. If each worker
-                    // had to keep its result until the recheck, two workers could wait for each other forever.
-                    self.fleet.remove(&[id])?;
-                    self.submit_recheck(first, open_task.task.commands)?;
-                }
-                Ok(Some((RecheckDecision::Accepted(mut found), mut record, is_second))) => {
-                    tasks.push(id);
-                    found.iter().for_each(|entry| self.faults.note(&entry.event));
-                    if self.faults.are_too_many() {
-                        found.retain(|entry| !matches!(entry.event, Event::Lost { .. }));
-                    }
-                    if is_second || self.faults.are_too_many() {
-                        record = record::record(&mut found);
-                    }
-                    records.extend(record?);
-                    entries.extend(found);
-                }
-                // Several commands failed as one task. Retry them one by one to find the one at fault.
-                Ok(None) => {
-                    self.fleet.remove(&[id])?;
-                    let single = open_task.task.commands.into_iter().map(|command| vec![command]);
-                    self.submit_groups(single.collect())?;
-                }
-                Err(error) => {
-                    if matches!(error, RunError::Disagreement(_)) {
-                        stop.get_or_insert(error);
-                    } else {
-                        tracing::warn!("a worker's result is rejected: {error:#}");
-                        // None of it is in the journal. The board leases the task to another worker under the same
-                        // number.
-                        self.fleet.reject(id, &format!("{error:#}"))?;
-                    }
-                    self.open.insert(id.0, open_task);
-                }
-            }
+        for (task, parsed) in answered.into_iter().zip(parsed) {
+            self.take_parsed(task, parsed, &mut batch)?;
         }
+        let ParsedBatch { tasks, entries, records, disagreement } = batch;
         let ticket = self.journal.map(|journal| journal.append(records)).transpose()?;
-        if stop.is_none() && self.faults.are_too_many() {
-            stop = Some(RunError::Failed(self.faults.report(&work.name(), &self.fleet.status()?)));
-        }
+        let stop = match disagreement {
+            None if self.faults.are_too_many() => {
+                Some(RunError::Failed(self.faults.report(&work.name(), &self.fleet.status()?)))
+            }
+            disagreement => disagreement,
+        };
         if let Some(error) = stop {
             // As for every result, wait until it is durable before it is acknowledged. Nothing is applied here, because
             // the resumed run replays the journal.
@@ -256,6 +224,59 @@ impl<'a> Dispatcher<'a> {
         }
         self.unapplied.push_back(UnappliedBatch { ticket, tasks, entries });
         Ok(())
+    }
+
+    /// Adds a parsed result to the batch, submits its tasks again, or rejects it.
+    fn take_parsed(
+        &mut self,
+        (id, mut open_task, ending): AnsweredTask,
+        parsed: Result<Option<ParsedTask>>,
+        batch: &mut ParsedBatch,
+    ) -> Result<()> {
+        let is_second = open_task.first.is_some();
+        let decision = parsed.and_then(|parsed| {
+            let Some((found, record)) = parsed else { return Ok(None) };
+            Ok(Some((self.recheck.decide(open_task.first.take(), &ending, found)?, record)))
+        });
+        match decision {
+            Ok(Some((RecheckDecision::Pending(first), _))) => {
+                // Acknowledge it now. Nothing depends on it, and after a crash both tasks run again. If each worker
+                // had to keep its result until the recheck, two workers could wait for each other forever.
+                self.fleet.remove(&[id])?;
+                self.submit_recheck(first, open_task.task.commands)
+            }
+            Ok(Some((RecheckDecision::Accepted(mut found), mut record))) => {
+                batch.tasks.push(id);
+                found.iter().for_each(|entry| self.faults.note(&entry.event));
+                if self.faults.are_too_many() {
+                    found.retain(|entry| !matches!(entry.event, Event::Lost { .. }));
+                }
+                if is_second || self.faults.are_too_many() {
+                    record = record::record(&mut found);
+                }
+                batch.records.extend(record?);
+                batch.entries.extend(found);
+                Ok(())
+            }
+            // Several commands failed as one task. Retry them one by one to find the one at fault.
+            Ok(None) => {
+                self.fleet.remove(&[id])?;
+                let single = open_task.task.commands.into_iter().map(|command| vec![command]);
+                self.submit_groups(single.collect())
+            }
+            Err(error) => {
+                if matches!(error, RunError::Disagreement(_)) {
+                    batch.disagreement.get_or_insert(error);
+                } else {
+                    tracing::warn!("a worker's result is rejected: {error:#}");
+                    // None of it is in the journal. The board leases the task to another worker under the same
+                    // number.
+                    self.fleet.reject(id, &format!("{error:#}"))?;
+                }
+                self.open.insert(id.0, open_task);
+                Ok(())
+            }
+        }
     }
 
     /// Parses and validates results in parallel, because a GPU returns hundreds at a time.

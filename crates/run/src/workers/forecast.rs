@@ -35,7 +35,8 @@ pub struct Speed {
 const H200: Speed = Speed {
     // "Several GPUs": MFU 0.51 to 0.52 with one micro-batch per rank and step; the peak is 989 TFLOP/s.
     training: 0.51 * 989e12,
-    // "Sampling", continuous batching: the time that the steps' reading leaves for 272,000 prompt tokens.
+    // "Sampling", continuous batching: prefill of 272,000 prompt tokens in the measured time, less the time to read
+    // weights and cache in each step.
     prefill: 0.35 * 989e12,
     decoding: 0.35 * 989e12,
     // "Sampling": chosen so that the steps there agree within 5%.
@@ -362,145 +363,244 @@ fn mean_round(
     hardware: &Hardware,
     assumed: &Assumptions,
 ) -> Result<Forecast> {
-    let MemoryInputs { config, model, fleet, .. } = inputs;
-    let a = &config.algorithm;
-    let k = f64::from(a.rollouts_per_problem);
-    let targets = match a.batch.size {
-        BatchSize::All => work.targets as f64,
-        BatchSize::Count(n) => (n.get() as usize).min(work.targets) as f64,
-    };
-    let conjectured =
-        if a.conjecturer.on { targets * assumed.unsolved * a.conjecturer.target_share } else { 0.0 };
-    let derived = conjectured * f64::from(a.conjecturer.derived_per_target());
-    let made = match a.conjecturer.form {
-        ConjectureForm::Attempt => 0.0,
-        _ => conjectured * f64::from(a.conjecturer.conjectures_per_target),
-    };
-    let conjectures = made + derived;
-    let accepted = conjectures * assumed.accepted;
-    let generations = k * (targets + accepted);
-    let (speed, devices) = (hardware.speed, hardware.devices.max(1));
-    let (remote, local) = workers_of(fleet, |fleet| &fleet.generate);
+    let MemoryInputs { config, fleet, .. } = inputs;
+    let counts = RoundCounts::new(config, work, assumed);
+    let devices = hardware.devices.max(1);
     // On the CPU, ranks share the cores.
     let ranks = if hardware.is_host { 1 } else { config.training.ranks };
-    let samplers = if inputs.ranks_sample() { ranks } else { remote + local.min(devices) };
-
-    let statement = work.characters / assumed.characters;
-    let sampled = if a.conjecturer.is_sampled() { made } else { 0.0 };
-    let reviewed =
-        if a.guide.kind == GuideKind::Learned || made == 0.0 { accepted } else { made * assumed.accepted };
-    let reviews = if a.has_model_reviews() { reviewed * f64::from(a.guide.samples) } else { 0.0 };
-    // Samples, and prompts that several samples share.
-    let asked = [
-        (Role::Solver, generations, targets + accepted),
-        (Role::Conjecturer, sampled, sampled),
-        (Role::Guide, reviews, reviewed),
-    ];
-    let arithmetic = Arithmetic::new(inputs);
-    let mut roles = [RoleForecast::default(); 3];
-    for (i, (role, samples, prompts)) in asked.into_iter().enumerate() {
-        // A server's time is not known.
-        if samples == 0.0 || config.weights_of(role) == Weights::Served {
-            continue;
-        }
-        let prompt = assumed.statements[i] * statement + assumed.template;
-        let limit =
-            (config.sampling.tokens(role) as f64).min((config.window(model) as f64 - prompt).max(1.0));
-        let all = sampling::options(config.sampling.batch, config.sampling.memory_mib);
-        let (count, options) = generate::share(inputs.footprint, model, role, &all);
-        let planned = options.plan(inputs.footprint, model, config.window(model));
-        let (_, memory) = planned.map_err(|error| generate::in_keys(count, error))?;
-        let length = assumed.completion[i].min(limit);
-        let room = (count * memory.positions) as f64 / (prompt + length / 2.0);
-        let mut role = RoleForecast {
-            samples,
-            tokens: samples * length,
-            prompt_tokens: prompts * prompt,
-            batch: room.min(config.sampling.batch as f64).max(1.0),
-            device_s: 0.0,
-        };
-        role.device_s = arithmetic.seconds(&role, [prompt, limit], samplers.max(1) as f64, speed);
-        roles[i] = role;
-    }
-    let sampling_s = roles.iter().map(|role| role.device_s).sum::<f64>();
-
-    let (remote, local) = workers_of(fleet, |fleet| &fleet.verify);
-    let slots = fleet.and_then(|fleet| fleet.verify.slots);
-    let checkers = match remote {
-        0 => slots.map_or(hardware.cores, |slots| slots * local.max(1)),
-        workers => workers * slots.unwrap_or(hardware.cores),
+    let samplers = match workers_of(fleet, |fleet| &fleet.generate) {
+        _ if inputs.ranks_sample() => ranks,
+        (remote, local) => remote + local.min(devices),
     };
-    let checking_cpu_s = generations * assumed.check_s;
+    let round = RoundModel { inputs, hardware, assumed, statement: work.characters / assumed.characters };
+    let roles = round.roles(&counts, samplers.max(1) as f64)?;
+    let sampling_s = roles.iter().map(|role| role.device_s).sum::<f64>();
+    let sampled_tokens = roles.iter().map(|role| role.tokens).sum::<f64>();
+
+    let checkers = checkers(fleet, hardware);
+    let checking_cpu_s = counts.generations * assumed.check_s;
     let checking_s = checking_cpu_s / checkers.max(1) as f64;
 
-    let is_hard = a.solver.effective_selection() == Selection::Hard;
-    let trained_share = if is_hard { assumed.trained_hard } else { assumed.trained_all };
-    let trains = [a.is_trained_on(Role::Solver), a.is_trained_on(Role::Conjecturer)];
-    let examples = [generations * trained_share, made * assumed.trained_conjectures];
-    // Forward, backward at twice its cost, and the recomputation of the forward pass.
-    let passes =
-        if config.training.mode() == Mode::Train { 3.0 } else { 4.0 } * f64::from(a.optimizer.epochs);
-    let forward = [0, 1].map(|i| {
-        let length = assumed.statements[i] * statement + assumed.template + assumed.completion[i];
-        if trains[i] { examples[i] * arithmetic.forward(length) } else { 0.0 }
-    });
-    let training_flop = passes * (forward[0] + forward[1]);
-    // Rank 0 alone scores the rollouts with the reference of the KL penalty.
-    let is_scored = a.solver.kl_coefficient != 0.0;
-    let scoring_s = if is_scored { forward[0] * f64::from(a.optimizer.epochs) / speed.prefill } else { 0.0 };
     let memory = inputs.machine(devices)?;
+    let training = round.training(&counts);
     let copies = memory.iter().flatten().map(|process| sum(&process.host)).sum::<u64>();
+    let speed = hardware.speed;
     let training_s =
-        training_flop / (speed.training * ranks as f64) + scoring_s + copies as f64 / speed.copying;
+        training.flop / (speed.training * ranks as f64) + training.scoring_s + copies as f64 / speed.copying;
 
-    let sampled_tokens = roles.iter().map(|role| role.tokens).sum::<f64>();
+    let generations = counts.generations;
     let round_s = sampling_s.max(checking_s) + training_s + generations * assumed.host_s;
     let rounds = rounds_until_a_limit(config, generations, round_s);
-    let permanent = match config.checkpoints.every {
-        0 => 0.0,
-        every => (rounds / f64::from(every)).floor(),
-    };
-    let kept = f64::from(config.checkpoints.last) + permanent;
-    let parameters = model.parameters() as f64;
-    let policies = inputs.policies() as f64;
-    let mut host: Vec<MemoryPart> = memory.iter().flatten().flat_map(|p| p.host.clone()).collect();
-    // Tokens, log-probs and text of the round that samples and of the one that is published.
-    let completions = 2.0 * assumed.table_bytes * sampled_tokens;
-    host.push(MemoryPart { what: "completions of two rounds".to_owned(), bytes: completions as u64 });
-    let checks_here = fleet.is_none_or(|fleet| matches!(fleet.verify.by, By::Embedded | By::Local));
-    if checks_here && assumed.checker_bytes > 0 {
-        let bytes = assumed.shared_bytes + assumed.checker_bytes * checkers as u64;
-        host.push(MemoryPart { what: format!("{checkers} checkers"), bytes });
-    }
     let is_remote = fleet.is_some_and(|fleet| matches!(fleet.generate.by, By::Slurm | By::None));
     Ok(Forecast {
         generations,
-        conjectures,
+        conjectures: counts.conjectures,
         roles,
         samplers,
         sampling_s,
         checking_cpu_s,
         checkers,
         checking_s,
-        trained_share,
-        training_flop,
+        trained_share: training.share,
+        training_flop: training.flop,
         training_s,
         round_s,
         first_round: FirstRound::default(),
         rounds,
         run_s: round_s * rounds,
+        host: round.host_memory(&memory, sampled_tokens, checkers),
         memory,
-        host,
         remote_worker: is_remote.then(|| inputs.worker()).transpose()?,
-        disk: DiskUse {
-            base: 2.0 * parameters,
-            checkpoint: if inputs.footprint.bytes_per_parameter().0 == 2 { 14.0 } else { 12.0 }
-                * parameters
-                * policies,
-            checkpoints: kept + 1.0,
-            tables: sampled_tokens * rounds * assumed.table_bytes,
-        },
+        disk: disk_use(inputs, rounds, sampled_tokens * assumed.table_bytes),
     })
+}
+
+/// Numbers of problems and samples in a round.
+struct RoundCounts {
+    targets: f64,
+    /// Conjectures that a model writes.
+    made: f64,
+    /// Conjectures, with those that no model writes.
+    conjectures: f64,
+    /// Conjectures that rollouts are sampled for.
+    accepted: f64,
+    /// Rollouts of the Solver.
+    generations: f64,
+    /// Completions of the Conjecturer.
+    conjecturer_samples: f64,
+    /// Conjectures that the Guide may review.
+    reviewed: f64,
+    /// Completions of the Guide.
+    reviews: f64,
+}
+
+impl RoundCounts {
+    fn new(config: &RunConfig, work: RoundWork, assumed: &Assumptions) -> Self {
+        let a = &config.algorithm;
+        let targets = match a.batch.size {
+            BatchSize::All => work.targets as f64,
+            BatchSize::Count(n) => (n.get() as usize).min(work.targets) as f64,
+        };
+        let conjectured =
+            if a.conjecturer.on { targets * assumed.unsolved * a.conjecturer.target_share } else { 0.0 };
+        let derived = conjectured * f64::from(a.conjecturer.derived_per_target());
+        let made = match a.conjecturer.form {
+            ConjectureForm::Attempt => 0.0,
+            _ => conjectured * f64::from(a.conjecturer.conjectures_per_target),
+        };
+        let conjectures = made + derived;
+        let accepted = conjectures * assumed.accepted;
+        let reviewed = if a.guide.kind == GuideKind::Learned || made == 0.0 {
+            accepted
+        } else {
+            made * assumed.accepted
+        };
+        Self {
+            targets,
+            made,
+            conjectures,
+            accepted,
+            generations: f64::from(a.rollouts_per_problem) * (targets + accepted),
+            conjecturer_samples: if a.conjecturer.is_sampled() { made } else { 0.0 },
+            reviewed,
+            reviews: if a.has_model_reviews() { reviewed * f64::from(a.guide.samples) } else { 0.0 },
+        }
+    }
+
+    /// Returns the samples of each role, and the prompts that they share.
+    fn samples(&self) -> [(Role, f64, f64); 3] {
+        [
+            (Role::Solver, self.generations, self.targets + self.accepted),
+            (Role::Conjecturer, self.conjecturer_samples, self.conjecturer_samples),
+            (Role::Guide, self.reviews, self.reviewed),
+        ]
+    }
+}
+
+/// Returns the number of proofs that are checked at once.
+fn checkers(fleet: Option<&FleetConfig>, hardware: &Hardware) -> usize {
+    let slots = fleet.and_then(|fleet| fleet.verify.slots);
+    match workers_of(fleet, |fleet| &fleet.verify) {
+        (0, local) => slots.map_or(hardware.cores, |slots| slots * local.max(1)),
+        (workers, _) => workers * slots.unwrap_or(hardware.cores),
+    }
+}
+
+/// Arithmetic of a round's training.
+struct TrainingWork {
+    /// Fraction of the Solver's rollouts that are trained on.
+    share: f64,
+    flop: f64,
+    /// Seconds in which rank 0 scores the rollouts with the reference of the KL penalty.
+    scoring_s: f64,
+}
+
+/// Everything that the time and the memory of a round depend on, apart from its counts.
+struct RoundModel<'a> {
+    inputs: MemoryInputs<'a>,
+    hardware: &'a Hardware,
+    assumed: &'a Assumptions,
+    /// Mean length of a statement, in tokens.
+    statement: f64,
+}
+
+impl RoundModel<'_> {
+    /// Returns the length of a prompt of role `i`, in tokens.
+    fn prompt(&self, i: usize) -> f64 {
+        self.assumed.statements[i] * self.statement + self.assumed.template
+    }
+
+    /// Returns the work of each role, whose samples `samplers` devices share.
+    ///
+    /// # Errors
+    /// Returns an error if the memory of a sampler is too small.
+    fn roles(&self, counts: &RoundCounts, samplers: f64) -> Result<[RoleForecast; 3]> {
+        let MemoryInputs { config, model, footprint, .. } = self.inputs;
+        let arithmetic = Arithmetic::new(self.inputs);
+        let mut roles = [RoleForecast::default(); 3];
+        for (i, (role, samples, prompts)) in counts.samples().into_iter().enumerate() {
+            // A server's time is not known.
+            if samples == 0.0 || config.weights_of(role) == Weights::Served {
+                continue;
+            }
+            let prompt = self.prompt(i);
+            let limit =
+                (config.sampling.tokens(role) as f64).min((config.window(model) as f64 - prompt).max(1.0));
+            let all = sampling::options(config.sampling.batch, config.sampling.memory_mib);
+            let (count, options) = generate::share(footprint, model, role, &all);
+            let planned = options.plan(footprint, model, config.window(model));
+            let (_, memory) = planned.map_err(|error| generate::in_keys(count, error))?;
+            let length = self.assumed.completion[i].min(limit);
+            let room = (count * memory.positions) as f64 / (prompt + length / 2.0);
+            let mut role = RoleForecast {
+                samples,
+                tokens: samples * length,
+                prompt_tokens: prompts * prompt,
+                batch: room.min(config.sampling.batch as f64).max(1.0),
+                device_s: 0.0,
+            };
+            role.device_s = arithmetic.seconds(&role, [prompt, limit], samplers, self.hardware.speed);
+            roles[i] = role;
+        }
+        Ok(roles)
+    }
+
+    fn training(&self, counts: &RoundCounts) -> TrainingWork {
+        let (config, assumed) = (self.inputs.config, self.assumed);
+        let a = &config.algorithm;
+        let epochs = f64::from(a.optimizer.epochs);
+        let is_hard = a.solver.effective_selection() == Selection::Hard;
+        let share = if is_hard { assumed.trained_hard } else { assumed.trained_all };
+        let trains = [a.is_trained_on(Role::Solver), a.is_trained_on(Role::Conjecturer)];
+        let examples = [counts.generations * share, counts.made * assumed.trained_conjectures];
+        let arithmetic = Arithmetic::new(self.inputs);
+        let forward = [0, 1].map(|i| {
+            let length = self.prompt(i) + assumed.completion[i];
+            if trains[i] { examples[i] * arithmetic.forward(length) } else { 0.0 }
+        });
+        // Forward, backward at twice its cost, and the recomputation of the forward pass.
+        let passes = if config.training.mode() == Mode::Train { 3.0 } else { 4.0 } * epochs;
+        let is_scored = a.solver.kl_coefficient != 0.0;
+        let scoring_s = if is_scored { forward[0] * epochs / self.hardware.speed.prefill } else { 0.0 };
+        TrainingWork { share, flop: passes * (forward[0] + forward[1]), scoring_s }
+    }
+
+    /// Returns the memory of the coordinator's host.
+    fn host_memory(
+        &self,
+        memory: &[Vec<ProcessMemory>],
+        sampled_tokens: f64,
+        checkers: usize,
+    ) -> Vec<MemoryPart> {
+        let (fleet, assumed) = (self.inputs.fleet, self.assumed);
+        let mut host: Vec<MemoryPart> = memory.iter().flatten().flat_map(|p| p.host.clone()).collect();
+        // Tokens, log-probs and text of the round that samples and of the one that is published.
+        let completions = 2.0 * assumed.table_bytes * sampled_tokens;
+        host.push(MemoryPart { what: "completions of two rounds".to_owned(), bytes: completions as u64 });
+        let checks_here = fleet.is_none_or(|fleet| matches!(fleet.verify.by, By::Embedded | By::Local));
+        if checks_here && assumed.checker_bytes > 0 {
+            let bytes = assumed.shared_bytes + assumed.checker_bytes * checkers as u64;
+            host.push(MemoryPart { what: format!("{checkers} checkers"), bytes });
+        }
+        host
+    }
+}
+
+/// Returns the disk use of a run with this many rounds, each of which writes `table_bytes` of tables.
+fn disk_use(inputs: MemoryInputs<'_>, rounds: f64, table_bytes: f64) -> DiskUse {
+    let checkpoints = &inputs.config.checkpoints;
+    let permanent = match checkpoints.every {
+        0 => 0.0,
+        every => (rounds / f64::from(every)).floor(),
+    };
+    let parameters = inputs.model.parameters() as f64;
+    let is_bf16 = inputs.footprint.bytes_per_parameter().0 == 2;
+    DiskUse {
+        base: 2.0 * parameters,
+        checkpoint: if is_bf16 { 14.0 } else { 12.0 } * parameters * inputs.policies() as f64,
+        checkpoints: f64::from(checkpoints.last) + permanent + 1.0,
+        tables: rounds * table_bytes,
+    }
 }
 
 /// Returns the number of rounds until the first limit, if every round has this many generations and takes this long.
@@ -544,10 +644,11 @@ impl Forecast {
         let (f, h, a) = (self, hardware, assumed);
         let found = if h.found { "" } else { ", assumed" };
         let all = config.rounds;
-        let rounds = if f.rounds < all.into() { format!("{} of {all}", f.rounds) } else { all.to_string() };
+        let noun = if all == 1 { "round" } else { "rounds" };
+        let of_all = if f.rounds < all.into() { format!("{} of ", f.rounds) } else { String::new() };
         let mut lines = vec![
             format!(
-                "On {} x {}{found}: about {} for {rounds} rounds, {} per round",
+                "On {} x {}{found}: about {} for {of_all}{all} {noun}, {} per round",
                 h.devices,
                 h.device,
                 time(f.run_s),
@@ -628,7 +729,7 @@ impl Forecast {
             let own = sum(&worker.device) + h.reserved_bytes;
             lines.push(format!("Memory of a {} elsewhere: {}", worker.process, size(own)));
         }
-        let part = if h.is_host { "of which not for buffers" } else { "Memory of the host" };
+        let part = if h.is_host { "of which outside the planned buffers" } else { "Memory of the host" };
         lines.push(format!("{part}: {}", size(sum(&self.host))));
         lines.extend(self.host.iter().map(|part| format!("  {:>9}  {}", size(part.bytes), part.what)));
         let disk = &self.disk;
