@@ -333,6 +333,7 @@ pub fn value_of<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
 /// # Errors
 /// Returns an error if a method, size or key is unknown (the message suggests the closest name), or if a value has the
 /// wrong type or is out of range.
+#[allow(clippy::expect_used, reason = "a table has keys only if a file was read")]
 pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, String)>) -> Result<Resolved> {
     let named = layers.method.as_deref();
     let source = match named {
@@ -343,10 +344,10 @@ pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, Strin
         _ => None,
     };
     let mut file = source.as_ref().map(|source| source.table.clone()).unwrap_or_default();
-    if let Some(source) = &source {
-        check_is_of_run(source, named.unwrap_or_default())?;
+    if let (Some(source), Some(name)) = (&source, named) {
+        check_is_of_run(source, name)?;
     }
-    let from_file = || Layer::File(named.unwrap_or_default().to_owned());
+    let from_file = || Layer::File(named.expect("invariant: only a named file sets keys").to_owned());
     // Builds the error about an unknown name. If a file contains the name, the error names the line.
     let placed = |key: &str, layer: &Layer, error: Usage| match (&source, layer) {
         (Some(source), Layer::File(_)) => Usage(source.error(key, error).to_string()),

@@ -230,7 +230,10 @@ pub fn metamath(database: &str, set: &str) -> Result<Opened> {
 /// # Errors
 /// Returns an error if its process cannot be started or does not describe itself.
 pub fn external(config: &RunConfig) -> Result<External> {
-    let mut settings = config.external.clone().unwrap_or_default();
+    let mut settings = config
+        .external
+        .clone()
+        .context("the configuration has no `external.command`, the system's program")?;
     let command = settings.command.join(" ");
     if settings.sandbox {
         settings.command = sandboxed(&settings)?;

@@ -65,8 +65,8 @@ impl ServersFolder {
                         std::fs::copy(&file, place.join(&name))?;
                     }
                 }
-                for file in manifest.files.iter().map(|file| manifest.folder.join(file.name.as_str())) {
-                    let there = place.join(file.file_name().unwrap_or_default());
+                for name in manifest.files.iter().map(|file| file.name.as_str()) {
+                    let (file, there) = (manifest.folder.join(name), place.join(name));
                     // A hard link avoids a copy if both folders are on the same file system.
                     if is_weights(&file) && std::fs::hard_link(&file, &there).is_err() {
                         std::fs::copy(&file, &there)?;
