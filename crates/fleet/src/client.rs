@@ -204,7 +204,7 @@ impl Client {
                  from the run's folder again; if a proxy with its own certificate answers there, give --authority"
             ),
             None => format!(
-                "{url}: {error}; use the run's own fleet.token, which names the coordinator's key, or give --authority \
+                "{url}: {error}; use the file fleet.token of the run's folder, which names the coordinator's key, or give --authority \
                  if the operator's certificate is not publicly signed"
             ),
         };

@@ -329,8 +329,8 @@ sgs_keys::table! {
     pub struct GuideConfig {
         /// Whether there is a Guide; without one, R_guide is 1.
         pub on: bool = true,
-        /// Source of the scores: reviews by a language model (paper), the symbols shared by conjecture and target, or a
-        /// model trained on whether earlier conjectures helped to solve their targets.
+        /// Source of the scores: reviews by a language model (paper), a formula (symbols shared with the target, length,
+        /// depth), or a model trained on whether earlier conjectures helped to solve their targets.
         pub kind: GuideKind = GuideKind::Model,
         /// Which conjectures are reviewed: all (paper), or those with a positive R_solve (its code).
         pub scope: GuideScope = GuideScope::All,

@@ -68,7 +68,7 @@ pub enum Command {
     Conjecture(ConjectureArgs),
     /// Sample the Guide's reviews of a conjecture.
     Review(ReviewArgs),
-    /// Evaluate a model: pass@k on problems, conjectures and reviews.
+    /// Evaluate a model: pass@k on problems and, on request, its conjectures and reviews.
     Eval(EvalArgs),
     /// Serve a model over the OpenAI completions protocol.
     ServeModel(ServeModelArgs),
@@ -279,7 +279,7 @@ pub struct ServeArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum WorkerCommand {
-    /// Sample completions; loads the model once and then follows the run's weights.
+    /// Sample completions. The worker loads each new version of the run's weights.
     Generate(WorkerGenerateArgs),
     /// Verify proofs, one per slot at a time.
     Verify(WorkerVerifyArgs),
@@ -298,7 +298,7 @@ pub struct ConnectArgs {
     /// The coordinator's fleet.token [default: its text in SGS_TOKEN, or the file named by SGS_TOKEN_FILE].
     #[arg(long, value_name = "FILE", value_hint = INPUT_FILE)]
     pub token_file: Option<PathBuf>,
-    /// CA certificates to trust, in PEM format, if the operator's certificate answers instead of the run's own.
+    /// CA certificates to trust, in PEM format, if a proxy with another certificate is in front of the coordinator.
     #[arg(long, value_name = "FILE", value_hint = INPUT_FILE)]
     pub authority: Option<PathBuf>,
     /// Name of the worker, unique within the run [default: its kind, host, process id and random characters].
@@ -729,13 +729,13 @@ pub struct ProveArgs {
     /// `theorem a (p : Prop) (h : p) : p` [default: read statements from standard input, one per line].
     #[arg(conflicts_with = "problem")]
     pub statement: Option<String>,
-    /// Re-prove a theorem of the bundled database, using only what precedes it; for Lean: a target of a shipped set.
+    /// Re-prove a theorem of the shipped database, using only what precedes it; for Lean: a target of a shipped set.
     #[arg(long, value_name = "LABEL")]
     pub problem: Option<String>,
     /// Maximum number of proofs to sample.
     #[arg(short = 'n', long, value_name = "N", default_value_t = 64, value_parser = whole::<u32>(1..=MAX_SAMPLES))]
     pub samples: u32,
-    /// Use only what precedes this label of the bundled database; for Lean: the header, such as "import Mathlib".
+    /// Use only what precedes this label of the shipped database; for Lean: the header, such as "import Mathlib".
     #[arg(long, value_name = "LABEL", conflicts_with = "problem")]
     pub context: Option<String>,
     /// Sampling temperature; 0 is greedy.
@@ -768,10 +768,10 @@ pub struct ConjectureArgs {
     /// Target: a statement in display or canonical form.
     #[arg(conflicts_with = "problem")]
     pub statement: Option<String>,
-    /// Target: a theorem of the bundled database; for Lean: a target of a shipped set.
+    /// Target: a theorem of the shipped database; for Lean: a target of a shipped set.
     #[arg(long, value_name = "LABEL")]
     pub problem: Option<String>,
-    /// Use only what precedes this label of the bundled database; for Lean: the header.
+    /// Use only what precedes this label of the shipped database; for Lean: the header.
     #[arg(long, value_name = "LABEL", conflicts_with = "problem")]
     pub context: Option<String>,
     /// Number of conjectures to sample.
@@ -795,10 +795,10 @@ pub struct ReviewArgs {
     /// Target of the conjecture: a statement.
     #[arg(long, value_name = "STATEMENT", conflicts_with = "problem")]
     pub target: Option<String>,
-    /// Target: a theorem of the bundled database; for Lean: a target of a shipped set.
+    /// Target: a theorem of the shipped database; for Lean: a target of a shipped set.
     #[arg(long, value_name = "LABEL")]
     pub problem: Option<String>,
-    /// Use only what precedes this label of the bundled database; for Lean: the header.
+    /// Use only what precedes this label of the shipped database; for Lean: the header.
     #[arg(long, value_name = "LABEL", conflicts_with = "problem")]
     pub context: Option<String>,
     /// Number of reviews to sample.
@@ -833,7 +833,7 @@ pub struct VerifyArgs {
     /// Formal system of the proofs.
     #[arg(long, value_parser = systems(), default_value = "metamath")]
     pub system: SystemName,
-    /// Metamath database to use instead of the bundled slice of set.mm.
+    /// Metamath database to use instead of the shipped slice of set.mm.
     #[arg(long, value_name = "FILE.mm", value_hint = INPUT_FILE)]
     pub database: Option<PathBuf>,
     /// Reject databases with missing or invalid proofs [default: warn].
@@ -881,9 +881,9 @@ pub struct LeanArgs {
 pub enum LeanChecker {
     /// The community REPL, with Mathlib.
     Repl,
-    /// Our judge on the same installation, several theorems per file.
+    /// The judge, with the same installation; several theorems per file.
     File,
-    /// The WebAssembly build: core Lean, without a list of axioms; for trials.
+    /// The WebAssembly build: core Lean; the library's theorems count as given; for trials.
     Wasm,
 }
 
@@ -971,7 +971,7 @@ pub enum BenchCommand {
 
 #[derive(Debug, Args)]
 pub struct BenchVerifyArgs {
-    /// Metamath database to use instead of the bundled slice of set.mm.
+    /// Metamath database to use instead of the shipped slice of set.mm.
     #[arg(long, value_name = "FILE.mm", value_hint = INPUT_FILE)]
     pub database: Option<PathBuf>,
     /// Skip proofs with more steps.

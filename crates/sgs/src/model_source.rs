@@ -113,7 +113,7 @@ impl ModelSource {
     pub fn lean(&self) -> LeanSettings {
         match &self.run {
             Some(run) => run.config.lean.clone().unwrap_or_default(),
-            // The bundled model was trained on compact prompts only.
+            // The shipped model was trained on compact prompts only.
             None if self.folders.is_none() => {
                 LeanSettings { form: SolverForm::Compact, ..LeanSettings::default() }
             }

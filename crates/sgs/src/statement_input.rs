@@ -103,7 +103,7 @@ impl<'a> StatementInput<'a> {
         }
     }
 
-    /// Returns a problem by name: a theorem of the bundled database, or a target of a bundled Lean set.
+    /// Returns a problem by name: a theorem of the shipped database, or a target of a shipped Lean set.
     ///
     /// # Errors
     /// Returns an error with similar names if there is no such problem.

@@ -254,7 +254,7 @@ pub fn shape(recipe: &Recipe) -> Result<ModelConfig> {
     let tokenizer = tokens::tokenizer_json(Metamath::shipped()?.theory());
     let words = tokenizer.pointer("/model/vocab").and_then(Value::as_object);
     let words = words.and_then(|words| words.values().filter_map(Value::as_u64).max());
-    let words = words.context("the tokenizer of the bundled database has no vocabulary")?;
+    let words = words.context("the tokenizer of the shipped database has no vocabulary")?;
     pretrain::shape(&config_of(recipe.stages[0])?, words as usize + 1, None, None)
 }
 

@@ -64,7 +64,7 @@ impl<T: Serialize + DeserializeOwned> Ledger<T> {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                bail!("{}: another process is at work on it; wait until that has ended", path.display())
+                bail!("{}: another process uses it; wait until that process ends", path.display())
             }
             Err(TryLockError::Error(error)) => return Err(error).with_context(place),
         }
@@ -94,8 +94,8 @@ impl<T: Serialize + DeserializeOwned> Ledger<T> {
         let head: Value = serde_json::from_str(lines.next().unwrap_or_default()).unwrap_or_default();
         if head["made"] != *made {
             bail!(
-                "{}: what it holds was found with other settings: {}; now: {made}. Give another --out, or take the file \
-                 away to find it anew",
+                "{}: its results have other settings: {}; now: {made}. Choose another --out, or remove the file to compute \
+                 them again",
                 self.path.display(),
                 head["made"]
             );
@@ -103,8 +103,8 @@ impl<T: Serialize + DeserializeOwned> Ledger<T> {
         for (number, line) in lines.enumerate() {
             let place = || {
                 format!(
-                    "{}:{}: no result that this program understands; give another --out, or take the file away to \
-                     find it anew",
+                    "{}:{}: no result that this program understands; choose another --out, or remove the file to \
+                     compute it again",
                     self.path.display(),
                     number + 2
                 )
@@ -169,7 +169,7 @@ mod tests {
         let mut again = open().unwrap();
         assert_eq!(again.found(&subject("q")), Some(&Counted { n: 2 }));
         let busy = open().err().unwrap().to_string();
-        assert!(busy.contains("another process is at work"), "{busy}");
+        assert!(busy.contains("another process uses it"), "{busy}");
         again.add(vec![(subject("∀"), Counted { n: 3 })]).unwrap();
         drop(again);
         let last = open().unwrap();

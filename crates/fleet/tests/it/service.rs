@@ -263,10 +263,7 @@ fn a_client_neither_reveals_the_token_to_a_stranger_nor_obeys_it() {
     let (url, heard) = stranger(Stranger::OwnKey, http("200 OK", JSON, lease));
     let old = Client::new(&url, Some(AuthToken::new(SECRET, "test").unwrap()), None).unwrap();
     let error = old.status().unwrap_err();
-    assert!(
-        matches!(&error, CallError::Refused(why) if why.contains("use the run's own fleet.token")),
-        "{error}"
-    );
+    assert!(matches!(&error, CallError::Refused(why) if why.contains("use the file fleet.token")), "{error}");
     assert!(heard.lock().unwrap().is_empty());
     // The token must not be sent in plain text, either.
     let error = Client::new("http://127.0.0.1:1", Some(token()), None).unwrap_err();

@@ -8,7 +8,7 @@ use crate::unify::ProofStep;
 use rustc_hash::{FxHashMap, FxHashSet};
 use sgs_base::random::SeededRng;
 
-/// Rules for choosing targets. The defaults define the set of the bundled slice.
+/// Rules for choosing targets. The defaults define the set of the shipped slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SplitRule {
     /// Seed of the draw.
@@ -48,7 +48,7 @@ impl Default for SplitRule {
 }
 
 impl SplitRule {
-    /// Returns the rule for a database: that of the bundled slice, with all numbers scaled down for a smaller database. A
+    /// Returns the rule for a database: that of the shipped slice, with all numbers scaled down for a smaller database. A
     /// larger one has the same targets as its first 9,000 axioms and theorems.
     pub fn of(theory: &Theory) -> Self {
         let (own, rules) = (Self::default(), theory.rules().len());

@@ -281,7 +281,7 @@ fn frozen(config: &RunConfig, made: Option<&Path>) -> Result<FrozenConfig> {
 fn weights_hash(folder: &Path) -> Result<String> {
     let names = ["model.safetensors", "model.safetensors.index.json"];
     let found = names.iter().map(|name| folder.join(name)).find(|path| path.exists());
-    Ok(checksum(&found.with_context(|| format!("{} holds no model.safetensors", folder.display()))?)?)
+    Ok(checksum(&found.with_context(|| format!("{} has no model.safetensors", folder.display()))?)?)
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ pub fn check(config: &RunConfig, readable: u32, sampled: u32) -> Result<()> {
 /// use such a Guide.
 pub fn forecast(config: &RunConfig) -> Option<String> {
     let guide = &config.algorithm.guide;
-    // The bundled models and those of recipes are trained on the format.
+    // The shipped models and those of recipes are trained on the format.
     let is_own = matches!(config.model.base_source(), BaseSource::Folder(_));
     let is_base = is_own && config.model.guide == "base" && !config.sampling.endpoint.plays(Role::Guide);
     let asked = config.algorithm.has_model_reviews() && config.problems.system == SystemName::Lean;
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(forecast(&config), None, "the Metamath model is trained on the format");
         config.problems.system = SystemName::Lean;
         config.algorithm.guide.on = true;
-        assert_eq!(forecast(&config), None, "so is the bundled Lean model");
+        assert_eq!(forecast(&config), None, "so is the shipped Lean model");
         config.model.base = "deepseek-ai/DeepSeek-Prover-V2-7B".into();
         for kind in [GuideKind::Model, GuideKind::Learned] {
             config.algorithm.guide.kind = kind;

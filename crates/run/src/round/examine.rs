@@ -37,7 +37,7 @@ pub fn examine(run: &RunView) -> Result<IntegrityReport> {
     Ok(examined)
 }
 
-/// Compares the run's copy of its base model, if it has one, with the hash that was frozen when the run began.
+/// Compares the run's copy of its base model, if it has one, with the hash that was frozen when the run was created.
 fn examine_base(run: &RunView, config: &RunConfig, examined: &mut IntegrityReport) -> Result<()> {
     let base = run.path().join("base");
     if config.model.base == "shipped" {
@@ -47,7 +47,7 @@ fn examine_base(run: &RunView, config: &RunConfig, examined: &mut IntegrityRepor
         match base.join(CHECKSUMS).exists() {
             true => examined.directory(&base),
             false => examined.notes.push(format!(
-                "{} is a copy by an older program, without a list: `sgs resume` checks its weights, nothing tells of \
+                "{} is a copy by an older program, without checksums: `sgs resume` checks its weights, but not \
                  the other files",
                 base.display()
             )),
@@ -69,18 +69,19 @@ fn examine_shipped(
     if let Some(frozen) = other {
         let what = match base_model::hash_in(base)? {
             Some(found) if found == frozen => Ok(format!(
-                "{} is as the run began with it; this program ships another base model, so that only the program that \
-                 began the run can resume it",
+                "{} is unchanged since the run was created; this program ships another base model, so only the program \
+                 version that created the run can resume it",
                 base.display()
             )),
             Some(_) => Err(damaged(
                 base,
-                "its files are not those that the run began with (frozen.data.base-model), nor those of this program",
-                "restore them from a copy, or have the program that began the run write them anew",
+                "its files differ from those that the run was created with (frozen.data.base-model) and from those of this program",
+                "restore them from a copy, or resume the run with the program version that created it",
             )),
-            None => {
-                Ok(format!("{} is not whole: the program that began the run writes the rest", base.display()))
-            }
+            None => Ok(format!(
+                "{} is incomplete: the program version that created the run writes the rest when it resumes",
+                base.display()
+            )),
         };
         match what {
             Ok(note) => examined.notes.push(note),
@@ -93,12 +94,12 @@ fn examine_shipped(
         match std::fs::read(&path) {
             Ok(found) if found == bytes => examined.file(&path, Ok(())),
             Err(error) if error.kind() == ErrorKind::NotFound => examined.notes.push(format!(
-                "{} is not there: the run was ended while it was begun, or the file was removed; `sgs resume` writes it",
+                "{} is missing: the run was stopped while it was being created, or the file was removed; `sgs resume` writes it",
                 path.display()
             )),
             _ => {
-                let what = "it is not the file of the base model that ships";
-                examined.file(&path, Err(damaged(&path, what, "remove it: `sgs resume` writes it anew")));
+                let what = "it differs from the shipped base model";
+                examined.file(&path, Err(damaged(&path, what, "remove it: `sgs resume` writes it again")));
             }
         }
     }

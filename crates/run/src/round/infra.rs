@@ -81,14 +81,14 @@ impl FaultCounts {
             format!("{lost} of the {all} {}s ({share:.1}%)", kind.as_str())
         });
         let mut text = format!(
-            "of {of}, {} failed by faults of the infrastructure; with more than 1% of a kind a run stops. They \
-             are no verdicts and no rewards, and `sgs resume` tries them again.\n",
+            "of {of}, {} were lost to infrastructure failures. A run stops if more than 1% of a kind is lost. Lost \
+             results are not verdicts and earn no reward; `sgs resume` retries them.\n",
             broken.collect::<Vec<_>>().join(" and "),
         );
         let mut reasons: Vec<_> = self.reasons.iter().collect();
         reasons.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
         for (reason, count) in reasons.iter().take(NAMED) {
-            text.push_str(&format!("  {count} times: {reason}\n"));
+            text.push_str(&format!("  {count} × {reason}\n"));
         }
         let workers = board.worst_workers(NAMED);
         if !workers.is_empty() {
@@ -189,7 +189,7 @@ mod tests {
         (0..3).for_each(|index| faults.note(&lost(TaskKind::Judgement, index)));
         let text = faults.report("round 3", &board.status(Time(2)));
         assert!(text.contains("of round 3, 3 of the 20 judgements (15.0%)"), "{text}");
-        assert!(text.contains("3 times: given up after 3 failures: Lean ended by signal 9"), "{text}");
+        assert!(text.contains("3 × given up after 3 failures: Lean ended by signal 9"), "{text}");
         assert!(text.contains("verify-node9-200: 10 failed, 0 done; last: Lean ended by signal 9"), "{text}");
         assert!(!text.contains("node7"), "{text}");
     }

@@ -52,7 +52,7 @@ pub fn entries(payload: &[u8]) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Counts the results of each kind that the journal holds of a round. Skips records that cannot be read.
+/// Counts the results of each kind of a round in the journal. Skips records that cannot be read.
 ///
 /// # Errors
 /// Returns an error if the journal cannot be read.

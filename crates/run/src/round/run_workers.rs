@@ -294,8 +294,11 @@ impl RunWorkers {
         match &self.remote {
             Some(remote) => remote.check(silent, open),
             None if silent > SILENCE => {
-                let status = serde_json::to_string(&self.fleet.status()?)?;
-                bail!("nothing has come in for {} s; {}; board: {status}", silent.as_secs(), open())
+                bail!(
+                    "no result for {} s; {}. Look at `sgs status RUN`, then resume",
+                    silent.as_secs(),
+                    open()
+                )
             }
             None => Ok(()),
         }

@@ -56,13 +56,14 @@ impl SampledRound {
         if let Some(first) = damaged.first() {
             bail!(
                 "{} records of round {} in the journal cannot be read, the first is {first}; resume with the program \
-                 that began the run, or move journal.sqlite away: the run then goes on after its last published round",
+                 version that created the run, or move journal.sqlite to another folder: the run then continues after its \
+                 last published round",
                 damaged.len(),
                 self.round.number()
             );
         }
         if !lost.is_empty() {
-            tracing::info!("round {}: {} lost tasks are tried again", self.round.number(), lost.len());
+            tracing::info!("round {}: {} lost tasks are retried", self.round.number(), lost.len());
             // Remove the records before the tasks are submitted again, because if two records have the same key, the
             // journal keeps the first.
             journal.remove(lost)?;

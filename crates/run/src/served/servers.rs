@@ -341,7 +341,7 @@ impl ServerSync {
         }
         let gap = check(&told, &target.expected, &target.others, self.bound)?;
         tracing::info!(
-            "{} holds {}: log-probs differ by {gap:.2e} nats per token",
+            "{} serves {}: log-probs differ by {gap:.2e} nats per token",
             server.endpoint.url(),
             target.laid_out.name
         );

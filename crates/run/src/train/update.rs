@@ -108,15 +108,15 @@ pub(crate) fn gap_warning(config: &RunConfig, report: &UpdateReport) -> Result<O
         .max_by(|a, b| a.1.total_cmp(&b.1));
     let Some((role, gap)) = worst.filter(|(_, gap)| *gap > bound || gap.is_nan()) else { return Ok(None) };
     let told = format!(
-        "the {}'s log-probs differ between sampler and trainer by {gap:.3} nats a token in the mean; rounding accounts \
-         for at most {bound}",
+        "the {}'s log-probs differ between sampler and trainer by {gap:.3} nats per token on average; rounding \
+         accounts for at most {bound}",
         role.as_str()
     );
     if gap > 10.0 * bound || gap.is_nan() {
         bail!(
             "{told}. The samples are not of the weights that are trained: most likely workers or a server sample with \
              another model or an older checkpoint (compare `model.base`, the workers' log and the checkpoint that the \
-             run loaded). Once that is mended, `sgs resume` samples the round again"
+             run loaded). After the cause is fixed, `sgs resume` samples the round again"
         );
     }
     Ok(Some(told))

@@ -354,10 +354,9 @@ impl RemoteWorkers {
             // Do not use `silent` here, because the workers may have just started after hours in a queue.
             if status.stalled_s > SILENCE.as_secs_f64() {
                 bail!(
-                    "nothing has come in for {:.0} s although workers hold tasks; {}; board: {}",
+                    "no result for {:.0} s although workers hold tasks; {}. Look at `sgs status RUN`, then resume",
                     status.stalled_s,
-                    open(),
-                    serde_json::to_string(&status).unwrap_or_default()
+                    open()
                 );
             }
             return Ok(());

@@ -132,7 +132,7 @@ impl ModelManifest {
         files.sort_by(|a: &ManifestFile, b| a.name.cmp(&b.name));
         ensure!(
             files.iter().any(|f| f.name.as_str().ends_with(".safetensors")),
-            "{} holds no model.safetensors",
+            "{} has no model.safetensors",
             folder.display()
         );
         let text: String = files.iter().map(|f| format!("{}  {}\n", f.sha256, f.name)).collect();

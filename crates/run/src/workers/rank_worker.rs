@@ -125,7 +125,7 @@ impl TrainingSetup {
         let Some(command) = group.next_command()? else { return Ok(None) };
         let RankCommand::Load { config, base, at, policy_version, samples } = RankCommand::decode(&command)?
         else {
-            bail!("rank 0 gave another order before it said what is trained")
+            bail!("rank 0 sent a command before the command `Load`")
         };
         let config = toml::from_str(&config).context("the configuration that rank 0 sent")?;
         Ok(Some(Self { config, base, at, policy_version, samples }))
@@ -174,7 +174,7 @@ impl TrainingSetup {
                 trainer.trainer().group().ok_or_else(|| RunError::Failed("this rank is alone".into()))?;
             let Some(command) = group.next_command()? else { return Ok(()) };
             match RankCommand::decode(&command)? {
-                RankCommand::Load { .. } => bail!("rank 0 gave the first order again"),
+                RankCommand::Load { .. } => bail!("rank 0 sent the command `Load` twice"),
                 RankCommand::Work(access) => {
                     policies::write(policies).mark.clone_from(&access.mark);
                     let busy = sampler.start(&self.config, &access, Arc::clone(policies), group)?;
@@ -195,7 +195,7 @@ impl TrainingSetup {
                     trainer.exchange_usage()?;
                 }
                 RankCommand::Save { folder } => {
-                    ensure!(update.is_none(), "rank 0 wants weights written in the middle of an update");
+                    ensure!(update.is_none(), "rank 0 sent the command `Save` during an update");
                     // Rank 0 reports the failure and ends the run. Meanwhile, the sampler may still read the weights.
                     let policies = policies::read(policies);
                     let trained = &policies.set.trained;

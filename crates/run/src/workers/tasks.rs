@@ -125,7 +125,7 @@ pub fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
             (_, more) => bail!("a payload of the board has {} bytes too many", more.len()),
         },
         Some((form, _)) => {
-            bail!("a payload of the board has form {form}, this program reads {FORM}: use the same program")
+            bail!("the task's payload has format {form}; this program reads {FORM}: use the same program")
         }
         None => bail!("a payload of the board is empty"),
     }

@@ -117,11 +117,11 @@ impl WeightSource {
             let part = self.until(&name, || match self.client.read_file(&name, at, PART)? {
                 Some(part) => Ok(Some(part)),
                 // The run has moved on to newer weights.
-                None => Err(CallError::Refused(format!("{name} is not laid out any more"))),
+                None => Err(CallError::Refused(format!("{name} has been removed"))),
             })?;
             ensure!(
                 !part.bytes.is_empty() && part.total == file.bytes,
-                "{name} is not what the manifest says"
+                "{name} differs from its entry in the manifest"
             );
             at += part.bytes.len() as u64;
             if parts.send(part.bytes).is_err() {
@@ -143,7 +143,11 @@ fn check_files(model: &ModelManifest, folder: &Path) -> Result<()> {
 
 fn check_sum(path: &Path, file: &ManifestFile, found: &str) -> Result<()> {
     let expected = &file.sha256;
-    ensure!(found == expected.as_str(), "{} has SHA-256 {found}, the run says {expected}", path.display());
+    ensure!(
+        found == expected.as_str(),
+        "{} has SHA-256 {found}, but the manifest has {expected}",
+        path.display()
+    );
     Ok(())
 }
 

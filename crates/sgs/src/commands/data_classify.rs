@@ -17,7 +17,7 @@ use sgs_rundir::files::write_file;
 pub fn run(args: &DataClassifyArgs) -> Result<Outcome> {
     let targets = system::lean_targets(&args.problems)?;
     if targets.is_empty() {
-        bail!("{} holds no problem", args.problems);
+        bail!("{} contains no problems", args.problems);
     }
     let bar = bar("problems");
     bar.set_length(targets.len() as u64);

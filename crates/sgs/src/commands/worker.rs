@@ -80,7 +80,10 @@ impl Connection {
 
     fn manifest(&self) -> Result<RunManifest> {
         let manifest = self.source.manifest(0)?;
-        eprintln!("{}: at work for a run at policy {}", self.config.name, manifest.policy.policy_version);
+        eprintln!(
+            "{}: connected to the run; policy version {}",
+            self.config.name, manifest.policy.policy_version
+        );
         Ok(manifest)
     }
 

@@ -206,7 +206,7 @@ fn a_run_with_a_failing_server_stops_and_can_be_resumed() {
         ["sampling.endpoint.roles=[\"solver\"]", "sampling.endpoint.tries=1", "evaluation.held_out=none"];
     // The probe at the start uses up the first of them.
     let done = sgs(&run("sampling-only", &out, &gateway.url, &settings)).expect(1);
-    assert!(done.err.contains("failed by faults of the infrastructure"), "{}", done.err);
+    assert!(done.err.contains("were lost to infrastructure failures"), "{}", done.err);
     assert!(done.err.contains("HTTP 429"), "the message lacks the reason: {}", done.err);
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     assert!(

@@ -50,7 +50,7 @@ fn has_no_proof(text: &str) -> bool {
 fn target(file: &str, text: &str, command: &SourceCommand, context: &str) -> Result<Target, RecordError> {
     let fail = |reason: &str| RecordError { id: file.to_owned(), reason: reason.to_owned() };
     if command.has_attributes || !command.modifiers.is_empty() {
-        return Err(fail("a theorem with attributes or modifiers cannot be a target; take them away"));
+        return Err(fail("a theorem with attributes or modifiers cannot be a target; remove them"));
     }
     // The documentation comment is not part of the statement.
     let tokens = lex(text);

@@ -50,7 +50,7 @@ impl RankCommand<'_> {
     /// # Errors
     /// Returns an error if a path is not UTF-8.
     pub fn encode(&self) -> Result<Vec<u8>> {
-        postcard::to_stdvec(self).context("an order to the ranks that train")
+        postcard::to_stdvec(self).context("a command to the ranks")
     }
 
     /// Decodes a command.

@@ -28,7 +28,7 @@ pub fn area(args: &DoctorArgs) -> Area {
     Area { name: "metamath", purpose: "the embedded formal system on the CPU", usable, checks }
 }
 
-/// Loads the bundled slice, and verifies a valid and an invalid proof.
+/// Loads the shipped slice, and verifies a valid and an invalid proof.
 fn slice() -> Check {
     const NAME: &str = "slice of set.mm";
     let defect = |found: String| {

@@ -230,8 +230,9 @@ impl SweepRun {
         let view = RunView::open(&self.folder)?;
         let differences = folder::differences(&view, &self.config)?;
         if let Some(first) = differences.first() {
-            let told =
-                format!("holds a run of another configuration ({first}): give the sweep another --out");
+            let told = format!(
+                "contains a run with another configuration ({first}): choose another --out for the sweep"
+            );
             return Err(Usage(format!("{} {told}", self.folder.display())).into());
         }
         Ok(folder::is_finished(&view)? && !self.is_longer()?)
