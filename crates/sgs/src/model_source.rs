@@ -161,6 +161,18 @@ impl ModelSource {
         self.run.as_ref().and_then(|run| run.round)
     }
 
+    /// Returns the name of a role's weights: the round that trained them, or the frozen model.
+    pub fn weights_name(&self, role: Role) -> String {
+        let config = self.config();
+        match (self.round(), config.map_or(Weights::Base, |config| config.weights_of(role))) {
+            (Some(round), weights) if weights.is_trained() => format!("round-{round}"),
+            (_, Weights::Guide) if config.is_some_and(|config| config.model.guide != "base") => {
+                "guide".to_owned()
+            }
+            _ => "base".to_owned(),
+        }
+    }
+
     /// Returns the endpoint that serves a role of the run with its own weights, if there is one.
     pub fn served(&self, role: Role) -> Option<EndpointConfig> {
         let run = self.run.as_ref().filter(|run| run.config.weights_of(role) == Weights::Served)?;
@@ -267,6 +279,21 @@ impl<D: Device + Decode> RoleModel<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_trained_weights_are_named_after_a_round() {
+        let mut run = TrainedRun { config: RunConfig::default(), round: Some(9) };
+        run.config.model.guide = "reviewers/model".to_owned();
+        let mut players = ModelSource { system: SystemName::Metamath, folders: None, run: Some(run) };
+        let names = |players: &ModelSource| {
+            [Role::Solver, Role::Conjecturer, Role::Guide].map(|role| players.weights_name(role))
+        };
+        assert_eq!(names(&players), ["round-9", "round-9", "guide"]);
+        players.run.as_mut().unwrap().config.model.guide = "base".to_owned();
+        assert_eq!(names(&players), ["round-9", "round-9", "base"]);
+        players.run = None;
+        assert_eq!(names(&players), ["base"; 3]);
+    }
 
     #[test]
     fn lean_models_get_the_context_window_of_the_paper() {

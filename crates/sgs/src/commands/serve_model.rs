@@ -29,7 +29,7 @@ pub fn run(args: &ServeModelArgs) -> Result<Outcome> {
         ..SamplerOptions::default()
     };
     let positions = args.context.unwrap_or(usize::MAX).min(players.positions());
-    let name = players.round().map_or_else(|| "base".to_owned(), |round| format!("round-{round}"));
+    let name = players.weights_name(args.role);
     let (interrupt, _guard) = signals::guard()?;
     let (engine, sampler) = with_device!(args.play.device, device::threads(), device => {
         ModelEngine::start(device, weights, positions, &options, &folder, &name)?
