@@ -9,6 +9,8 @@ use sgs_lm::trainer::{Policy, TrainOptions, TrainReport, Trainer};
 use sgs_selfplay::Role;
 use sgs_selfplay::config::{LossNormalisation, Objective};
 
+const NOT_TRAINED: &str = "invariant: the Guide is never trained";
+
 /// Trains a policy on examples once. All ranks call it with the same examples. `pass` counts the passes over a round.
 ///
 /// # Errors
@@ -56,7 +58,8 @@ fn options(config: &RunConfig, role: Role) -> TrainOptions {
             let normaliser = normaliser(config.algorithm.conjecturer.loss_normalisation);
             LossConfig::new(LmObjective::Reinforce, normaliser)
         }
-        _ => solver_loss(config),
+        Role::Solver => solver_loss(config),
+        Role::Guide => unreachable!("{NOT_TRAINED}"),
     };
     TrainOptions {
         loss,
@@ -75,9 +78,13 @@ fn options(config: &RunConfig, role: Role) -> TrainOptions {
 }
 
 /// Returns the learning rate of a role.
+///
+/// # Panics
+/// Panics for the Guide, which is never trained.
 pub(crate) fn learning_rate(config: &RunConfig, role: Role) -> f64 {
     match role {
+        Role::Solver => config.algorithm.solver.learning_rate,
         Role::Conjecturer => config.algorithm.conjecturer.learning_rate,
-        _ => config.algorithm.solver.learning_rate,
+        Role::Guide => unreachable!("{NOT_TRAINED}"),
     }
 }
