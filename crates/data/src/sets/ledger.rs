@@ -34,6 +34,12 @@ impl Subject {
     }
 }
 
+/// The first line.
+#[derive(Deserialize)]
+struct Head {
+    made: Value,
+}
+
 #[derive(Serialize, Deserialize)]
 struct Row<T> {
     #[serde(flatten)]
@@ -91,25 +97,25 @@ impl<T: Serialize + DeserializeOwned> Ledger<T> {
 
     fn read(&mut self, text: &str, made: &Value) -> Result<()> {
         let mut lines = text.lines();
-        let head: Value = serde_json::from_str(lines.next().unwrap_or_default()).unwrap_or_default();
-        if head["made"] != *made {
+        let place = |number: usize, expected: &str| {
+            format!(
+                "{}:{number}: no {expected} that this program understands; choose another --out, or remove the file to \
+                 compute it again",
+                self.path.display()
+            )
+        };
+        let head = serde_json::from_str(lines.next().unwrap_or_default());
+        let Head { made: before } = head.with_context(|| place(1, "settings"))?;
+        if before != *made {
             bail!(
-                "{}: its results have other settings: {}; now: {made}. Choose another --out, or remove the file to compute \
-                 them again",
-                self.path.display(),
-                head["made"]
+                "{}: its results have other settings: {before}; now: {made}. Choose another --out, or remove the file to \
+                 compute them again",
+                self.path.display()
             );
         }
-        for (number, line) in lines.enumerate() {
-            let place = || {
-                format!(
-                    "{}:{}: no result that this program understands; choose another --out, or remove the file to \
-                     compute it again",
-                    self.path.display(),
-                    number + 2
-                )
-            };
-            let Row { subject, found } = serde_json::from_str(line).with_context(place)?;
+        for (number, line) in (2..).zip(lines) {
+            let row = serde_json::from_str(line);
+            let Row { subject, found } = row.with_context(|| place(number, "result"))?;
             self.found.insert(subject, found);
         }
         Ok(())
@@ -179,6 +185,11 @@ mod tests {
         drop(last);
         let error = Ledger::<Counted>::open(&path, &json!({ "k": 4 })).err().unwrap().to_string();
         assert!(error.contains("other settings") && error.contains("\"k\":8"), "{error}");
+        for damaged in ["{\"made\":{\"k\":8\n", "\0\0\n", "{}\n"] {
+            std::fs::write(&path, damaged).unwrap();
+            let error = format!("{:#}", open().err().unwrap());
+            assert!(error.contains("a.jsonl:1: no settings") && error.contains("at line 1"), "{error}");
+        }
         for foreign in ["foreign notes", "their first\ntheir second"] {
             std::fs::write(&path, foreign).unwrap();
             assert!(open().is_err());
