@@ -18,6 +18,25 @@ pub type Result<T, E = RunError> = std::result::Result<T, E>;
 #[error("{0}")]
 pub struct Usage(pub String);
 
+impl Usage {
+    /// Converts an error about the request. The text contains all causes, separated by colons.
+    pub fn of(error: impl Error) -> Self {
+        let mut text = error.to_string();
+        append_causes(&mut text, &error).unwrap_or_default();
+        Self(text)
+    }
+}
+
+/// Appends the causes of an error, each after a colon.
+fn append_causes(out: &mut dyn fmt::Write, error: &dyn Error) -> fmt::Result {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        write!(out, ": {error}")?;
+        cause = error.source();
+    }
+    Ok(())
+}
+
 /// Two workers that gave different verdicts on a proof.
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -105,11 +124,7 @@ impl fmt::Display for RunError {
             Self::Other(error) => write!(f, "{error}")?,
         }
         if f.alternate() {
-            let mut cause = self.source();
-            while let Some(error) = cause {
-                write!(f, ": {error}")?;
-                cause = error.source();
-            }
+            append_causes(f, self)?;
         }
         Ok(())
     }
@@ -155,13 +170,13 @@ impl From<Usage> for RunError {
 
 impl From<sgs_keys::FileError> for RunError {
     fn from(error: sgs_keys::FileError) -> Self {
-        Self::Usage(Usage(error.to_string()))
+        Self::Usage(Usage::of(error))
     }
 }
 
 impl From<sgs_rundir::Error> for RunError {
     fn from(error: sgs_rundir::Error) -> Self {
-        if error.is_unusable() { Self::Usage(Usage(error.to_string())) } else { Self::Other(Box::new(error)) }
+        if error.is_unusable() { Self::Usage(Usage::of(error)) } else { Self::Other(Box::new(error)) }
     }
 }
 

@@ -51,8 +51,8 @@ pub struct BuildOptions {
 /// Returns an error if the source cannot be read or cut, or if the file system fails.
 pub fn build(options: &BuildOptions) -> Result<String> {
     let (text, origin) = slice_text(options.source.as_deref())?;
-    let database = Database::parse(slice::SLICE_NAME, text.clone()).map_err(usage)?;
-    let system = Metamath::new(Theory::new(database).map_err(usage)?);
+    let database = Database::parse(slice::SLICE_NAME, text.clone()).map_err(Usage::of)?;
+    let system = Metamath::new(Theory::new(database).map_err(Usage::of)?);
     let rules = system.theory().rules().len();
     if options.composed > 0 && rules <= FIRST_POSITION {
         let source = options.source.as_deref().unwrap_or(Path::new(slice::SLICE_NAME)).display();
@@ -90,21 +90,16 @@ pub fn build(options: &BuildOptions) -> Result<String> {
     Ok(card)
 }
 
-/// Converts an error about the source, before anything is written.
-fn usage(error: impl std::fmt::Display) -> Usage {
-    Usage(error.to_string())
-}
-
 /// Returns the text of the slice and its source.
 fn slice_text(source: Option<&Path>) -> Result<(Vec<u8>, String)> {
     let Some(path) = source else {
         return Ok((slice::shipped_text()?, "the slice of set.mm (CC0) that ships with sgs".to_owned()));
     };
-    let text = Database::read(path).map_err(usage)?.text();
+    let text = Database::read(path).map_err(Usage::of)?.text();
     let hash = checksum_of(&text);
     let cut = match slice::cut(&path.display().to_string(), &text, slice::SLICE_ASSERTIONS) {
         Err(SliceError::TooShort { .. }) => text,
-        cut => cut.map_err(usage)?,
+        cut => cut.map_err(Usage::of)?,
     };
     let cut_hash = checksum_of(&cut);
     if hash == slice::ORIGIN_SHA256 && cut_hash != slice::SLICE_SHA256 {

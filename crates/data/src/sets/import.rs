@@ -63,7 +63,7 @@ pub fn import(
         // Return the original error, so that the caller recognises a broken pipe.
         return Err(error).with_context(|| format!("cannot write {}", out_name.display()));
     }
-    read.map_err(|error| Usage(format!("{error:#}")))?;
+    read.map_err(Usage::of)?;
     if found.taken + found.skipped_total == 0 {
         let described = "`sgs data import --help` describes the files that can be read";
         return Err(Usage(format!("{} holds no problem; {described}", file.display())).into());

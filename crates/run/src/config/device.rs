@@ -68,7 +68,7 @@ macro_rules! with_device {
                     _ => $crate::lm_cuda::Precision::Bf16,
                 };
                 let opened = $crate::lm_cuda::Cuda::new($gpu, precision);
-                let $device = std::sync::Arc::new(opened.map_err(|error| $crate::Usage(error.to_string()))?);
+                let $device = std::sync::Arc::new(opened.map_err($crate::Usage::of)?);
                 $body
             }
         }

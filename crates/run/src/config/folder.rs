@@ -100,7 +100,7 @@ pub fn change(run: &RunDir, budget: Budget, set: &[String]) -> Result<RunConfig>
         generations: generations.unwrap_or(if rounds.is_some() { 0 } else { before.generations }),
         ..config::with_servers(&before, set)?
     };
-    wanted.check("").map_err(|e| Usage(e.to_string()))?;
+    wanted.check("").map_err(Usage::of)?;
     let [from, to] = [&before, &wanted].map(Table::try_from);
     let (from, to) = (from?, to?);
     let servers = config::OF_SERVERS.map(|name| format!("sampling.endpoint.{name}"));

@@ -37,7 +37,7 @@ pub fn check(settings: &LeanSettings) -> Result<()> {
 fn prepare(settings: &LeanSettings) -> Result<PreparedLean> {
     match settings.prepare(&launcher()?) {
         Err(error @ SettingsError::Folder { .. }) => Err(error.into()),
-        prepared => Ok(prepared.map_err(|error| Usage(error.to_string()))?),
+        prepared => Ok(prepared.map_err(Usage::of)?),
     }
 }
 

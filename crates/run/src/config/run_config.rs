@@ -338,7 +338,7 @@ pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, Strin
     let named = layers.method.as_deref();
     let source = match named {
         Some(name) if METHODS.iter().all(|m| m.0 != name) => match name.ends_with(".toml") {
-            true => Some(KeyFile::read(Path::new(name)).map_err(|e| Usage(e.to_string()))?),
+            true => Some(KeyFile::read(Path::new(name))?),
             false => return Err(no_method(name).into()),
         },
         _ => None,
@@ -656,9 +656,9 @@ pub(crate) fn unknown<'a>(what: &str, name: &str, all: impl Iterator<Item = &'a 
 
 /// Checks each key, then the combinations of keys that depend on each other.
 fn check(config: &RunConfig) -> Result<()> {
-    config.check("").map_err(|e| Usage(e.to_string()))?;
+    config.check("").map_err(Usage::of)?;
     let algorithm = config.algorithm.validate();
-    algorithm.map_err(|e| Usage(InvalidValue { key: dotted("algorithm", &e.key), ..e }.to_string()))?;
+    algorithm.map_err(|e| Usage::of(InvalidValue { key: dotted("algorithm", &e.key), ..e }))?;
     let conjecturer = &config.algorithm.conjecturer;
     if config.problems.system != SystemName::Metamath {
         let refused = match (conjecturer.form, conjecturer.attempts_per_target) {
@@ -691,7 +691,7 @@ fn check_own_database(config: &RunConfig) -> Result<()> {
         if database != SHIPPED && is_ours && is_drawn(set) {
             // A mistake in the name comes first.
             let read = Database::read(Path::new(database));
-            read.map_err(|error| Usage(format!("problems.database: {error}")))?;
+            read.map_err(|error| Usage(format!("problems.database: {}", Usage::of(error))))?;
             return Err(Usage(format!(
                 "the model `{}` was trained on theorems of set.mm, which may be in the set `{set}` of {database}: give \
                  a model trained for this database as model.base (docs/guides.md), or a file of problems instead of \

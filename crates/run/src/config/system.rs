@@ -156,7 +156,8 @@ pub fn metamath_database(name: &str) -> Result<Arc<Metamath>> {
     static SHIPPED_DATABASE: Mutex<Option<Arc<Metamath>>> = Mutex::new(None);
     if name != SHIPPED {
         let opened = Metamath::read(Path::new(name));
-        return Ok(Arc::new(opened.map_err(|error| Usage(format!("problems.database: {error}")))?));
+        let opened = opened.map_err(|error| Usage(format!("problems.database: {}", Usage::of(error))));
+        return Ok(Arc::new(opened?));
     }
     let mut shared =
         SHIPPED_DATABASE.lock().expect("invariant: no thread panics while it opens the database");
@@ -375,7 +376,7 @@ pub fn lean_targets(set: &str) -> Result<Vec<Target>> {
         file => {
             check_set(SystemName::Lean, file)?;
             let import = super::lean_set::read(Path::new(file), "");
-            let import = import.map_err(|error| Usage(format!("{error:#}")))?;
+            let import = import.map_err(Usage::of)?;
             if let Some(first) = import.skipped.first() {
                 let place =
                     if first.line > 0 { format!("{file}: line {}", first.line) } else { file.to_owned() };
@@ -485,7 +486,7 @@ impl ProblemLine {
         if line.trim_start().starts_with('[') {
             wrong!("a line must be an object {{…}}, not a list");
         }
-        let read: Self = serde_json::from_str(line).map_err(|error| Usage(error.to_string()))?;
+        let read: Self = serde_json::from_str(line).map_err(Usage::of)?;
         if read.id.trim().is_empty() {
             wrong!("`id` is empty");
         }

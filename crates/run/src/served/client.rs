@@ -38,7 +38,7 @@ impl EndpointConfig {
             Some(ApiKey::read(Path::new(&self.key_file))?)
         };
         Ok(EndpointSettings {
-            url: base_of(&self.url).map_err(|error| Usage(error.to_string()))?,
+            url: base_of(&self.url).map_err(Usage::of)?,
             server: match self.refresh {
                 Refresh::Never => ServerKind::Any,
                 Refresh::Sglang => ServerKind::Sglang,

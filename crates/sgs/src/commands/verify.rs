@@ -113,7 +113,7 @@ fn check_facts(theory: &Theory, path: &Path, strict: bool) -> Result<()> {
 /// Opens the user's database, or the shipped slice.
 pub fn theory(database: Option<&Path>) -> Result<Theory> {
     Ok(match database {
-        Some(path) => Theory::read(path).map_err(|error| Usage(error.to_string()))?,
+        Some(path) => Theory::read(path).map_err(usage)?,
         None => Theory::new(slice::shipped()?)?,
     })
 }

@@ -129,6 +129,26 @@ fn other_databases_are_read_and_broken_ones_are_refused_with_their_line() {
 }
 
 #[test]
+fn every_command_gives_the_reason_why_a_database_is_not_supported() {
+    let dir = tempfile::tempdir().unwrap();
+    let twice = "$c ( ) -> wff |- $. $v ph $. wph $f wff ph $.
+        wi $a wff ( ph -> ph ) $. ax-1 $a |- ( ph -> ph ) $.\n";
+    let database = file(dir.path(), "twice.mm", twice);
+    let problems = file(dir.path(), "p.jsonl", r#"{"id": "a", "statement": "|- ( ph -> ph )"}"#);
+    let (named, set) = (format!("problems.database={database}"), format!("problems.set={problems}"));
+    let (out, none) = (path(dir.path(), "out"), "evaluation.held_out=none");
+    for command in [
+        &["verify", "--database", &database, "-"] as &[&str],
+        &["data", "build", "--source", &database, "--out", &out],
+        &["run", "--set", &named, "--set", &set, "--set", none, "--out", &out],
+    ] {
+        let done = sgs_with_input(command, "").expect(2);
+        assert!(done.err.contains("a syntax axiom that repeats a variable"), "{command:?}: {}", done.err);
+        assert!(!std::path::Path::new(&out).exists(), "{command:?}");
+    }
+}
+
+#[test]
 fn theorems_without_valid_proofs_cause_a_warning_or_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let base = "$c ( ) -> wff |- $. $v ph ps $. wph $f wff ph $. wps $f wff ps $.
