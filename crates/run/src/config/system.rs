@@ -229,7 +229,7 @@ pub fn metamath(database: &str, set: &str) -> Result<Opened> {
 /// Starts the external system of a configuration.
 ///
 /// # Errors
-/// Returns an error if its process cannot be started or does not describe itself.
+/// Returns a [`Usage`] error if its process cannot be started or does not describe itself.
 pub fn external(config: &RunConfig) -> Result<External> {
     let mut settings = config
         .external
@@ -239,7 +239,8 @@ pub fn external(config: &RunConfig) -> Result<External> {
     if settings.sandbox {
         settings.command = sandboxed(&settings)?;
     }
-    External::start(settings).with_context(|| format!("cannot start the external system `{command}`"))
+    let started = External::start(settings).map_err(Usage::of);
+    started.with_context(|| format!("cannot start the external system `{command}`"))
 }
 
 /// Returns the command of an external system, executed in the sandbox of Lean's processes.
@@ -247,7 +248,8 @@ fn sandboxed(settings: &ExternalSettings) -> Result<Vec<String>> {
     let mut read = Sandbox::system_files();
     read.push(std::env::current_dir().context("cannot determine the current folder")?);
     for path in &settings.read {
-        read.push(fs::canonicalize(path).with_context(|| format!("external.read: {path}"))?);
+        let found = fs::canonicalize(path);
+        read.push(found.map_err(|error| Usage(format!("external.read: {path}: {error}")))?);
     }
     let sandbox = Sandbox { read, children: true, require: true, ..Sandbox::default() };
     let mut command = Vec::new();

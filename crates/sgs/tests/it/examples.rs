@@ -126,6 +126,12 @@ fn the_external_example_runs_from_its_data_to_its_evaluation() {
     let config = example("external/run.toml");
     let mut args = vec!["run", &config, "--rounds", "1", "--out", &run];
     args.extend(set.iter().flat_map(|set| ["--set", set.as_str()]));
+    let absent = ["--set", "external.sandbox=false", "--set", "external.command=[\"/absent/program\"]"];
+    let refused = sgs(&[&args[..], &absent].concat()).expect(2).err;
+    assert!(
+        refused.contains("cannot start /absent/program") && !dir.path().join("run").exists(),
+        "{refused}"
+    );
     let done = sgs(&args);
     if done.err.contains("the sandbox is required") {
         println!("skipped: this machine has no sandbox\n{}", done.err);
