@@ -113,14 +113,16 @@ fn make(recipe: &Recipe, device: DeviceKind, observer: &mut dyn MakeObserver) ->
     let whole = home.join("data.whole");
     if !whole.exists() {
         observer.on_make(MakeEvent::Corpora { composed: recipe.composed });
-        build(&BuildOptions {
+        let options = BuildOptions {
             source: None,
             out: data.clone(),
             seed: 1,
             composed: recipe.composed,
             reviews: recipe.reviews,
             max_steps: recipe.max_steps,
-        })?;
+        };
+        // The observer has announced them.
+        build(&options, &|_| ())?;
         write_file(&whole, b"")?;
     }
     let mut base: Option<PathBuf> = None;

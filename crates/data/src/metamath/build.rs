@@ -45,11 +45,13 @@ pub struct BuildOptions {
     pub max_steps: Option<usize>,
 }
 
-/// Builds everything, and returns the text of the folder's README.md, which is written last.
+/// Builds everything, and returns the text of the folder's README.md, which is written last. Calls `progress` with a
+/// description of each step when it begins.
 ///
 /// # Errors
 /// Returns an error if the source cannot be read or cut, or if the file system fails.
-pub fn build(options: &BuildOptions) -> Result<String> {
+pub fn build(options: &BuildOptions, progress: &(dyn Fn(String) + Sync)) -> Result<String> {
+    progress("reading the database".to_owned());
     let (text, origin) = slice_text(options.source.as_deref())?;
     let database = Database::parse(slice::SLICE_NAME, text.clone()).map_err(Usage::of)?;
     let system = Metamath::new(Theory::new(database).map_err(Usage::of)?);
@@ -68,7 +70,7 @@ pub fn build(options: &BuildOptions) -> Result<String> {
     if options.max_steps.is_some() {
         forbid_deep_problems(&mut split, system.theory());
     }
-    let corpora = Corpora { system: &system, split: &split, options };
+    let corpora = Corpora { system: &system, split: &split, options, progress };
     let mut files = BTreeMap::new();
     let mut counts = Counts::new();
     corpora.write_all(&mut |role, name, count| {
@@ -137,6 +139,7 @@ struct Corpora<'a> {
     system: &'a Metamath,
     split: &'a Split,
     options: &'a BuildOptions,
+    progress: &'a (dyn Fn(String) + Sync),
 }
 
 impl Corpora<'_> {
@@ -146,22 +149,33 @@ impl Corpora<'_> {
         let theory = self.system.theory();
         let seed = self.options.seed;
         let most = self.options.max_steps.unwrap_or(usize::MAX);
+        self.begin(SOLVER);
         let composed = solver::Composed::new(self.system, self.split, most);
         let proofs = [solver::theorems(theory, self.split), solver::sub_proofs(theory, self.split)]
             .map(|proofs| proofs.into_iter().filter(|e| e.inferences(self.system) <= most).collect())
             .into_iter()
             .chain(composed.batches(seed, self.options.composed));
         self.write(SOLVER, proofs, |e| self.solver_row(e), count)?;
+        self.begin(CONJECTURER);
         let conjectures = conjecturer::examples(self.system, self.split, seed);
         self.write(CONJECTURER, std::iter::once(conjectures), |e| self.conjecturer_row(e), count)?;
+        self.begin(DERIVATIONS);
         let proofs =
             derivations::examples(self.system, self.split, seed, self.options.composed / DERIVED_SHARE, most);
         self.write(DERIVATIONS, std::iter::once(proofs), |e| self.derivation_row(e), count)?;
+        self.begin(GUIDE);
         let maker = guide::Maker::new(self.system, self.split);
         let reviews = maker.examples(seed, self.options.reviews);
         self.write(GUIDE, std::iter::once(reviews), |e| self.guide_row("guide", e), count)?;
+        self.begin(GUIDE_HELD_OUT);
         let held_out = maker.of_targets(seed, HELD_OUT_REVIEWS);
         self.write(GUIDE_HELD_OUT, std::iter::once(held_out), |e| self.guide_row(HELD_OUT, e), count)
+    }
+
+    /// Reports the corpus that is made next.
+    fn begin(&self, name: &str) {
+        let number = CORPUS_FILES.iter().position(|file| *file == name).map_or(0, |at| at + 1);
+        (self.progress)(format!("making {name}, file {number} of {}", CORPUS_FILES.len()));
     }
 
     /// Writes one corpus: a thread writes a batch while the next one is made.

@@ -6,7 +6,7 @@ use crate::exit::Outcome;
 use crate::output;
 use crate::signals::{self, SignalGuard};
 use anyhow::Result;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use sgs_data::base::config::PretrainConfig;
 use sgs_data::base::pretrain::{TrainingEnd, TrainingEvent, TrainingObserver, train};
 use sgs_keys::{KeyFile, KeySpec, KeyTable as _};
@@ -14,6 +14,7 @@ use sgs_run::config::machine;
 use sgs_run::train::launcher::{self, LaunchMode};
 use std::error::Error;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Returns the keys of the file of `sgs sft`, which has no shape of a new model.
 pub fn sft_keys() -> Vec<KeySpec> {
@@ -64,6 +65,7 @@ fn run(command: &str, keys: &[KeySpec], args: &PretrainArgs, base: Option<&Path>
         LaunchMode::Rank(rank_env) => Some(rank_env),
     };
     let job = format!("{}\n{}\n{base:?}\n{:?}", file.text, out.display(), args.device);
+    eprintln!("reading the corpora in {}", config.data.display());
     let mut view = TrainingView::default();
     let end = train(&config, out, base, args.device, rank_env.as_ref(), &job, &mut view)?;
     if let Some(summary) = summary(&end) {
@@ -85,10 +87,37 @@ pub fn summary(end: &TrainingEnd) -> Option<String> {
     }
 }
 
+/// Interval between the lines about the progress, which replace the bar if standard error is not a terminal.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// The lines about the progress of a training.
+struct StepLines {
+    begun: Instant,
+    /// When the last line was printed.
+    last: Instant,
+    /// Number of steps at the beginning, and in all.
+    from: u64,
+    steps: u64,
+}
+
+impl StepLines {
+    /// Returns the line about a step, if it is time for one.
+    fn line(&mut self, now: Instant, step: u64, loss: f64) -> Option<String> {
+        if now < self.last + INTERVAL {
+            return None;
+        }
+        self.last = now;
+        let (done, left) = (step.saturating_sub(self.from).max(1), self.steps.saturating_sub(step));
+        let left = now.duration_since(self.begun).mul_f64(left as f64 / done as f64);
+        Some(format!("step {step} of {}, loss {loss:.4}, {} left", self.steps, HumanDuration(left)))
+    }
+}
+
 /// Shows the progress of a training on standard error, and stops it if the user interrupts.
 #[derive(Default)]
 pub struct TrainingView {
     bar: Option<ProgressBar>,
+    lines: Option<StepLines>,
     /// While held, a signal stops the training at the next step. Otherwise a signal ends the process.
     signal_guard: Option<SignalGuard>,
 }
@@ -101,7 +130,11 @@ impl TrainingObserver for TrainingView {
                 eprintln!(
                     "{parameters} parameters; {examples} examples in {steps} steps, {too_long} too long; from step {done}{on}"
                 );
-                self.bar = Some(progress_bar(steps, done));
+                let bar = progress_bar(steps, done);
+                let now = Instant::now();
+                self.lines =
+                    bar.is_hidden().then_some(StepLines { begun: now, last: now, from: done, steps });
+                self.bar = Some(bar);
                 // A single rank cannot be stopped alone, so signals end it.
                 self.signal_guard =
                     (ranks == 1).then(signals::guard).transpose()?.map(|(_, signal_guard)| signal_guard);
@@ -110,6 +143,11 @@ impl TrainingObserver for TrainingView {
                 if let Some(bar) = &self.bar {
                     bar.set_position(step);
                     bar.set_message(format!("loss {loss:.4}"));
+                }
+                if let Some(line) =
+                    self.lines.as_mut().and_then(|lines| lines.line(Instant::now(), step, loss))
+                {
+                    eprintln!("{line}");
                 }
             }
             TrainingEvent::Checkpoint { step, steps, loss, held_out } => {
@@ -145,4 +183,20 @@ fn progress_bar(steps: u64, from: u64) -> ProgressBar {
     }
     bar.reset_eta();
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_printed_every_ten_seconds() {
+        let begun = Instant::now();
+        let mut lines = StepLines { begun, last: begun, from: 100, steps: 700 };
+        let mut at = |seconds, step| lines.line(begun + Duration::from_secs(seconds), step, 2.5);
+        assert_eq!(at(9, 150), None);
+        assert_eq!(at(10, 200).unwrap(), "step 200 of 700, loss 2.5000, 50 seconds left");
+        assert_eq!(at(19, 210), None);
+        assert_eq!(at(120, 300).unwrap(), "step 300 of 700, loss 2.5000, 4 minutes left");
+    }
 }
