@@ -2,6 +2,7 @@
 
 use sgs_formal::process::{Launch, Quota};
 use sgs_keys::above;
+use std::ffi::OsStr;
 use std::time::Duration;
 
 sgs_keys::table! {
@@ -12,8 +13,8 @@ sgs_keys::table! {
         /// sgs is started.
         pub command: Vec<String> = Vec::new(), in "a list of the program and its arguments; required",
         /// Whether the processes run in a sandbox, which must be complete: no network, no writes, no signals to other
-        /// processes, and only the system's programs and libraries, the folder in which sgs is started, and `read` can be
-        /// read.
+        /// processes, few environment variables, and only the system's programs and libraries, the folder in which sgs is
+        /// started, and `read` can be read.
         pub sandbox: bool = false,
         /// Other files and folders that the processes may read in the sandbox.
         pub read: Vec<String> = Vec::new(), in "a list of paths, such as the folder of a Python environment",
@@ -39,10 +40,19 @@ impl ExternalSettings {
         Some(Launch {
             program: program.into(),
             args: args.iter().map(Into::into).collect(),
-            env: std::env::vars_os().collect(),
+            env: std::env::vars_os().filter(|(name, _)| self.passes_on(name)).collect(),
             folder: ".".into(),
             cgroup: None,
         })
+    }
+
+    /// Returns whether the processes get the environment variable `name`. Variables of sgs can contain tokens and keys. The
+    /// variables of others can, too, so the sandbox admits only those that programs need.
+    fn passes_on(&self, name: &OsStr) -> bool {
+        let name = name.as_encoded_bytes();
+        let is_needed = matches!(name, b"PATH" | b"HOME" | b"LANG" | b"LC_ALL" | b"TMPDIR")
+            || name.starts_with(b"PYTHON");
+        !name.starts_with(b"SGS_") && (is_needed || !self.sandbox)
     }
 
     pub(crate) fn quota(&self) -> Quota {

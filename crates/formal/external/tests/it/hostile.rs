@@ -101,3 +101,23 @@ fn a_system_that_does_not_start_is_an_error() {
         assert_eq!(error.contains("docs/external.md"), says.contains("hello"), "{error}");
     }
 }
+
+/// Starts itself with secrets in its environment, then a system that prints its own environment.
+#[test]
+fn secrets_in_the_environment_do_not_reach_the_processes() {
+    if std::env::var_os("SGS_TOKEN").is_none() {
+        let name = "hostile::secrets_in_the_environment_do_not_reach_the_processes";
+        let mut own = std::process::Command::new(std::env::current_exe().unwrap());
+        let secrets = [("SGS_TOKEN", "hidden-1"), ("SGS_ENDPOINT_KEY", "hidden-2"), ("MY_KEY", "hidden-3")];
+        let done = own.args(["--exact", name, "--nocapture"]).envs(secrets).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        return;
+    }
+    for (sandbox, seen) in [(false, "hidden-3"), (true, "")] {
+        let command = settings(&["sh", "-c", "echo path=$PATH $(env | grep -o 'hidden-.') >&2; exit 3"]);
+        let error = start(ExternalSettings { sandbox, ..command }).err().unwrap().to_string();
+        assert!(error.contains("path=/"), "{error}");
+        let hidden: Vec<&str> = error.split_whitespace().filter(|word| word.starts_with("hidden-")).collect();
+        assert_eq!(hidden.join(" "), seen, "{error}");
+    }
+}
