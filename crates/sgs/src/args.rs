@@ -159,8 +159,8 @@ pub struct RunArgs {
     /// sampling-only, or a TOML file [default: sgs].
     #[arg(hide_possible_values = true, value_parser = method())]
     pub method: Option<String>,
-    /// Size: metamath-quick, metamath, metamath-deep, metamath-13m, metamath-30m (the last three for one GPU), lean-core or
-    /// lean-d3k [default: metamath-quick].
+    /// Size: metamath-quick, metamath, metamath-deep, metamath-13m, metamath-30m (the last three for one GPU), lean-core,
+    /// lean-d3k or external [default: external with problems.system=external, otherwise metamath-quick].
     #[arg(long, hide_possible_values = true, value_parser = size())]
     pub size: Option<String>,
     #[command(flatten)]

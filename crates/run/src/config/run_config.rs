@@ -212,7 +212,7 @@ impl TrainingConfig {
 }
 
 /// The names of the sizes and their presets (TOML).
-pub const SIZES: [(&str, &str); 7] = [
+pub const SIZES: [(&str, &str); 8] = [
     ("metamath-quick", include_str!("../../presets/size/metamath-quick.toml")),
     ("metamath", include_str!("../../presets/size/metamath.toml")),
     ("metamath-deep", include_str!("../../presets/size/metamath-deep.toml")),
@@ -220,6 +220,7 @@ pub const SIZES: [(&str, &str); 7] = [
     ("metamath-30m", include_str!("../../presets/size/metamath-30m.toml")),
     ("lean-d3k", include_str!("../../presets/size/lean-d3k.toml")),
     ("lean-core", include_str!("../../presets/size/lean-core.toml")),
+    ("external", include_str!("../../presets/size/external.toml")),
 ];
 
 /// The names of the methods and their presets (TOML).
@@ -335,6 +336,8 @@ pub fn value_of<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
 /// wrong type or is out of range.
 #[allow(clippy::expect_used, reason = "a table has keys only if a file was read")]
 pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, String)>) -> Result<Resolved> {
+    let environment: Vec<_> =
+        environment.filter_map(|(name, value)| Some((key_of_variable(&name)?, name, value))).collect();
     let named = layers.method.as_deref();
     let source = match named {
         Some(name) if METHODS.iter().all(|m| m.0 != name) => match name.ends_with(".toml") {
@@ -356,7 +359,7 @@ pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, Strin
     let (size, sized) = match (&layers.size, text_of(&file, "size")?) {
         (Some(size), _) => (size.clone(), Layer::Argument("--size")),
         (None, Some(size)) => (size, from_file()),
-        (None, None) => ("metamath-quick".to_owned(), Layer::Default),
+        (None, None) => (default_size(&file, &environment, &layers.set).to_owned(), Layer::Default),
     };
     let Some((_, size_text)) = SIZES.iter().find(|s| s.0 == size) else {
         return Err(placed("size", &sized, unknown("size", &size, SIZES.iter().map(|s| s.0))).into());
@@ -397,8 +400,7 @@ pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, Strin
     }
     stack.file = source;
     stack.lay(file, &from_file())?;
-    for (name, value) in environment.filter(|(k, _)| k.starts_with("SGS_SET_")) {
-        let key = name["SGS_SET_".len()..].to_lowercase().replace("__", ".");
+    for (key, name, value) in environment {
         stack.assign(&key, &value, Layer::Variable(name))?;
     }
     for setting in &layers.set {
@@ -456,6 +458,25 @@ fn key_and_value(setting: &str) -> Result<(&str, &str), Usage> {
     let (key, value) =
         setting.split_once('=').ok_or_else(|| Usage(format!("--set {setting}: expected KEY=VALUE")))?;
     Ok((key.trim(), value.trim()))
+}
+
+/// Returns the key that an environment variable sets, if it sets one.
+fn key_of_variable(name: &str) -> Option<String> {
+    name.strip_prefix("SGS_SET_").map(|key| key.to_lowercase().replace("__", "."))
+}
+
+/// Returns the size that is used if none is given. It depends on the formal system that the other layers choose.
+fn default_size(file: &Table, environment: &[(String, String, String)], set: &[String]) -> &'static str {
+    const KEY: &str = "problems.system";
+    let in_file = value_of(file, KEY).and_then(Value::as_str);
+    let in_environment = environment.iter().filter(|(key, ..)| key == KEY).map(|(.., value)| value.as_str());
+    let set = set.iter().filter_map(|setting| key_and_value(setting).ok());
+    let in_set = set.filter(|(key, _)| *key == KEY).map(|(_, value)| value);
+    let last = in_file.into_iter().chain(in_environment).chain(in_set).last();
+    match last.map(|value| value.trim_matches(['"', '\''])) {
+        Some("external") => "external",
+        _ => "metamath-quick",
+    }
 }
 
 /// Returns the value of `method` or `size` in a file.

@@ -211,7 +211,39 @@ fn each_value_names_its_layer() {
 /// Returns whether the formal system of a size supports the conjectures of a method.
 fn fits(method: &str, size: &str) -> bool {
     let form = method.parse::<Method>().unwrap().config().conjecturer.form;
-    form == ConjectureForm::Statement || !size.starts_with("lean")
+    form == ConjectureForm::Statement || size.starts_with("metamath")
+}
+
+/// Layers of a run with an external formal system.
+fn external(more: &[&str]) -> Layers {
+    let needed = ["external.command=[\"program\"]", "model.base=folder"];
+    Layers {
+        set: needed.iter().chain(more).map(|&setting| setting.to_owned()).collect(),
+        ..Layers::default()
+    }
+}
+
+/// An external system has its own default size, wherever the system is chosen.
+#[test]
+fn an_external_system_does_not_inherit_the_size_of_metamath() {
+    let of = |layers: &Layers, variables: &[(&str, &str)]| {
+        let environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        resolve(layers, environment).unwrap()
+    };
+    let set = of(&external(&["problems.system=external"]), &[]);
+    assert_eq!((set.config.size.as_str(), set.layer("size")), ("external", &Layer::Default));
+    assert_eq!((set.config.minutes, set.config.algorithm.conjecturer.min_proof_steps), (0.0, 0));
+    assert_eq!(of(&external(&[]), &[("SGS_SET_PROBLEMS__SYSTEM", "external")]).config, set.config);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("mine.toml");
+    std::fs::write(&file, "[problems]\nsystem = \"external\"\n").unwrap();
+    let method = Some(file.to_str().unwrap().to_owned());
+    assert_eq!(of(&Layers { method: method.clone(), ..external(&[]) }, &[]).config, set.config);
+    // A later layer and a named size take precedence.
+    let metamath = Layers { method: method.clone(), ..external(&["problems.system=metamath"]) };
+    assert_eq!(of(&metamath, &[]).config.size, "metamath-quick");
+    let named = Layers { method, size: Some("metamath".to_owned()), ..external(&[]) };
+    assert_eq!(of(&named, &[]).config.size, "metamath");
 }
 
 /// Each preset equals the library's method, apart from the keys that a size sets for all methods.
@@ -219,7 +251,7 @@ fn fits(method: &str, size: &str) -> bool {
 fn presets_match_the_methods_of_the_library() {
     for (method, method_text) in METHODS {
         for (size, size_text) in SIZES.into_iter().filter(|(size, _)| fits(method, size)) {
-            let layers = Layers { method: Some(method.into()), size: Some(size.into()), ..Layers::default() };
+            let layers = Layers { method: Some(method.into()), size: Some(size.into()), ..external(&[]) };
             let config = resolve(&layers, std::iter::empty()).unwrap().config;
             assert_eq!(config.method, method, "the size {size} must not choose the method");
             let mut stack = LayerStack::of_defaults().unwrap();
@@ -288,7 +320,7 @@ fn as_paper_removes_the_departures_of_every_size() {
     for (size, _) in SIZES {
         let of = |method: &str, as_paper| {
             let (method, size) = (Some(method.to_owned()), Some(size.to_owned()));
-            resolve(&Layers { method, size, as_paper, ..Layers::default() }, std::iter::empty()).unwrap()
+            resolve(&Layers { method, size, as_paper, ..external(&[]) }, std::iter::empty()).unwrap()
         };
         for (method, _) in METHODS {
             if !fits(method, size) {
