@@ -58,7 +58,8 @@ fn journal_damage(run: &RunView) -> Option<sgs_rundir::Error> {
     if !start.is_empty() && start != HEADER {
         let what = "it is not an SQLite database".to_owned();
         let advice =
-            "restore it from a copy, or move it away (with its -wal and -shm files) and resume".to_owned();
+            "restore it from a copy, or move it to another folder (with its -wal and -shm files) and resume"
+                .to_owned();
         return Some(sgs_rundir::Error::Damaged { path, what, advice });
     }
     run.journal().and_then(|journal| journal.markers()).err()

@@ -52,8 +52,7 @@ impl<'a> StatementInput<'a> {
             }
             SystemName::Lean => StatementReader::Lean(Box::new(lean::settings_over(players.lean(), args)?)),
             SystemName::External => {
-                let config =
-                    players.config().context("an external system is known by its run: give --run")?;
+                let config = players.config().context("an external system needs its run: give --run")?;
                 StatementReader::External(Box::new(config.clone()))
             }
         };

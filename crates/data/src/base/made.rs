@@ -187,7 +187,7 @@ fn copy(recipe: &Recipe, to: &Path) -> Result<()> {
     let from = recipe.model()?;
     let missing = || {
         format!(
-            "{} is not there: `sgs resume` of a run with model.base=made:{} makes it",
+            "{} is missing: `sgs resume` of a run with model.base=made:{} makes it",
             from.display(),
             recipe.name
         )

@@ -399,7 +399,9 @@ pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, Strin
         stack.lay_code_choices()?;
     }
     stack.file = source;
-    stack.lay(file, &from_file())?;
+    if stack.file.is_some() {
+        stack.lay(file, &from_file())?;
+    }
     for (key, name, value) in environment {
         stack.assign(&key, &value, Layer::Variable(name))?;
     }

@@ -28,7 +28,7 @@ pub fn examine(run: &RunView) -> Result<IntegrityReport> {
             Ok(_) => Ok(()),
             Err(error) => {
                 let what = format!("the record {:?} cannot be read: {error:#}", record.key);
-                let advice = "move the journal away: the run goes on after its last published round";
+                let advice = "move the journal to another folder: the run then continues after its last published round";
                 Err(damaged(&run.path().join("journal.sqlite"), &what, advice))
             }
         });

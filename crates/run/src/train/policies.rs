@@ -220,8 +220,8 @@ impl<D: Device> PolicySet<D> {
         let vocabulary = loaded.shape.vocab_size;
         if let Some(guide) = loaded.guide.as_ref().filter(|guide| guide.config.vocab_size != vocabulary) {
             bail!(
-                "{}: the Guide's model has a vocabulary of {} tokens and the base model one of {}; all roles speak with the \
-                 base model's tokenizer, so the Guide has to be trained from it (`sgs sft --model`)",
+                "{}: the Guide's model has a vocabulary of {} tokens and the base model one of {}; all roles use the \
+                 base model's tokenizer: train the Guide from the base model (`sgs sft --model`)",
                 config.model.guide,
                 guide.config.vocab_size,
                 vocabulary
@@ -442,7 +442,7 @@ pub fn base_folder(config: &RunConfig, own: &Path) -> Result<PathBuf> {
         BaseSource::Made(_) => {
             if !is_model(own) {
                 bail!(
-                    "{} is not there: `sgs resume` of a run with model.base={} makes it",
+                    "{} is missing: `sgs resume` of a run with model.base={} makes it",
                     own.display(),
                     config.model.base
                 );

@@ -114,7 +114,7 @@ pub(crate) fn gap_warning(config: &RunConfig, report: &UpdateReport) -> Result<O
     );
     if gap > 10.0 * bound || gap.is_nan() {
         bail!(
-            "{told}. The samples are not of the weights that are trained: most likely workers or a server sample with \
+            "{told}. The samples do not come from the trained weights: most likely workers or a server sample with \
              another model or an older checkpoint (compare `model.base`, the workers' log and the checkpoint that the \
              run loaded). After the cause is fixed, `sgs resume` samples the round again"
         );

@@ -211,13 +211,13 @@ impl FleetConfig {
             }
             if self.verify.by == By::Embedded || (self.verify.is_launched() && self.verify.count < 2) {
                 return Err(Usage(format!(
-                    "{origin}: with recheck another worker checks again: give at least verify=2"
+                    "{origin}: recheck needs a second worker: give at least verify=2"
                 ))
                 .into());
             }
         }
         if self.certificate.is_some() != self.key.is_some() {
-            return Err(Usage(format!("{origin}: certificate and key go together")).into());
+            return Err(Usage(format!("{origin}: give both certificate and key, or neither")).into());
         }
         if self.authority.is_some() && self.certificate.is_none() {
             let problem =
@@ -268,7 +268,7 @@ fn pools(by: By, text: &str, spec: &str) -> Result<FleetConfig> {
         }
     }
     if config.is_embedded() {
-        return Err(wrong("it starts nobody: give generate=N, verify=N or both".into()).into());
+        return Err(wrong("it starts no workers: give generate=N, verify=N or both".into()).into());
     }
     for (key, value) in pairs {
         let (pools, key) = match key.split_once('.') {
@@ -280,7 +280,7 @@ fn pools(by: By, text: &str, spec: &str) -> Result<FleetConfig> {
                 continue;
             }
             Some((kind, _)) => {
-                return Err(wrong(format!("there is no kind {kind:?}: generate or verify")).into());
+                return Err(wrong(format!("there is no kind {kind:?}; expected generate or verify")).into());
             }
             None if key == "generate" || key == "verify" => continue,
             None => (vec![&mut config.generate, &mut config.verify], key),
@@ -304,7 +304,7 @@ fn pools(by: By, text: &str, spec: &str) -> Result<FleetConfig> {
                     if by != By::Slurm {
                         let keys = KEYS.join(", ");
                         return Err(wrong(format!(
-                            "there is no key {key:?}; there are generate, verify, {keys}"
+                            "there is no key {key:?}; expected one of generate, verify, {keys}"
                         ))
                         .into());
                     }
@@ -357,7 +357,7 @@ mod tests {
             ("local:generate=many", "generate is \"many\""),
             ("local:generate=0", "generate.count is 0"),
             ("local:partition=x,generate=1", "no key \"partition\""),
-            ("slurm:partition=main", "it starts nobody"),
+            ("slurm:partition=main", "it starts no workers"),
             ("slurm:generat=2,verify=1", "did you mean \"generate\"?"),
             ("slurm:verify=1,slots=0", "slots is 0"),
             ("slurm:generate=1,guide.mem=1", "no kind \"guide\""),

@@ -295,7 +295,7 @@ impl RemoteWorkers {
                 jobs.iter().map(|j| (j.id.0.as_str(), j.worker.as_str())).collect();
             let text = serde_json::to_vec(&pairs).unwrap_or_default();
             if let Err(error) = write_file(&list, &text) {
-                tracing::warn!("the list of workers is not written: {error}");
+                tracing::warn!("the list of workers cannot be written: {error}");
             }
         };
         let fleet = Some(self.fleet.clone());

@@ -181,7 +181,7 @@ pub fn work<D: Device + Decode, W: RoleModels<D>>(
                     }
                 } else {
                     let (asked, has) = (task.policy_version, role_samplers.policy_version);
-                    let reason = format!("asked for policy {asked}, the worker has {has}");
+                    let reason = format!("the task needs policy version {asked}, the worker has {has}");
                     session.finish(lease.id(), LeaseOutcome::Failed(reason));
                 }
             }

@@ -200,8 +200,9 @@ impl RunManifest {
         if head.version != own {
             bail!("the coordinator is sgs {}, this worker is sgs {own}: use the same program", head.version);
         }
-        let manifest: Self = serde_json::from_slice(bytes)
-            .context("the run's manifest is not as this build of sgs writes it: use the same program")?;
+        let manifest: Self = serde_json::from_slice(bytes).context(
+            "the run's manifest has another format than in this build of sgs: use the same program",
+        )?;
         if !manifest.slice.is_empty() && manifest.slice != SLICE_SHA256 {
             bail!("the coordinator ships with another slice of set.mm: use the same program");
         }

@@ -38,7 +38,7 @@ pub fn check<P: Borrow<Problem>>(
     let (all, least) = (lengths.len(), longest + 1);
     let remedy = match config.model.context {
         0 => format!("choose a model with at least {least} positions"),
-        _ => format!("set model.context to {least} or more, or to 0 for the model's own"),
+        _ => format!("set model.context to {least} or more, or to 0 for the model's maximum"),
     };
     if long == all {
         return Err(Usage(format!(

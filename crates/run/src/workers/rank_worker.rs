@@ -84,7 +84,7 @@ fn is_checkpoint_of(run: &Path, folder: &Path) -> Result<()> {
     }
     let (folder, run) = (folder.display(), run.display());
     bail!(
-        "rank 0 wants {folder} written, but this rank writes only in its own run {run}: give all ranks the same --out"
+        "rank 0 sent the folder {folder}, but this rank writes only into its run {run}: give all ranks the same --out"
     )
 }
 

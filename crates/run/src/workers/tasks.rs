@@ -114,20 +114,20 @@ pub fn packed(value: &impl Serialize) -> Result<Vec<u8>> {
     postcard::to_extend(value, bytes).context("a payload for the board")
 }
 
-/// Decodes a payload of the board.
+/// Decodes the payload of a task or of its result.
 ///
 /// # Errors
 /// Returns an error if the format version differs, or the payload is too short or too long.
 pub fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     match bytes.split_first() {
-        Some((&FORM, rest)) => match postcard::take_from_bytes(rest).context("a payload of the board")? {
+        Some((&FORM, rest)) => match postcard::take_from_bytes(rest).context("the task's payload")? {
             (value, []) => Ok(value),
-            (_, more) => bail!("a payload of the board has {} bytes too many", more.len()),
+            (_, more) => bail!("the task's payload has {} bytes too many", more.len()),
         },
         Some((form, _)) => {
             bail!("the task's payload has format {form}; this program reads {FORM}: use the same program")
         }
-        None => bail!("a payload of the board is empty"),
+        None => bail!("the task's payload is empty"),
     }
 }
 

@@ -108,7 +108,7 @@ pub fn verify(system: &dyn FormalSystem, lease: &Lease) -> Result<Payload, Strin
     let task: VerifyTask = tasks::unpack(lease.payload.as_bytes()).map_err(|e| format!("{e:#}"))?;
     let own = system.identity();
     if task.checker != own {
-        return Err(format!("the run wants the checker `{}`, this worker has `{own}`", task.checker));
+        return Err(format!("the run requires the checker `{}`, this worker has `{own}`", task.checker));
     }
     let mut judgements = VerifyResult::new();
     for (problem, proofs) in &task.proofs {

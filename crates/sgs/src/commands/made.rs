@@ -38,7 +38,7 @@ impl MakeObserver for MakeView {
                 eprintln!("{holder} makes the base model made:{recipe}: waiting");
             }
             MakeEvent::Begun { recipe, home } => {
-                eprintln!("the base model made:{recipe} is not here: it is made once, in {}", home.display());
+                eprintln!("the base model made:{recipe} is missing: it is made once, in {}", home.display());
             }
             MakeEvent::Corpora { composed } => eprintln!("  corpora: {composed} composed theorems"),
             MakeEvent::Training { number, of, elapsed } => {

@@ -54,7 +54,7 @@ fn run(command: &str, keys: &[KeySpec], args: &PretrainArgs, base: Option<&Path>
     if !config.data.is_dir() {
         let data = config.data.display();
         let told = format!(
-            "`data` is {data}, and there is no such folder; make it with `sgs data build --out {data}` (Metamath), \
+            "`data` is {data}, which is not a folder; make it with `sgs data build --out {data}` (Metamath), \
              `sgs data compose --out {data}` (Lean) or your own script (docs/external.md)"
         );
         return Err(file.error("data", told).into());

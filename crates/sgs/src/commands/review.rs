@@ -21,7 +21,9 @@ pub fn run(args: &ReviewArgs) -> Result<Outcome> {
     let conjecture = statements.statement_in(&target.problem.context, "conjecture", &args.conjecture)?;
     let session = statements.start(Some(&target))?;
     if players.guide_is_rubric() {
-        eprintln!("note: this run takes its reviews from the formal system's rubric; these are its model's");
+        eprintln!(
+            "note: this run uses the formal system's rubric for its reviews; the reviews shown are the model's"
+        );
     }
     let (system, target, conjecture) = (&*session.system, &target.problem, &conjecture.problem);
     let seeds = (0..args.samples).map(|i| task_seed(args.play.seed, 0, Role::Guide, &conjecture.id, i));

@@ -145,7 +145,7 @@ fn remove_empty_run(out: &Path, is_new: bool) {
         if is_new { Ok(()) } else { std::fs::create_dir(out) }
     };
     if let Err(error) = remove() {
-        eprintln!("cannot remove {}, whose run did not begin: {error}", out.display());
+        eprintln!("cannot remove {}, whose run was not started: {error}", out.display());
     }
 }
 

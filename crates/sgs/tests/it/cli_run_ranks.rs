@@ -320,7 +320,7 @@ fn externally_started_ranks_meet_and_learn_why_rank_0_fails() {
         let second = rank_1(&own);
         let first = rank_0(&other);
         second.wait_with_output().unwrap();
-        assert!(first.code == 1 && first.err.contains("writes only in its own run"), "{}", first.err);
+        assert!(first.code == 1 && first.err.contains("writes only into its run"), "{}", first.err);
         assert!(!Path::new(&other).join("checkpoints/0000").exists());
         break;
     }

@@ -69,7 +69,9 @@ pub fn launch(ranks: usize, folder: &Path) -> Result<Outcome> {
         None => Ok(Outcome::Done),
         Some(lost) => {
             let text = describe(lost, ranks);
-            bail!("{text}\nThe other ranks were ended; the same command continues from the last checkpoint.")
+            bail!(
+                "{text}\nThe other ranks were stopped; the same command continues from the last checkpoint."
+            )
         }
     }
 }
@@ -120,7 +122,7 @@ impl RankProcesses {
         loop {
             match result.recv_timeout(LOOK) {
                 Ok(met) => return met,
-                Err(RecvTimeoutError::Disconnected) => bail!("the thread that meets the ranks panicked"),
+                Err(RecvTimeoutError::Disconnected) => bail!("the thread that connects the ranks panicked"),
                 Err(RecvTimeoutError::Timeout) => {}
             }
             look(&mut self.started);

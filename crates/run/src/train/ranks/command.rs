@@ -58,7 +58,8 @@ impl RankCommand<'_> {
     /// # Errors
     /// Returns an error if the bytes are not a command.
     pub fn decode(bytes: &[u8]) -> Result<RankCommand<'static>> {
-        postcard::from_bytes(bytes).context("an order of rank 0 cannot be read: is it the same program?")
+        postcard::from_bytes(bytes)
+            .context("a command of rank 0 cannot be read: start all ranks with the same program")
     }
 }
 

@@ -129,7 +129,7 @@ impl<D: Device> DistributedTrainer<D> {
             }
             (Ok(_), Err(lost)) => Err(RunError::from(lost).into()),
             (Err(consequence), Err(lost)) => {
-                tracing::debug!("what the loss of a rank has brought about: {consequence:#}");
+                tracing::debug!("an error after the loss of a rank: {consequence:#}");
                 Err(RunError::from(lost).into())
             }
         }

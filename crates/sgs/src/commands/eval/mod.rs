@@ -53,7 +53,7 @@ fn open(args: &EvalArgs, players: &ModelSource) -> Result<Opened> {
             Ok(system::lean(&settings, system::lean_targets(set)?, set)?)
         }
         SystemName::External => {
-            let config = players.config().context("an external system is known by its run: give --run")?;
+            let config = players.config().context("an external system needs its run: give --run")?;
             let targets = system::external_targets(set)?;
             let system = Arc::new(system::external(config)?);
             Ok(Opened { system, targets, held_out: Vec::new(), notes: Vec::new() })
