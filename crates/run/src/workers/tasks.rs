@@ -175,7 +175,7 @@ mod tests {
         let longer = [bytes, &[0]].concat();
         assert!(unpack::<GenerateTask>(&longer).unwrap_err().to_string().contains("1 bytes too many"));
         let other = [&[9], &bytes[1..]].concat();
-        assert!(unpack::<GenerateTask>(&other).unwrap_err().to_string().contains("form 9"));
+        assert!(unpack::<GenerateTask>(&other).unwrap_err().to_string().contains("format 9"));
     }
 
     #[test]
