@@ -66,7 +66,7 @@ impl Work for GuideCheck<'_> {
         self.progress.reviews.done += 1;
         if let Event::Review { read, .. } = entry.event {
             self.sampled += 1;
-            self.readable += u32::from(read.is_ok());
+            self.readable += u32::from(read.is_ok_and(|review| review.is_in_range()));
         }
         Vec::new()
     }

@@ -1,6 +1,6 @@
 //! A run whose formal system is a process that fails.
 
-use crate::library::runner;
+use crate::library::{runner, runner_with};
 use sgs_external::{External, ExternalSettings};
 use sgs_run::config::folder;
 use sgs_run::{Outcome, RunEvent, Runner};
@@ -48,4 +48,20 @@ fn a_system_that_fails_stops_the_run_and_loses_nothing() {
         assert_eq!(outcome.unwrap(), Outcome::Done);
         assert!(judged.len() >= 64 && judged.iter().all(|verdict| verdict.is_judged()), "{how}: {judged:?}");
     }
+}
+
+/// A round would treat such reviews as malformed.
+#[test]
+fn reviews_with_scores_out_of_range_do_not_pass_the_check_of_the_guide() {
+    let dir = tempfile::tempdir().unwrap();
+    let end = |run: &str, healed: &str| {
+        // Most reviews of this model do not end within the limit.
+        let settings = ["algorithm.guide.min_readable=0.01", "sampling.guide_tokens=64"];
+        let mut runner = runner_with(&dir.path().join(run), 1, &settings);
+        runner.system = hostile("strange", Path::new(healed));
+        runner.work(&mut |_| ())
+    };
+    let error = format!("{:#}", end("out-of-range", "/nonexistent").unwrap_err());
+    assert!(error.contains("0 of the Guide's 64 reviews can be read"), "{error}");
+    assert_eq!(end("in-range", HOSTILE).unwrap(), Outcome::Done);
 }

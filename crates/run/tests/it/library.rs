@@ -25,7 +25,7 @@ fn small_model() -> String {
     concat!("model.base=", env!("CARGO_MANIFEST_DIR"), "/tests/data/small-model").to_owned()
 }
 
-fn runner_with(folder: &Path, rounds: u32, settings: &[&str]) -> Runner<Cpu> {
+pub(crate) fn runner_with(folder: &Path, rounds: u32, settings: &[&str]) -> Runner<Cpu> {
     let mut set = vec![
         small_model(),
         format!("rounds={rounds}"),
