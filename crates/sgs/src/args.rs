@@ -68,7 +68,7 @@ pub enum Command {
     Conjecture(ConjectureArgs),
     /// Sample the Guide's reviews of a conjecture.
     Review(ReviewArgs),
-    /// Evaluate a model: pass@k on problems and, on request, its conjectures and reviews.
+    /// Evaluate a model: pass@k; on request, its conjectures and reviews.
     Eval(EvalArgs),
     /// Serve a model over the OpenAI completions protocol.
     ServeModel(ServeModelArgs),

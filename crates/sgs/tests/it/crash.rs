@@ -299,6 +299,11 @@ fn a_second_process_on_the_same_run_is_refused() {
     assert!(message.contains(&first.id().to_string()), "the message names the process: {message}");
 }
 
+/// Returns the arguments of the small run with the shipped model, whose files are large enough to exceed a limit.
+fn shipped_model() -> Vec<String> {
+    [small_run::settings(), ["--set", "model.base=shipped"].map(str::to_owned).into()].concat()
+}
+
 /// Runs or resumes with a file size limit of `kib` KiB, which simulates a nearly full disk.
 fn with_files_limited(kib: u32, run: &Path) -> (Option<i32>, String) {
     let mut command = Command::new("sh");
@@ -307,7 +312,7 @@ fn with_files_limited(kib: u32, run: &Path) -> (Option<i32>, String) {
     if run.join("config.toml").exists() {
         command.arg("resume").arg(run);
     } else {
-        command.args(small_run::settings()).arg("--out").arg(run);
+        command.args(shipped_model()).arg("--out").arg(run);
     }
     let output = command.stdout(Stdio::null()).stderr(Stdio::piped()).output().expect("starts");
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -316,7 +321,7 @@ fn with_files_limited(kib: u32, run: &Path) -> (Option<i32>, String) {
 #[test]
 fn failed_writes_stop_the_run_name_the_file_and_lose_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
-    let expected = snapshot(&small_run::embedded());
+    let expected = snapshot(&small_run::embedded_with(&shipped_model()));
     let run = folder.path().join("limited");
     // First the base model exceeds the limit, then the files of a checkpoint, which are written in parallel: in the
     // middle and near the end.
@@ -357,7 +362,7 @@ fn a_full_or_read_only_disk_stops_the_run_and_loses_nothing() {
         return;
     }
     let mounted = Mounted(disk.clone());
-    let expected = snapshot(&small_run::embedded());
+    let expected = snapshot(&small_run::embedded_with(&shipped_model()));
     let run = disk.join("run");
     let resumed = |code: Option<i32>, expected_message: &str| {
         let output = sgs().arg("resume").arg(&run).output().expect("starts");
@@ -365,7 +370,7 @@ fn a_full_or_read_only_disk_stops_the_run_and_loses_nothing() {
         assert_eq!(output.status.code(), code, "{message}");
         assert!(message.contains(expected_message) && !message.contains("panicked"), "{message}");
     };
-    let first = sgs().args(small_run::settings()).arg("--out").arg(&run).output().expect("starts");
+    let first = sgs().args(shipped_model()).arg("--out").arg(&run).output().expect("starts");
     let message = String::from_utf8_lossy(&first.stderr).into_owned();
     assert_eq!(first.status.code(), Some(1), "{message}");
     assert!(message.contains("No space left") && !message.contains("panicked"), "{message}");

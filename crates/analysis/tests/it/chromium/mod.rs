@@ -276,7 +276,10 @@ impl Browser {
         let mut complaints = self.complaints();
         // Requests to a live page that has stopped fail, which the page shows.
         let is_over = |c: &String| {
-            (c.contains("events") || c.contains("fragment")) && c.contains("ERR_CONNECTION_REFUSED")
+            let is_unanswered =
+                ["ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "ERR_SOCKET_NOT_CONNECTED"];
+            (c.contains("events") || c.contains("fragment"))
+                && is_unanswered.iter().any(|kind| c.contains(kind))
         };
         complaints.retain(|c| !is_over(c));
         assert!(complaints.is_empty(), "{complaints:?}");

@@ -20,7 +20,7 @@ use sgs_lm_sampler::{Decode, SamplerOptions};
 use sgs_run::config::base_model::is_model;
 use sgs_run::config::endpoint::EndpointConfig;
 use sgs_run::config::system::{self, Opened};
-use sgs_run::config::{SHIPPED, SystemName};
+use sgs_run::config::{BaseSource, SHIPPED, SystemName};
 use sgs_run::served::client::ServedRoles;
 use sgs_run::with_device;
 use sgs_run::workers::attempts::{self, JudgedAttempt, ProblemAttempts};
@@ -121,7 +121,10 @@ fn outcome_of(solver: &SolverResult) -> Outcome {
 
 /// Returns the command that evaluates the base model of a run on the same problems.
 fn for_base_model(args: &EvalArgs, players: &ModelSource) -> Option<String> {
-    let base = args.play.run.as_ref()?.join("base");
+    let base = match players.config()?.model.base_source() {
+        BaseSource::Folder(folder) => folder.to_owned(),
+        BaseSource::Shipped | BaseSource::Made(_) => args.play.run.as_ref()?.join("base"),
+    };
     let is_other = players.system() != SystemName::Metamath || players.database() != SHIPPED;
     if args.server.config().is_some() || is_other || !is_model(&base) {
         return None;
