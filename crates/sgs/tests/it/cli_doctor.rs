@@ -115,7 +115,7 @@ fn altered_files_of_a_run_are_named() {
         assert!(what.iter().all(|what| done.out.contains(what)), "{what:?}: {}", done.out);
     };
     std::fs::remove_file(run.join("base/tokenizer.json")).unwrap();
-    noted(&["base/tokenizer.json is not there", "`sgs resume` writes it"]);
+    noted(&["base/tokenizer.json is missing", "`sgs resume` writes it"]);
     std::fs::remove_file(run.join("SHA256SUMS")).unwrap();
     noted(&["SHA256SUMS is missing", "edits of config.toml cannot be detected"]);
     let done = sgs(&["resume", "--verify", name]).expect(0);
