@@ -133,5 +133,5 @@ fn altered_files_of_a_run_are_named() {
     noted(&["this program ships another base model"]);
     std::fs::write(run.join("base/tokenizer.json"), b"[]").unwrap();
     let done = sgs(&["doctor", name]).expect(1);
-    assert!(done.out.contains("its files are not those that the run began with"), "{}", done.out);
+    assert!(done.out.contains("its files differ from those that the run was created with"), "{}", done.out);
 }
