@@ -21,20 +21,13 @@ pub struct Usage(pub String);
 impl Usage {
     /// Converts an error about the request. The text contains all causes, separated by colons.
     pub fn of(error: impl Error) -> Self {
-        let mut text = error.to_string();
-        append_causes(&mut text, &error).unwrap_or_default();
-        Self(text)
+        Self(format!("{error}{}", causes(&error)))
     }
 }
 
-/// Appends the causes of an error, each after a colon.
-fn append_causes(out: &mut dyn fmt::Write, error: &dyn Error) -> fmt::Result {
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        write!(out, ": {error}")?;
-        cause = error.source();
-    }
-    Ok(())
+/// Returns the causes of an error, each after a colon.
+fn causes(error: &dyn Error) -> String {
+    std::iter::successors(error.source(), |&cause| cause.source()).map(|cause| format!(": {cause}")).collect()
 }
 
 /// Two workers that gave different verdicts on a proof.
@@ -124,7 +117,7 @@ impl fmt::Display for RunError {
             Self::Other(error) => write!(f, "{error}")?,
         }
         if f.alternate() {
-            append_causes(f, self)?;
+            f.write_str(&causes(self))?;
         }
         Ok(())
     }

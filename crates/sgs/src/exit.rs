@@ -43,7 +43,12 @@ pub fn code_of_parse_error(error: &clap::Error) -> ExitCode {
 
 /// Formats an error with its causes, one per line. No message repeats its source, so no cause appears twice.
 pub fn format_error(error: &anyhow::Error) -> String {
-    let mut text = format!("error: {error}");
+    format_error_at("", error)
+}
+
+/// Formats an error like [`format_error`], after its place in the input, such as `line 3: `.
+pub fn format_error_at(place: &str, error: &anyhow::Error) -> String {
+    let mut text = format!("error: {place}{error}");
     for cause in error.chain().skip(1) {
         let _ = write!(text, "\n  because: {cause}");
     }

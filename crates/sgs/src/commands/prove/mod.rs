@@ -133,13 +133,8 @@ impl<D: Device + Decode> ProofSampler<'_, D> {
             if self.args.json {
                 output::line(json!({ "statement": line, "error": format!("{error:#}") }))?;
             }
-            let told = crate::exit::format_error(error);
-            match number {
-                Some(number) => {
-                    eprintln!("{}", told.replacen("error: ", &format!("error: line {number}: "), 1))
-                }
-                None => eprintln!("{told}"),
-            }
+            let place = number.map_or_else(String::new, |number| format!("line {number}: "));
+            eprintln!("{}", crate::exit::format_error_at(&place, error));
             return Ok(Outcome::Failed);
         }
         done
