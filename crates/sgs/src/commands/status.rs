@@ -36,7 +36,7 @@ struct RunStatus {
     free_disk_bytes: Option<u64>,
     /// Metrics of the latest rounds.
     last: Vec<MetricValues>,
-    /// Metrics of the last published round.
+    /// Metrics of the newest round that can be read.
     #[serde(skip)]
     newest: Option<MetricValues>,
     /// Queue and workers, if the run has remote workers and its coordinator answers.
@@ -102,12 +102,16 @@ fn status(view: &RunView, shown: usize) -> Result<RunStatus> {
     let published = view.rounds()?;
     let mut notes = Vec::new();
     let mut last = Vec::new();
-    let newest = published.last().and_then(|round| round.metrics().ok());
-    for round in published.iter().rev().take(shown).rev() {
+    // The line about solved targets needs the newest round, even if no round is shown.
+    for round in published.iter().rev().take(shown.max(1)).rev() {
         match round.metrics() {
             Ok(metrics) => last.push(metrics),
             Err(error) => notes.push(format!("round {}: {error}", round.round())),
         }
+    }
+    let newest = last.last().cloned();
+    if shown == 0 {
+        last.clear();
     }
     let progress = match progress(view) {
         Ok(progress) => progress,
