@@ -204,8 +204,8 @@ impl Client {
                  from the run's folder again; if a proxy with its own certificate answers there, give --authority"
             ),
             None => format!(
-                "{url}: {error}; use the file fleet.token of the run's folder, which names the coordinator's key, or give --authority \
-                 if the operator's certificate is not publicly signed"
+                "{url}: {error}; use the file fleet.token of the run's folder, which names the coordinator's key, or give \
+                 --authority if the operator's certificate is not publicly signed"
             ),
         };
         // Once the coordinator has been reached, a stranger at its address must not end the worker.

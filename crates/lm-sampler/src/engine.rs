@@ -213,7 +213,7 @@ impl<D: Decode> Sampler<D> {
     }
 
     /// Runs one step: admits waiting requests, feeds one token of every running request, and appends the
-    /// requests that ended to `finished`. Does nothing if there is no request.
+    /// requests that ended to `finished`. Does nothing without requests.
     ///
     /// # Errors
     /// Returns an error if the model has another shape, if the device fails, or if logits are not finite. In

@@ -1,7 +1,7 @@
 //! The language model: Llama-family decoder, tokenizer, losses, trainer, checkpoints.
 //!
 //! The computation is a fixed graph with a hand-written forward and backward pass, over buffers that are planned before
-//! the run. There is no autograd and no tensor library.
+//! the run. Gradients are written by hand, without autograd or a tensor library.
 //!
 //! - [`config`], [`layout`] and [`weights`]: shapes, the flat buffer of parameters, Hugging Face model folders.
 //! - [`tokenizer`] and [`chat`]: text to token ids, and chat templates.

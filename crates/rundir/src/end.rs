@@ -32,11 +32,7 @@ impl RunEnd {
         let (rounds, all) = (self.rounds, config.get("rounds")?.as_integer()?);
         let limit = match self.by {
             EndReason::Rounds => return Some(format!("all rounds are done ({rounds} of {all})")),
-            EndReason::Minutes => {
-                let minutes = config.get("minutes")?.as_float()?;
-                let plural = if minutes == 1.0 { "" } else { "s" };
-                format!("time limit of {minutes} minute{plural}")
-            }
+            EndReason::Minutes => format!("{}-minute time limit", config.get("minutes")?.as_float()?),
             EndReason::Generations => {
                 format!("limit of {} generations", config.get("generations")?.as_integer()?)
             }

@@ -94,7 +94,7 @@ impl ModelSource {
         }
         match &self.run {
             None if self.folders.is_none() => "the shipped base model",
-            Some(TrainedRun { round: None, .. }) => "the base model, because the run has no checkpoint yet",
+            Some(TrainedRun { round: None, .. }) => "the base model (the run has no checkpoint)",
             _ => name,
         }
     }

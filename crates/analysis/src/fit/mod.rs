@@ -154,7 +154,7 @@ impl fmt::Display for Warning {
             ),
             Warning::CutsDisagree { removed, asymptote: None } => write!(
                 f,
-                "without the last {:.0}% of the points, there is no fit: the run is too short",
+                "without the last {:.0}% of the points, the fit fails: the run is too short",
                 100.0 * removed
             ),
             Warning::HalvesDisagree { low, high } => write!(
@@ -171,8 +171,7 @@ impl fmt::Display for Warning {
                 write!(f, "only {points} points: {ENOUGH_POINTS} are needed for three parameters")
             }
             Warning::Dropped { points } => {
-                let plural = if *points == 1 { "" } else { "s" };
-                write!(f, "{points} point{plural} without a finite rate and generations left out")
+                write!(f, "points left out because their rate or generations are not finite: {points}")
             }
         }
     }

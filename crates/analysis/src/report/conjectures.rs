@@ -56,7 +56,7 @@ pub(super) fn statements(all: &[ConjecturedStatement]) -> Option<ReportTable> {
     table.filled()
 }
 
-/// Describes the reviews and their effect on the reward. Returns `None` if there are no reviews.
+/// Describes the reviews and their effect on the reward. Returns `None` without reviews.
 pub(super) fn about_the_guide(run: &RunData) -> Option<String> {
     let [reviewed, zero, failed] = run.conjecture_stats.rounds.iter().fold([0_u64; 3], |mut sum, round| {
         sum.iter_mut().zip(round.reviewed).for_each(|(sum, n)| *sum += n);

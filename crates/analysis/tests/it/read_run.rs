@@ -55,7 +55,7 @@ fn a_report_says_why_the_run_ended() {
     RunDir::open(dir.path()).unwrap().mark_ended(EndReason::Minutes, 6).unwrap();
     assert!(reader.update().unwrap(), "an open page must show the end");
     let fragment = report::fragment(std::slice::from_ref(reader.run()), &FigureOptions::default());
-    let text = "The run has ended: time limit of 30 minutes, after 6 of 9 rounds.";
+    let text = "The run has ended: 30-minute time limit, after 6 of 9 rounds.";
     assert!(report::page(&fragment, None).contains(text), "{:?}", reader.run().ended);
 }
 

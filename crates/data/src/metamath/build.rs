@@ -173,9 +173,11 @@ impl Corpora<'_> {
     }
 
     /// Reports the corpus that is made next.
+    #[allow(clippy::expect_used, reason = "the callers name files of the list")]
     fn begin(&self, name: &str) {
-        let number = CORPUS_FILES.iter().position(|file| *file == name).map_or(0, |at| at + 1);
-        (self.progress)(format!("making {name}, file {number} of {}", CORPUS_FILES.len()));
+        let at =
+            CORPUS_FILES.iter().position(|file| *file == name).expect("invariant: a file of the corpora");
+        (self.progress)(format!("making {name}, file {} of {}", at + 1, CORPUS_FILES.len()));
     }
 
     /// Writes one corpus: a thread writes a batch while the next one is made.

@@ -276,14 +276,14 @@ mod tests {
 
     /// Publishes a policy whose folder no worker can access.
     fn lay_out(
-        shelf: &ArtifactStore,
+        store: &ArtifactStore,
         policy_version: u32,
         solver: &ModelManifest,
         others: &ModelManifest,
     ) -> PolicyManifest {
         let hidden = |model: &ModelManifest| {
             for file in &model.files {
-                shelf.put_file(&model.artifact_name(file), &model.folder.join(file.name.as_str()));
+                store.put_file(&model.artifact_name(file), &model.folder.join(file.name.as_str()));
             }
             ModelManifest { folder: "/no/such/folder".into(), ..model.clone() }
         };
@@ -292,7 +292,7 @@ mod tests {
         let config =
             crate::config::resolve(&Default::default(), std::iter::empty()).expect("the default").config;
         let manifest = RunManifest::new(&config, "", &[0], policy.clone());
-        shelf.put(manifest::NAME, serde_json::to_vec(&manifest).expect("JSON"));
+        store.put(manifest::NAME, serde_json::to_vec(&manifest).expect("JSON"));
         policy
     }
 
@@ -301,8 +301,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let at = |name: &str| folder.path().join(name);
         let (old, new, base) = (model(&at("old"), 1), model(&at("new"), 2), model(&at("base"), 3));
-        let shelf = ArtifactStore::default();
-        let service = ServiceConfig { artifacts: shelf.clone(), ..ServiceConfig::default() };
+        let store = ArtifactStore::default();
+        let service = ServiceConfig { artifacts: store.clone(), ..ServiceConfig::default() };
         let service = Service::start(Fleet::in_memory(BoardConfig::default()), service).expect("listens");
         let client = Client::new(&service.url("127.0.0.1"), None, None).expect("a client");
         let source = WeightSource {
@@ -310,7 +310,7 @@ mod tests {
             patience: Duration::from_secs(20),
             drain: StopFlag::default(),
         };
-        let first = lay_out(&shelf, 1, &old, &base);
+        let first = lay_out(&store, 1, &old, &base);
         let manifest = source.manifest(0).expect("a manifest");
         assert_eq!(manifest.policy, first);
         let device = Arc::new(Cpu::new(1).expect("a device"));
@@ -321,7 +321,7 @@ mod tests {
             found.data[..] == HostWeights::load(folder).expect("reads").data[..]
         };
         assert!(holds(&followed, Role::Solver, &at("old")) && holds(&followed, Role::Guide, &at("base")));
-        lay_out(&shelf, 2, &new, &base);
+        lay_out(&store, 2, &new, &base);
         followed.follow(2).expect("follows");
         assert_eq!(followed.policy_version(), 2);
         assert!(
@@ -332,7 +332,7 @@ mod tests {
 
         // After a crash, a run can repeat an update and have other weights of the same version.
         let other = model(&at("other"), 4);
-        let repeated = lay_out(&shelf, 2, &other, &base);
+        let repeated = lay_out(&store, 2, &other, &base);
         let task = GenerateTask {
             role: Role::Solver,
             policy_version: 2,
@@ -351,7 +351,7 @@ mod tests {
         let mut bytes = std::fs::read(&path).expect("reads");
         *bytes.last_mut().expect("not empty") ^= 1;
         std::fs::write(&path, bytes).expect("writes");
-        lay_out(&shelf, 3, &old, &base);
+        lay_out(&store, 3, &old, &base);
         let error = format!("{:#}", followed.follow(3).expect_err("damaged"));
         assert!(error.contains("model.safetensors") && error.contains("SHA-256"), "{error}");
     }
@@ -364,8 +364,8 @@ mod tests {
         let victim = at("victim");
         std::fs::create_dir(&victim).expect("makes");
         std::fs::write(victim.join("config.json"), "precious").expect("writes");
-        let shelf = ArtifactStore::default();
-        let service = ServiceConfig { artifacts: shelf.clone(), ..ServiceConfig::default() };
+        let store = ArtifactStore::default();
+        let service = ServiceConfig { artifacts: store.clone(), ..ServiceConfig::default() };
         let service = Service::start(Fleet::in_memory(BoardConfig::default()), service).expect("listens");
         let client = Client::new(&service.url("127.0.0.1"), None, None).expect("a client");
         let source = WeightSource {
@@ -373,15 +373,15 @@ mod tests {
             patience: Duration::from_secs(5),
             drain: StopFlag::default(),
         };
-        lay_out(&shelf, 1, &base, &base);
-        let honest = shelf.read(manifest::NAME, 0, 1 << 20).expect("reads").expect("is there").bytes;
+        lay_out(&store, 1, &base, &base);
+        let honest = store.read(manifest::NAME, 0, 1 << 20).expect("reads").expect("is there").bytes;
         let honest = String::from_utf8(honest).expect("text");
         let device = Arc::new(Cpu::new(1).expect("a device"));
         let manifest = RunManifest::read(honest.as_bytes()).expect("a manifest");
         for id in ["../victim", &victim.display().to_string(), &format!("../{}", "a".repeat(61))] {
             let text = honest.replace(base.id.as_str(), id);
             assert_ne!(text, honest);
-            shelf.put(manifest::NAME, text.into_bytes());
+            store.put(manifest::NAME, text.into_bytes());
             let device = Arc::clone(&device);
             let mut followed = SyncedWeights {
                 source: source.clone(),
@@ -393,7 +393,7 @@ mod tests {
             // The files exist under other names.
             for file in &base.files {
                 let path = base.folder.join(file.name.as_str());
-                shelf.put_file(&format!("models/{id}/{}", file.name), &path);
+                store.put_file(&format!("models/{id}/{}", file.name), &path);
             }
             let error = format!("{:#}", followed.follow(1).expect_err("no name of a model"));
             assert!(error.contains("64 hexadecimal digits"), "{error}");

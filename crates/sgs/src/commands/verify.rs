@@ -61,7 +61,7 @@ fn metamath(args: &VerifyArgs) -> Result<Outcome> {
     let summary =
         verify(&theory, &mut *input, &mut output, export.as_mut(), &mut report, options).map_err(plain)?;
     if summary.lines == 0 {
-        return Err(Usage(format!("{} holds no proofs", args.file.display())).into());
+        return Err(Usage(format!("{} contains no proofs", args.file.display())).into());
     }
     if told > MAX_TOLD {
         eprintln!("and {} more", told - MAX_TOLD);

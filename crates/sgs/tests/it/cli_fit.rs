@@ -177,7 +177,7 @@ fn points_that_are_not_numbers_are_skipped_with_a_warning() {
     let given = file(dir.path(), "nan.csv", &(csv("", 1.0) + "6000000,NaN\n"));
     let json = sgs(&["fit", "--json", &given]).expect(0).json();
     let warnings = json[0]["warnings"].to_string();
-    assert!(warnings.contains("1 point without a finite rate"), "{warnings}");
+    assert!(warnings.contains("generations are not finite: 1"), "{warnings}");
 }
 
 fn publish(path: &Path, rounds: u32) {

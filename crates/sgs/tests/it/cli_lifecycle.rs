@@ -144,7 +144,7 @@ fn the_time_budget_covers_all_sessions_of_a_run() {
     run(&out, &["rounds=1", "evaluation.held_out=none"]).expect(0);
     let rounds = || RunView::open(Path::new(&out)).unwrap().rounds().unwrap().len();
     // Time spent in earlier sessions counts.
-    let over = "time limit of 0.0001 minutes, after 1 of 3 rounds";
+    let over = "0.0001-minute time limit, after 1 of 3 rounds";
     let late = sgs(&["resume", &out, "--rounds", "3", "--minutes", "0.0001"]).expect(0);
     assert!(late.out.contains(&format!("ended       {over}")) && rounds() == 1, "{}", late.out);
     let ended = std::fs::read_to_string(Path::new(&out).join("ended.json")).unwrap();
@@ -165,7 +165,7 @@ fn a_run_without_time_for_a_round_says_why_it_ended() {
     let folder = tempfile::tempdir().unwrap();
     let out = path(folder.path(), "run");
     let done = run(&out, &["rounds=3", "minutes=0.0000001", "evaluation.held_out=none"]).expect(0);
-    let why = "time limit of 0.0000001 minutes, after 0 of 3 rounds";
+    let why = "0.0000001-minute time limit, after 0 of 3 rounds";
     assert!(done.out.contains(&format!("ended       {why}")), "{}", done.out);
     // With --json, standard output is for rounds alone.
     let again = sgs(&["resume", &out, "--json"]).expect(0);

@@ -51,7 +51,7 @@ fn an_export_never_replaces_the_input() {
     }
     assert_eq!(std::fs::read_to_string(&proofs).unwrap(), PROOFS);
     let done = sgs(&["verify", &file(dir.path(), "empty.jsonl", "\n")]).expect(2);
-    assert!(done.err.contains("empty.jsonl holds no proofs"), "{}", done.err);
+    assert!(done.err.contains("empty.jsonl contains no proofs"), "{}", done.err);
     let done = sgs(&["verify", &proofs, "--lean-slots", "2"]).expect(0);
     assert!(done.err.contains("the options of Lean have no effect"), "{}", done.err);
 }

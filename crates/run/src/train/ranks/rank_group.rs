@@ -37,12 +37,12 @@ impl RankGroup {
     /// # Errors
     /// Returns an error if a rank does not join.
     pub fn new(plan: RankPlan, join_timeout: Duration) -> Result<Self> {
-        let mut group = Self { ranks: plan.ranks(), join_timeout, env: None, group: None, processes: None };
+        let mut ranks = Self { ranks: plan.ranks(), join_timeout, env: None, group: None, processes: None };
         if let RankPlan::Rank(env) = plan {
-            group.group = Some(env.meet(&job(), UNWIND)?);
-            group.env = Some(env);
+            ranks.group = Some(env.meet(&job(), UNWIND)?);
+            ranks.env = Some(env);
         }
-        Ok(group)
+        Ok(ranks)
     }
 
     /// Determines the number of ranks: the one in the configuration, unless the arguments `asked` for another.
