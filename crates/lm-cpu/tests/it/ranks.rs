@@ -557,9 +557,9 @@ fn rank_0_ignores_strangers() {
     let hosts = on_ranks(2, |dir, rank| {
         let own = place(dir, rank, 2);
         if rank == 1 {
-            let meeting = dir.join("rendezvous");
+            let rendezvous = dir.join("rendezvous");
             let address = loop {
-                match std::fs::read_to_string(&meeting) {
+                match std::fs::read_to_string(&rendezvous) {
                     Ok(address) => break address,
                     Err(_) => std::thread::sleep(Duration::from_millis(5)),
                 }

@@ -43,6 +43,20 @@ fn every_command_has_help_that_fits_a_terminal() {
 }
 
 #[test]
+fn a_mistake_is_answered_with_its_cause_and_a_command_that_can_work() {
+    let dir = tempfile::tempdir().unwrap();
+    let empty = file(dir.path(), "empty.toml", "# nothing\n");
+    let done = sgs(&["sweep", &empty]).expect(2);
+    assert!(done.err.contains("empty.toml: it has no keys"), "{}", done.err);
+    let csv = format!("a={}", file(dir.path(), "rates.csv", "a,b\n1,2\n"));
+    let done = sgs(&["report", &path(dir.path(), ""), "--yardstick", &csv]).expect(2);
+    assert!(done.err.contains("rates.csv: expected value at line 1"), "{}", done.err);
+    let dry = sgs(&["run", "--set", "problems.set=hled-out", "--dry-run"]).expect(0).out;
+    assert!(dry.contains("did you mean `held-out`?"), "{dry}");
+    assert!(dry.contains("problems.set=hled-out   (after correcting the settings above)"), "{dry}");
+}
+
+#[test]
 fn commands_are_listed_once_in_groups() {
     let help = sgs(&["--help"]).expect(0).out;
     assert_eq!(help, sgs(&["help"]).expect(0).out);

@@ -86,6 +86,8 @@ fn status_follows_a_run_to_its_end() {
     round(&run, 2);
     drop(run);
     assert_eq!(sgs(&["status", "--json", &name]).expect(0).json()["state"], "finished");
+    let none = sgs(&["status", "--rounds", "0", &name]).expect(0).out;
+    assert!(none.lines().any(|line| line.starts_with("solved ")), "{none}");
     let text = sgs(&["status", "--rounds", "2", &name]).expect(0).out;
     assert!(text.contains("finished; for a report: `sgs report"), "{text}");
     assert!(!text.contains("\n0 "), "more than the last two rounds: {text}");

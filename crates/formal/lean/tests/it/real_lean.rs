@@ -1252,7 +1252,7 @@ fn exploits_are_tried_through_a_repl() {
     }
 }
 
-/// Verifies bundled theorems of every kind, in two files that one process serves.
+/// Verifies shipped theorems of every kind, in two files that one process serves.
 #[test]
 #[ignore = "runs Lean: minutes of CPU time; `just lean-all` runs it"]
 fn shipped_theorems_are_proved_by_a_process_that_stays() {
