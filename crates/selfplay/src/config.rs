@@ -80,8 +80,11 @@ sgs_keys::table! {
         pub selection: Selection = Selection::Auto,
         /// Denominator of the REINFORCE loss: each sequence's length (paper), or the batch's tokens (its code).
         pub loss_normalisation: LossNormalisation = LossNormalisation::Sequence,
-        /// Constant learning rate of the Solver.
+        /// Learning rate of the Solver.
         pub learning_rate: f64 = 3e-6, in above(0.0).below(1.0),
+        /// Share of the run's limit `generations`, at its end, over which the learning rate falls linearly to zero; 0:
+        /// constant; beyond the paper.
+        pub decay_share: f64 = 0.0, in at_least(0.0).at_most(1.0),
         /// CISPO: lower clipping bound of importance weights is 1 - clip_low.
         pub clip_low: f64 = 1.0, in at_least(0.0).at_most(1.0),
         /// CISPO: upper clipping bound of importance weights is 1 + clip_high.

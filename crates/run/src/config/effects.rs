@@ -44,6 +44,7 @@ const DEPENDENCES: &[Dependence] = &[
         "algorithm.solver",
         &[
             "learning_rate",
+            "decay_share",
             "loss_normalisation",
             "clip_low",
             "clip_high",
@@ -67,6 +68,7 @@ const DEPENDENCES: &[Dependence] = &[
         "algorithm.solver.objective",
         |c| c.algorithm.solver.objective == Objective::Cispo,
     ),
+    dependence("algorithm.solver", &["decay_share"], "generations", |c| c.generations > 0),
     dependence("algorithm.solver", &["loss_normalisation"], "algorithm.solver.objective", |c| {
         c.algorithm.solver.objective != Objective::Cispo
     }),

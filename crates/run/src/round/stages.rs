@@ -211,6 +211,7 @@ impl Updating {
             &runner.config,
             runner.run.view(),
             &self.outcome,
+            rounds.state.generations,
             &self.completions,
             &mut policies,
             rounds.trainer,

@@ -1,6 +1,6 @@
 //! The update stage of a round: trains both policies on the selected examples.
 
-use super::pass::learning_rate;
+use super::pass::{TrainingPass, learning_rate};
 use crate::config::RunConfig;
 use crate::error::{Context, Result, bail};
 use crate::train::policies::{PolicySet, TrainablePolicies};
@@ -57,7 +57,7 @@ pub struct RoleReport {
     pub seconds: f64,
 }
 
-/// Trains on a round's examples.
+/// Trains on a round's examples. The Solver's generations before the round determine its learning rate.
 ///
 /// # Errors
 /// Returns an error if a completion is missing, a loss is not finite, the device fails, or a rank is lost. The weights
@@ -66,6 +66,7 @@ pub fn update<D: Device>(
     config: &RunConfig,
     run: &RunView,
     outcome: &RoundOutcome,
+    earlier_generations: u64,
     completions: &Completions,
     policies: &mut PolicySet<D>,
     trainer: &mut DistributedTrainer<D>,
@@ -77,11 +78,18 @@ pub fn update<D: Device>(
     let PolicySet { trained, base, .. } = policies;
     if a.is_trained_on(Role::Solver) && !outcome.solver_examples.is_empty() {
         let reference = base.as_deref().filter(|_| a.solver.kl_coefficient != 0.0);
-        let job = RoleUpdate { config, round: outcome.round, role: Role::Solver, reference };
+        let job =
+            RoleUpdate { config, round: outcome.round, role: Role::Solver, earlier_generations, reference };
         report.solver = job.run(&outcome.solver_examples, &find, trained, trainer)?;
     }
     if !outcome.conjecturer_examples.is_empty() {
-        let job = RoleUpdate { config, round: outcome.round, role: Role::Conjecturer, reference: None };
+        let job = RoleUpdate {
+            config,
+            round: outcome.round,
+            role: Role::Conjecturer,
+            earlier_generations,
+            reference: None,
+        };
         report.conjecturer = job.run(&outcome.conjecturer_examples, &find, trained, trainer)?;
     }
     policies.policy_version = outcome.round + 1;
@@ -154,6 +162,8 @@ struct RoleUpdate<'a, D: Device> {
     config: &'a RunConfig,
     round: u32,
     role: Role,
+    /// The Solver's generations before this round.
+    earlier_generations: u64,
     /// The reference model of the KL penalty.
     reference: Option<&'a Model<D>>,
 }
@@ -168,11 +178,12 @@ impl<D: Device> RoleUpdate<'_, D> {
         trainer: &mut DistributedTrainer<D>,
     ) -> Result<Option<RoleReport>> {
         let started = Instant::now();
-        let Self { config, round, role, reference } = *self;
+        let Self { config, round, role, earlier_generations, reference } = *self;
         let Some(policy) = trained.policy(role) else { return Ok(None) };
-        let mut total = RoleReport { learning_rate: learning_rate(config, role), ..RoleReport::default() };
-        for pass in 0..config.algorithm.optimizer.epochs {
-            let order = training_order(examples, config.seed, round, role.as_str(), pass);
+        let learning_rate = learning_rate(config, role, earlier_generations);
+        let mut total = RoleReport { learning_rate, ..RoleReport::default() };
+        for number in 0..config.algorithm.optimizer.epochs {
+            let order = training_order(examples, config.seed, round, role.as_str(), number);
             let mut batch = Vec::with_capacity(order.len());
             for i in order {
                 let key = &examples[i].key;
@@ -188,11 +199,12 @@ impl<D: Device> RoleUpdate<'_, D> {
             if let Some(reference) = reference {
                 add_reference(&mut batch, reference, trainer.trainer())?;
             }
-            let report = trainer.train_once(config, role, pass, policy, &batch)?;
+            let pass = TrainingPass { role, number, learning_rate };
+            let report = trainer.train_once(config, pass, policy, &batch)?;
             if reference.is_some() {
                 total.kl.get_or_insert(0.0);
             }
-            total.add(&report, pass == 0);
+            total.add(&report, number == 0);
         }
         total.seconds = started.elapsed().as_secs_f64();
         Ok(Some(total))

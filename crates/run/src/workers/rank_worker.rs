@@ -180,12 +180,13 @@ impl TrainingSetup {
                     let busy = sampler.start(&self.config, &access, Arc::clone(policies), group)?;
                     trainer.watch(busy);
                 }
-                RankCommand::Train { role, pass, examples } => {
+                RankCommand::Train { pass, examples } => {
                     let set = &mut update.get_or_insert_with(|| policies::write(policies)).set;
+                    let role = pass.role;
                     let policy = set.trained.policy(role);
                     let policy = policy.with_context(|| format!("the {} is not trained", role.as_str()))?;
-                    trainer.train_once(&self.config, role, pass, policy, &examples)?;
-                    tracing::info!("{}: {} examples, pass {pass}", role.as_str(), examples.len());
+                    trainer.train_once(&self.config, pass, policy, &examples)?;
+                    tracing::info!("{}: {} examples, pass {}", role.as_str(), examples.len(), pass.number);
                 }
                 RankCommand::Sample { policy_version } => {
                     let mut policies = update.take().unwrap_or_else(|| policies::write(policies));

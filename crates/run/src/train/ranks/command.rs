@@ -2,9 +2,9 @@
 
 use super::board_access::BoardAccess;
 use crate::error::{Context, Result};
+use crate::train::pass::TrainingPass;
 use serde::{Deserialize, Serialize};
 use sgs_lm::loss::TrainExample;
-use sgs_selfplay::Role;
 use std::borrow::Cow;
 use std::path::PathBuf;
 
@@ -28,9 +28,7 @@ pub enum RankCommand<'a> {
     Work(BoardAccess),
     /// Train on examples, together with the other ranks.
     Train {
-        role: Role,
-        /// The pass over the round's examples.
-        pass: u32,
+        pass: TrainingPass,
         /// All examples; each rank takes its part.
         examples: Cow<'a, [TrainExample]>,
     },
@@ -66,9 +64,10 @@ impl RankCommand<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sgs_selfplay::Role;
 
     #[test]
-    fn orders_arrive_as_they_were_given() {
+    fn commands_arrive_unchanged() {
         let examples = vec![
             TrainExample {
                 tokens: vec![3, 70_000, 1],
@@ -80,6 +79,7 @@ mod tests {
             },
             TrainExample::plain(vec![5, 6]),
         ];
+        let pass = TrainingPass { role: Role::Conjecturer, number: 2, learning_rate: 1e-5 };
         for command in [
             RankCommand::Load {
                 config: "seed = 1".into(),
@@ -88,7 +88,7 @@ mod tests {
                 policy_version: 0,
                 samples: true,
             },
-            RankCommand::Train { role: Role::Conjecturer, pass: 2, examples: Cow::Owned(examples) },
+            RankCommand::Train { pass, examples: Cow::Owned(examples) },
             RankCommand::Sample { policy_version: 3 },
             RankCommand::Save { folder: "/run/checkpoints/.tmp".into() },
         ] {

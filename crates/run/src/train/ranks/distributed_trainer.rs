@@ -5,13 +5,12 @@ use super::command::RankCommand;
 use super::usage::{BusyTime, RankUsage, UsageClock};
 use crate::config::RunConfig;
 use crate::error::{Result, RunError};
-use crate::train::pass;
+use crate::train::pass::{self, TrainingPass};
 use sgs_fleet::{Fleet, Service, WorkKind};
 use sgs_lm::Device;
 use sgs_lm::loss::TrainExample;
 use sgs_lm::ranks::CommandChannel;
 use sgs_lm::trainer::{Policy, TrainReport, Trainer};
-use sgs_selfplay::Role;
 use std::borrow::Cow;
 use std::fmt;
 
@@ -99,16 +98,16 @@ impl<D: Device> DistributedTrainer<D> {
     pub fn train_once(
         &mut self,
         config: &RunConfig,
-        role: Role,
-        pass: u32,
+        pass: TrainingPass,
         policy: &mut Policy<D>,
         examples: &[TrainExample],
     ) -> Result<TrainReport> {
         if let Some(commands) = &self.commands {
-            commands.send(&RankCommand::Train { role, pass, examples: Cow::Borrowed(examples) }.encode()?)?;
+            let command = RankCommand::Train { pass, examples: Cow::Borrowed(examples) };
+            commands.send(&command.encode()?)?;
         }
         let Self { trainer, usage, .. } = self;
-        usage.train(|| pass::train_once(config, role, pass, policy, examples, trainer))
+        usage.train(|| pass::train_once(config, pass, policy, examples, trainer))
     }
 
     /// Reports the end of this rank's work to the others and returns the result of the work. If a rank was lost,
