@@ -33,6 +33,11 @@ impl Default for SamplerOptions {
     }
 }
 
+/// Free pages that are kept for each running request when another one is admitted. In a simulation with lengths like those
+/// of a prover (mean 800 tokens, 2% of 8,192), pages of 16 tokens and a cache for 30 such requests, a quarter of the fed
+/// tokens were replays; with 2 pages, 38%, in as many steps.
+const HEADROOM: usize = 8;
+
 /// Smallest number of prompt tokens per step that is chosen automatically.
 const PREFILL_TOKENS: usize = 512;
 
@@ -113,6 +118,8 @@ pub struct SamplerCounters {
     pub prefilled_tokens: u64,
     /// New tokens sampled.
     pub decoded_tokens: u64,
+    /// Tokens fed again after their requests were preempted.
+    pub replayed_tokens: u64,
     /// Requests that ended with a stop token.
     pub stopped: u64,
     /// Requests that reached their maximum length.
@@ -164,6 +171,7 @@ impl<D: Decode> Sampler<D> {
             vocabulary: config.vocab_size,
             prefill_panels: prefill_tokens / panel,
             panel,
+            headroom: HEADROOM,
         };
         Ok(Self {
             device: Arc::clone(device),
@@ -262,6 +270,7 @@ impl<D: Decode> Sampler<D> {
             self.counters.steps += 1;
             self.counters.prefilled_tokens += progress.prefilled as u64;
             self.counters.decoded_tokens += progress.decoded as u64;
+            self.counters.replayed_tokens += progress.replayed as u64;
             self.counters.time += started.elapsed();
         }
         for id in self.cancelled.drain(..) {

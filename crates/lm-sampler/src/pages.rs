@@ -33,7 +33,7 @@ impl PagePool {
     /// Panics if no page is free. The scheduler compares [`PagePool::free`] with its needs before it allocates.
     #[allow(clippy::expect_used, reason = "a request with too few pages would write to pages of others")]
     pub fn allocate(&mut self) -> PageId {
-        let page = self.free.pop().expect("invariant: a request is admitted only if enough pages are free");
+        let page = self.free.pop().expect("invariant: the scheduler allocates only pages that are free");
         self.references[page as usize] = 1;
         page
     }

@@ -4,8 +4,13 @@
 //!
 //! A prompt of `n` tokens is prefilled once, without its last token. Every request of the prompt feeds that last token
 //! itself in its first step, so the first token that it samples depends on the prompt only through the cache. Requests
-//! share the full pages of the prompt; the last, partially filled page is copied. A request gets all pages that it can
-//! need when it is admitted, so a running request is never preempted.
+//! share the full pages of the prompt; the last, partially filled page is copied.
+//!
+//! A running request gets a page when it needs one, because most completions end long before their maximum length. If no
+//! page is free, the running request that was submitted last is preempted: it gives back its pages and returns to the
+//! head of the queue with the tokens that it has sampled. When it runs again, these tokens are *replayed*: they are fed
+//! again, one per step, which writes the same keys and values as before. So completions do not depend on preemption. The
+//! oldest request is never preempted, and has room for its maximum length, so every request ends.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -31,6 +36,9 @@ pub(crate) struct Limits {
     pub prefill_panels: usize,
     /// Tokens per panel.
     pub panel: usize,
+    /// Free pages that are kept for each running request when another one is admitted. With fewer, more requests run, but
+    /// they are preempted more often.
+    pub headroom: usize,
 }
 
 /// The part of a prompt that one step prefills.
@@ -87,19 +95,54 @@ impl SharedPrompt {
     }
 }
 
+/// A request that waits for a slot and pages.
 #[derive(Debug)]
-struct RunningRequest {
+struct QueuedRequest {
+    /// Position in the order of submission.
+    number: u64,
     request: Request,
     /// Index in [`Scheduler::prompts`].
     prompt: usize,
-    /// Pages of the whole sequence, the shared ones first.
-    table: Vec<PageId>,
-    /// Whether the request has taken part in a decode step.
-    decoding: bool,
-    /// The sampled tokens so far and their statistics, as in [`SampledCompletion`].
+    /// What it sampled before it was preempted.
+    sampled: SampledSoFar,
+}
+
+/// The sampled tokens of a request and their statistics, as in [`SampledCompletion`].
+#[derive(Debug, Default)]
+struct SampledSoFar {
     tokens: Vec<u32>,
     log_probs: Vec<f32>,
     entropies: Vec<f32>,
+}
+
+impl SampledSoFar {
+    fn completion(self, id: RequestId, finish: Finish) -> SampledCompletion {
+        let Self { tokens, log_probs, entropies } = self;
+        SampledCompletion { id, tokens, log_probs, entropies, finish }
+    }
+}
+
+#[derive(Debug)]
+struct RunningRequest {
+    /// Position in the order of submission. Every running request precedes every queued one.
+    number: u64,
+    request: Request,
+    /// Index in [`Scheduler::prompts`].
+    prompt: usize,
+    /// Pages of the sequence so far, the shared ones first.
+    table: Vec<PageId>,
+    /// Number of pages of the sequence at its maximum length.
+    most_pages: usize,
+    /// Number of decode steps since the admission. The first ones replay `sampled`.
+    fed: usize,
+    sampled: SampledSoFar,
+}
+
+impl RunningRequest {
+    /// Returns the number of pages that the request may still need.
+    fn missing_pages(&self) -> usize {
+        self.most_pages - self.table.len()
+    }
 }
 
 /// The state of all unfinished requests.
@@ -107,8 +150,11 @@ struct RunningRequest {
 pub(crate) struct Scheduler {
     limits: Limits,
     pool: PagePool,
-    /// Queued requests and the index of each one's prompt.
-    queue: VecDeque<(Request, usize)>,
+    queue: VecDeque<QueuedRequest>,
+    /// Number of submitted requests.
+    submitted: u64,
+    /// Sum over the running requests of the free pages that are kept for them. It is 0 if none needs further pages.
+    headroom: usize,
     slots: Vec<Option<RunningRequest>>,
     free_slots: Vec<usize>,
     prompts: Vec<Option<SharedPrompt>>,
@@ -126,7 +172,9 @@ pub(crate) struct Scheduler {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct StepProgress {
     pub prefilled: usize,
+    /// New tokens.
     pub decoded: usize,
+    pub replayed: usize,
 }
 
 #[allow(clippy::expect_used, reason = "a dangling index must stop the program")]
@@ -150,6 +198,8 @@ impl Scheduler {
             limits,
             pool: PagePool::new(limits.pages),
             queue: VecDeque::new(),
+            submitted: 0,
+            headroom: 0,
             slots: (0..limits.max_batch).map(|_| None).collect(),
             free_slots: (0..limits.max_batch).rev().collect(),
             prompts: Vec::new(),
@@ -170,7 +220,7 @@ impl Scheduler {
     pub fn so_far(&self, id: RequestId) -> Option<(&[u32], &[f32])> {
         let slot = (*self.slot_of.get(&id)?)?;
         let running = self.slots.get(slot)?.as_ref()?;
-        Some((&running.tokens, &running.log_probs))
+        Some((&running.sampled.tokens, &running.sampled.log_probs))
     }
 
     /// Returns whether an unfinished request has this id.
@@ -196,7 +246,7 @@ impl Scheduler {
             return Err(SamplerError::DuplicateId(request.id));
         }
         if let Err(reason) = self.check(&request) {
-            self.done.push(without_tokens(request.id, Finish::Refused(reason)));
+            self.done.push(SampledSoFar::default().completion(request.id, Finish::Refused(reason)));
             return Ok(());
         }
         let prompt = match self.by_tokens.get(&request.prompt) {
@@ -205,7 +255,9 @@ impl Scheduler {
         };
         prompt_at_mut(&mut self.prompts, prompt).waiting += 1;
         self.slot_of.insert(request.id, None);
-        self.queue.push_back((request, prompt));
+        let number = self.submitted;
+        self.submitted += 1;
+        self.queue.push_back(QueuedRequest { number, request, prompt, sampled: SampledSoFar::default() });
         Ok(())
     }
 
@@ -260,20 +312,23 @@ impl Scheduler {
         if prompt.saturating_add(max_new) > limit {
             return Err(RequestRefusal::ExceedsContext { prompt, max_new, limit });
         }
-        let (shared, own) = self.pages_of(prompt, max_new);
-        if shared + own > self.limits.pages {
+        if self.prompt_pages(prompt) + self.own_pages(prompt, max_new) > self.limits.pages {
             let limit = self.limits.pages * self.limits.page_len;
             return Err(RequestRefusal::ExceedsBudget { prompt, max_new, limit });
         }
         Ok(())
     }
 
-    /// Returns how many pages a prompt needs once, and how many each of its requests needs in addition.
-    fn pages_of(&self, prompt: usize, max_new: usize) -> (usize, usize) {
-        let len = self.limits.page_len;
-        let target = prompt - 1;
+    /// Returns how many pages a prompt of `prompt` tokens needs once, for all its requests.
+    fn prompt_pages(&self, prompt: usize) -> usize {
+        (prompt - 1).div_ceil(self.limits.page_len)
+    }
+
+    /// Returns how many pages a request needs in addition to its prompt's to sample `count` tokens.
+    fn own_pages(&self, prompt: usize, count: usize) -> usize {
+        let (len, target) = (self.limits.page_len, prompt - 1);
         // The last new token is sampled but never fed.
-        (target.div_ceil(len), (target + max_new).div_ceil(len) - target / len)
+        (target + count).div_ceil(len) - target / len
     }
 
     /// Ends a request with the tokens that it has. Returns `false` if no unfinished request has this id.
@@ -286,13 +341,13 @@ impl Scheduler {
                 self.done.push(done);
             }
             Some(None) => {
-                let at = self.queue.iter().position(|(request, _)| request.id == id);
+                let at = self.queue.iter().position(|queued| queued.request.id == id);
                 let queued = at.and_then(|at| self.queue.remove(at));
-                let (_, prompt) = queued.expect("invariant: a request without a slot is in the queue");
-                prompt_at_mut(&mut self.prompts, prompt).waiting -= 1;
-                self.release_unneeded(prompt);
+                let queued = queued.expect("invariant: a request without a slot is in the queue");
+                prompt_at_mut(&mut self.prompts, queued.prompt).waiting -= 1;
+                self.release_unneeded(queued.prompt);
                 self.slot_of.remove(&id);
-                self.done.push(without_tokens(id, Finish::Cancelled));
+                self.done.push(queued.sampled.completion(id, Finish::Cancelled));
             }
         }
         true
@@ -303,32 +358,99 @@ impl Scheduler {
         finished.append(&mut self.done);
     }
 
-    /// Plans the next step: admits the requests that fit, then feeds one token of every running request and as many
-    /// prompt tokens as fit.
+    /// Plans the next step: gives the running requests the pages that they need, admits the requests that fit, then feeds
+    /// one token of every running request and as many prompt tokens as fit.
     pub fn plan(&mut self, plan: &mut PlannedStep) {
         plan.clear();
+        // Running requests come first, because a request that is admitted now could be preempted for them at once.
+        self.add_pages();
         while self.admit_next() {}
         self.plan_decode(plan);
         self.plan_prefill(plan);
     }
 
+    /// Gives every request that is decoded in this step a page for its next token, in the order of submission.
+    fn add_pages(&mut self) {
+        if self.headroom == 0 {
+            return;
+        }
+        let len = self.limits.page_len;
+        let lacks_page = |running: &RunningRequest| {
+            let prompt = prompt_at(&self.prompts, running.prompt);
+            prompt.is_filled() && (prompt.target() + running.fed) / len == running.table.len()
+        };
+        let slots = self.slots.iter().enumerate();
+        let mut lacking: Vec<(u64, usize)> = slots
+            .filter_map(|(slot, running)| {
+                running.as_ref().filter(|r| lacks_page(r)).map(|r| (r.number, slot))
+            })
+            .collect();
+        lacking.sort_unstable();
+        for (number, slot) in lacking {
+            // If this request was preempted, so were all that follow it.
+            if self.slots[slot].is_none() || !self.make_room(number) {
+                break;
+            }
+            let running = running_at_mut(&mut self.slots, slot);
+            self.headroom -= self.limits.headroom.min(running.missing_pages());
+            running.table.push(self.pool.allocate());
+            self.headroom += self.limits.headroom.min(running.missing_pages());
+        }
+    }
+
+    /// Frees a page for the running request `number`: releases the pages of idle prompts, then preempts the requests that
+    /// were submitted last. Returns false if that request was itself preempted.
+    #[allow(clippy::expect_used, reason = "a pool that is too small for one request must stop the program")]
+    fn make_room(&mut self, number: u64) -> bool {
+        if self.pool.free() == 0 {
+            self.evict_idle(None);
+        }
+        while self.pool.free() == 0 {
+            let running = self.slots.iter().enumerate();
+            let last = running.filter_map(|(slot, running)| Some((running.as_ref()?.number, slot))).max();
+            let (last, slot) = last.expect("invariant: the request that needs a page is running");
+            self.preempt(slot);
+            if last == number {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Moves a running request back to the head of the queue.
+    fn preempt(&mut self, slot: usize) {
+        let RunningRequest { number, request, prompt, sampled, .. } = self.vacate(slot);
+        prompt_at_mut(&mut self.prompts, prompt).waiting += 1;
+        self.release_unneeded(prompt);
+        self.slot_of.insert(request.id, None);
+        self.queue.push_front(QueuedRequest { number, request, prompt, sampled });
+    }
+
     /// Starts the request at the head of the queue if a slot and enough pages are free. Returns whether it did.
     fn admit_next(&mut self) -> bool {
-        let (Some((request, index)), Some(slot)) = (self.queue.front(), self.free_slots.last().copied())
-        else {
+        let (Some(queued), Some(slot)) = (self.queue.front(), self.free_slots.last().copied()) else {
             return false;
         };
-        let (index, max_new) = (*index, request.max_new_tokens);
-        let (shared, own) = self.pages_of(request.prompt.len(), max_new);
+        let (index, prompt_len) = (queued.prompt, queued.request.prompt.len());
+        let full = (prompt_len - 1) / self.limits.page_len;
+        let shared = self.prompt_pages(prompt_len);
+        // Pages for the tokens that are replayed and for the next one, or all, if the headroom would keep them anyway.
+        let first = self.own_pages(prompt_len, queued.sampled.tokens.len() + 1);
+        let most = self.own_pages(prompt_len, queued.request.max_new_tokens);
+        let own = if most - first <= self.limits.headroom { most } else { first };
+        let headroom = self.limits.headroom.min(most - own);
+        let most_pages = full + most;
         let resident = prompt_at(&self.prompts, index).resident;
-        let needed = own + if resident { 0 } else { shared };
+        let needed = own + if resident { 0 } else { shared } + headroom + self.headroom;
         if self.pool.free() < needed {
-            self.evict_idle(index);
+            self.evict_idle(Some(index));
         }
         if self.pool.free() < needed {
             return false;
         }
-        let Some((request, _)) = self.queue.pop_front() else { return false };
+        let Some(QueuedRequest { number, request, sampled, .. }) = self.queue.pop_front() else {
+            return false;
+        };
         let prompt = prompt_at_mut(&mut self.prompts, index);
         if !resident {
             prompt.pages.extend((0..shared).map(|_| self.pool.allocate()));
@@ -340,30 +462,23 @@ impl Scheduler {
         }
         prompt.waiting -= 1;
         prompt.running += 1;
-        let full = prompt.target() / self.limits.page_len;
         let mut table = Vec::with_capacity(full + own);
         table.extend_from_slice(&prompt.pages[..full]);
         table.iter().for_each(|page| self.pool.share(*page));
         table.extend((0..own).map(|_| self.pool.allocate()));
+        self.headroom += headroom;
         self.free_slots.pop();
         self.slot_of.insert(request.id, Some(slot));
-        self.slots[slot] = Some(RunningRequest {
-            request,
-            prompt: index,
-            table,
-            decoding: false,
-            tokens: Vec::with_capacity(max_new),
-            log_probs: Vec::with_capacity(max_new),
-            entropies: Vec::with_capacity(max_new),
-        });
+        let running = RunningRequest { number, request, prompt: index, table, most_pages, fed: 0, sampled };
+        self.slots[slot] = Some(running);
         true
     }
 
     /// Releases the pages of prompts without running requests, except those of the prompt `keep`.
-    fn evict_idle(&mut self, keep: usize) {
+    fn evict_idle(&mut self, keep: Option<usize>) {
         for index in 0..self.prompts.len() {
             let idle = self.prompts[index].as_ref().is_some_and(|p| p.resident && p.running == 0);
-            if idle && index != keep {
+            if idle && keep != Some(index) {
                 self.unload(index);
             }
         }
@@ -407,20 +522,17 @@ impl Scheduler {
             let running = running_at_mut(&mut self.slots, *slot);
             let prompt = prompt_at(&self.prompts, running.prompt);
             let target = prompt.target();
-            if !running.decoding {
-                let full = target / self.limits.page_len;
-                if !target.is_multiple_of(self.limits.page_len) {
-                    plan.step.copies.push((prompt.pages[full], running.table[full]));
-                }
-                running.decoding = true;
+            let full = target / self.limits.page_len;
+            if running.fed == 0 && !target.is_multiple_of(self.limits.page_len) {
+                plan.step.copies.push((prompt.pages[full], running.table[full]));
             }
-            let sampled = running.tokens.len();
-            let token = running.tokens.last().copied().unwrap_or(prompt.tokens[target]);
+            let fed = running.fed;
+            let token = if fed == 0 { prompt.tokens[target] } else { running.sampled.tokens[fed - 1] };
             let table = (plan.step.tables.len() as u32, running.table.len() as u32);
             plan.step.tables.extend_from_slice(&running.table);
-            plan.step.decode.push(InputToken { token, position: (target + sampled) as u32, table });
+            plan.step.decode.push(InputToken { token, position: (target + fed) as u32, table });
             let Request { id, seed, params, .. } = running.request;
-            plan.step.samples.push(SampleSpec { id, seed, index: sampled as u32, params });
+            plan.step.samples.push(SampleSpec { id, seed, index: fed as u32, params });
         }
     }
 
@@ -474,34 +586,47 @@ impl Scheduler {
         }
         let prompts = &self.prompts;
         self.filling.retain(|index| !prompt_at(prompts, *index).is_filled());
+        let mut replayed = 0;
         for (slot, result) in plan.slots.iter().zip(sampled) {
             let running = running_at_mut(&mut self.slots, *slot);
-            running.tokens.push(result.token);
-            running.log_probs.push(result.log_prob);
-            running.entropies.push(result.entropy);
+            running.fed += 1;
+            if running.fed <= running.sampled.tokens.len() {
+                // The token that follows is known. It may already have been passed on.
+                replayed += 1;
+                continue;
+            }
+            running.sampled.tokens.push(result.token);
+            running.sampled.log_probs.push(result.log_prob);
+            running.sampled.entropies.push(result.entropy);
             let finish = if running.request.stop.contains(&result.token) {
                 Finish::Stop
-            } else if running.tokens.len() == running.request.max_new_tokens {
+            } else if running.sampled.tokens.len() == running.request.max_new_tokens {
                 Finish::Length
             } else {
                 continue;
             };
             finished.push(self.finish(*slot, finish));
         }
-        Ok(StepProgress { prefilled: prefill.len(), decoded: decode.len() })
+        Ok(StepProgress { prefilled: prefill.len(), decoded: decode.len() - replayed, replayed })
     }
 
-    /// Frees a slot and returns the completion of its request.
-    #[allow(clippy::expect_used, reason = "a lost request must stop the program")]
+    /// Ends a running request and returns its completion.
     fn finish(&mut self, slot: usize, finish: Finish) -> SampledCompletion {
+        let RunningRequest { request, prompt, sampled, .. } = self.vacate(slot);
+        self.release_unneeded(prompt);
+        self.slot_of.remove(&request.id);
+        sampled.completion(request.id, finish)
+    }
+
+    /// Frees a slot and the pages of its request. The caller releases the prompt.
+    #[allow(clippy::expect_used, reason = "a lost request must stop the program")]
+    fn vacate(&mut self, slot: usize) -> RunningRequest {
         let running = self.slots[slot].take().expect("invariant: the slot of an unfinished request is taken");
         self.free_slots.push(slot);
+        self.headroom -= self.limits.headroom.min(running.missing_pages());
         running.table.iter().for_each(|page| self.pool.release(*page));
         prompt_at_mut(&mut self.prompts, running.prompt).running -= 1;
-        self.release_unneeded(running.prompt);
-        self.slot_of.remove(&running.request.id);
-        let RunningRequest { request, tokens, log_probs, entropies, .. } = running;
-        SampledCompletion { id: request.id, tokens, log_probs, entropies, finish }
+        running
     }
 
     /// Cancels every request.
@@ -511,11 +636,6 @@ impl Scheduler {
             self.cancel(id);
         });
     }
-}
-
-/// Creates the completion of a request that ended before it sampled a token.
-fn without_tokens(id: RequestId, finish: Finish) -> SampledCompletion {
-    SampledCompletion { id, tokens: Vec::new(), log_probs: Vec::new(), entropies: Vec::new(), finish }
 }
 
 #[cfg(test)]
@@ -536,6 +656,7 @@ mod tests {
             vocabulary: 10,
             prefill_panels: 2,
             panel: 8,
+            headroom: 1,
         }
     }
 
@@ -574,8 +695,8 @@ mod tests {
             }
             for (input, slot) in plan.step.decode.iter().zip(&plan.slots) {
                 let running = scheduler.slots[*slot].as_ref().unwrap();
-                let sequence: Vec<u32> =
-                    running.request.prompt.iter().chain(&running.tokens).copied().collect();
+                let fed = &running.sampled.tokens[..running.fed];
+                let sequence: Vec<u32> = running.request.prompt.iter().chain(fed).copied().collect();
                 assert_eq!(input.position as usize + 1, sequence.len());
                 for (position, token) in sequence.iter().enumerate() {
                     let page = running.table[position / len];
@@ -648,6 +769,48 @@ mod tests {
     }
 
     #[test]
+    fn the_last_request_is_preempted_and_replays_its_tokens() {
+        // Each request needs six pages at its maximum length, and eight exist.
+        let mut scheduler = Scheduler::new(limits(8));
+        let mut mirror = Mirror { pages: vec![vec![None; 4]; 8] };
+        let mut finished = Vec::new();
+        for id in 0..3 {
+            scheduler.submit(request(id, &[id as u32], 24)).unwrap();
+        }
+        run_steps(&mut scheduler, &mut mirror, &mut finished, 1);
+        assert_eq!((scheduler.running(), scheduler.waiting()), (3, 0));
+        run_steps(&mut scheduler, &mut mirror, &mut finished, 15);
+        // The first two have four pages each.
+        assert_eq!((scheduler.running(), scheduler.pool.free()), (2, 0));
+        let queued = scheduler.queue.front().unwrap();
+        assert_eq!((queued.number, &queued.sampled.tokens[..]), (2, &[2, 3, 4, 5, 6, 7, 8, 0][..]));
+        assert!(scheduler.so_far(RequestId(2)).is_none());
+        run_steps(&mut scheduler, &mut mirror, &mut finished, 1);
+        assert_eq!((scheduler.running(), scheduler.waiting()), (1, 2));
+        run_steps(&mut scheduler, &mut mirror, &mut finished, 60);
+        assert!(scheduler.is_idle());
+        assert_eq!(finished.iter().map(|done| done.id.0).collect::<Vec<_>>(), [0, 1, 2]);
+        for done in &finished {
+            let want: Vec<u32> = (0..24).map(|i| (done.id.0 as u32 + i) % 9).collect();
+            assert_eq!(done.tokens, want);
+        }
+    }
+
+    #[test]
+    fn a_preempted_request_that_is_cancelled_keeps_its_tokens() {
+        let mut scheduler = Scheduler::new(limits(8));
+        let mut mirror = Mirror { pages: vec![vec![None; 4]; 8] };
+        let mut finished = Vec::new();
+        for id in 0..3 {
+            scheduler.submit(request(id, &[id as u32], 24)).unwrap();
+        }
+        run_steps(&mut scheduler, &mut mirror, &mut finished, 16);
+        assert!(scheduler.cancel(RequestId(2)));
+        scheduler.take_done(&mut finished);
+        assert_eq!((finished.len(), finished[0].tokens.len()), (1, 8));
+    }
+
+    #[test]
     fn requests_that_can_never_run_are_refused_with_their_size() {
         let mut scheduler = Scheduler::new(limits(6));
         let mut truncated = request(5, &[1], 1);
@@ -690,9 +853,10 @@ mod tests {
         #[test]
         fn no_page_leaks_and_no_request_is_lost(
             pages in 4usize..30,
-            actions in prop::collection::vec((0u8..10, 1usize..30, 0u32..3, 1usize..12), 1..60),
+            headroom in 1usize..4,
+            actions in prop::collection::vec((0u8..10, 1usize..30, 0u32..3, 1usize..40), 1..60),
         ) {
-            let mut scheduler = Scheduler::new(limits(pages));
+            let mut scheduler = Scheduler::new(Limits { headroom, ..limits(pages) });
             let mut mirror = Mirror { pages: vec![vec![None; 4]; pages] };
             let mut finished = Vec::new();
             let mut asked = BTreeMap::new();
@@ -707,9 +871,9 @@ mod tests {
                     _ => run_steps(&mut scheduler, &mut mirror, &mut finished, *length % 5),
                 }
             }
-            run_steps(&mut scheduler, &mut mirror, &mut finished, 1200);
+            run_steps(&mut scheduler, &mut mirror, &mut finished, 4000);
             prop_assert!(scheduler.is_idle());
-            prop_assert_eq!(scheduler.pool.free(), pages);
+            prop_assert_eq!((scheduler.pool.free(), scheduler.headroom), (pages, 0));
             prop_assert!(scheduler.prompts.iter().all(Option::is_none) && scheduler.by_tokens.is_empty());
             prop_assert_eq!(finished.len(), asked.len());
             for done in finished {

@@ -212,6 +212,27 @@ fn options_and_models_that_do_not_fit_are_errors() {
     assert!(matches!(sampler.step(&other, &mut Vec::new()), Err(SamplerError::Model(_))));
 }
 
+#[test]
+fn preemption_changes_no_completion() {
+    let model = model();
+    // Two requests run at a time, and need 30 pages at their maximum length.
+    let requests = || (0..6).map(|id| request(id, vec![5 + id as u32; 20], 200));
+    let finish = |pages| {
+        let mut sampler = small(&model, pages);
+        let mut finished = BTreeMap::new();
+        sampler.run(&model, requests(), |_, done| drop(finished.insert(done.id.0, done))).unwrap();
+        assert_eq!(sampler.free_pages() as u64, pages);
+        (finished, *sampler.counters())
+    };
+    let (ample, counters) = finish(64);
+    assert_eq!((counters.decoded_tokens, counters.replayed_tokens), (1200, 0));
+    let (scarce, counters) = finish(28);
+    assert!(scarce == ample);
+    assert_eq!(counters.decoded_tokens, 1200);
+    assert!((1..1200).contains(&counters.replayed_tokens), "{counters:?}");
+    assert_eq!(counters.peak_pages, 28);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
@@ -220,7 +241,7 @@ proptest! {
     #[test]
     fn interleavings_change_no_sample_and_leak_no_page(
         pages in 8u64..24,
-        actions in prop::collection::vec((0u8..10, 1usize..40, 0u32..3, 1usize..20), 1..25),
+        actions in prop::collection::vec((0u8..10, 1usize..40, 0u32..3, 1usize..80), 1..25),
     ) {
         let model = model();
         let mut sampler = small(&model, pages);
