@@ -645,6 +645,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use sgs_base::philox::uniform;
     use sgs_lm::decode::SamplingParams;
 
     fn limits(pages: usize) -> Limits {
@@ -808,6 +809,60 @@ mod tests {
         assert!(scheduler.cancel(RequestId(2)));
         scheduler.take_done(&mut finished);
         assert_eq!((finished.len(), finished[0].tokens.len()), (1, 8));
+    }
+
+    /// Runs 500 requests with prompts of 200 tokens, eight of each, and with the lengths of a prover: 2% reach 8,192 tokens,
+    /// the others have a geometric distribution with mean 800. The cache has 2,700 pages of 16 tokens. Returns the number
+    /// of steps and the tokens that were replayed, as a share of those sampled.
+    fn sample_like_a_prover(headroom: usize) -> (u64, f64) {
+        let limits = Limits {
+            max_batch: 128,
+            page_len: 16,
+            pages: 2700,
+            max_positions: 8392,
+            vocabulary: 64,
+            prefill_panels: 1,
+            panel: 512,
+            headroom,
+        };
+        let mut scheduler = Scheduler::new(limits);
+        for id in 0..500 {
+            scheduler.submit(request(id, &[(id / 8) as u32; 200], 8192)).unwrap();
+        }
+        // Whether a token ends its completion follows from the request and the index alone.
+        let ends = |spec: &SampleSpec| {
+            let is_endless = uniform(spec.seed, u32::MAX) < 0.02;
+            !is_endless && uniform(spec.seed, spec.index) < 1.0 / 800.0
+        };
+        let (mut plan, mut finished) = (PlannedStep::default(), Vec::new());
+        let (mut steps, mut total) = (0, StepProgress::default());
+        while !scheduler.is_idle() {
+            scheduler.plan(&mut plan);
+            let token = |spec| SampledToken {
+                token: if ends(spec) { 9 } else { 1 },
+                finite: true,
+                ..Default::default()
+            };
+            let sampled: Vec<SampledToken> = plan.step.samples.iter().map(token).collect();
+            let progress = scheduler.commit(&plan, &sampled, &mut finished).unwrap();
+            steps += 1;
+            total.decoded += progress.decoded;
+            total.replayed += progress.replayed;
+        }
+        assert_eq!(finished.len(), 500);
+        assert_eq!(finished.iter().map(|done| done.tokens.len()).sum::<usize>(), total.decoded);
+        (steps, total.replayed as f64 / total.decoded as f64)
+    }
+
+    #[test]
+    fn pages_as_they_are_needed_save_most_steps() {
+        // With this headroom, a request gets all pages that it may need when it is admitted.
+        let (reserved, none) = sample_like_a_prover(usize::MAX);
+        let (needed, replayed) = sample_like_a_prover(8);
+        println!("{reserved} steps with reserved pages, {needed} without, {replayed:.2} replayed");
+        assert_eq!(none, 0.0);
+        assert!(4 * needed < reserved, "{needed} of {reserved}");
+        assert!(replayed < 0.4, "{replayed}");
     }
 
     #[test]
