@@ -116,6 +116,14 @@ struct SampledSoFar {
 }
 
 impl SampledSoFar {
+    /// Makes room for `count` tokens in all.
+    fn reserve(&mut self, count: usize) {
+        let more = count - self.tokens.len();
+        self.tokens.reserve_exact(more);
+        self.log_probs.reserve_exact(more);
+        self.entropies.reserve_exact(more);
+    }
+
     fn completion(self, id: RequestId, finish: Finish) -> SampledCompletion {
         let Self { tokens, log_probs, entropies } = self;
         SampledCompletion { id, tokens, log_probs, entropies, finish }
@@ -155,6 +163,9 @@ pub(crate) struct Scheduler {
     submitted: u64,
     /// Sum over the running requests of the free pages that are kept for them. It is 0 if none needs further pages.
     headroom: usize,
+    /// Requests that need a page for the next step, by number, with their slots. Empty between steps; kept so that a step
+    /// allocates nothing.
+    lacking: Vec<(u64, usize)>,
     slots: Vec<Option<RunningRequest>>,
     free_slots: Vec<usize>,
     prompts: Vec<Option<SharedPrompt>>,
@@ -200,6 +211,7 @@ impl Scheduler {
             queue: VecDeque::new(),
             submitted: 0,
             headroom: 0,
+            lacking: Vec::with_capacity(limits.max_batch),
             slots: (0..limits.max_batch).map(|_| None).collect(),
             free_slots: (0..limits.max_batch).rev().collect(),
             prompts: Vec::new(),
@@ -380,13 +392,12 @@ impl Scheduler {
             prompt.is_filled() && (prompt.target() + running.fed) / len == running.table.len()
         };
         let slots = self.slots.iter().enumerate();
-        let mut lacking: Vec<(u64, usize)> = slots
-            .filter_map(|(slot, running)| {
-                running.as_ref().filter(|r| lacks_page(r)).map(|r| (r.number, slot))
-            })
-            .collect();
+        let mut lacking = std::mem::take(&mut self.lacking);
+        lacking.extend(slots.filter_map(|(slot, running)| {
+            running.as_ref().filter(|r| lacks_page(r)).map(|r| (r.number, slot))
+        }));
         lacking.sort_unstable();
-        for (number, slot) in lacking {
+        for (number, slot) in lacking.drain(..) {
             // If this request was preempted, so were all that follow it.
             if self.slots[slot].is_none() || !self.make_room(number) {
                 break;
@@ -396,6 +407,7 @@ impl Scheduler {
             running.table.push(self.pool.allocate());
             self.headroom += self.limits.headroom.min(running.missing_pages());
         }
+        self.lacking = lacking;
     }
 
     /// Frees a page for the running request `number`: releases the pages of idle prompts, then preempts the requests that
@@ -448,7 +460,7 @@ impl Scheduler {
         if self.pool.free() < needed {
             return false;
         }
-        let Some(QueuedRequest { number, request, sampled, .. }) = self.queue.pop_front() else {
+        let Some(QueuedRequest { number, request, mut sampled, .. }) = self.queue.pop_front() else {
             return false;
         };
         let prompt = prompt_at_mut(&mut self.prompts, index);
@@ -462,7 +474,9 @@ impl Scheduler {
         }
         prompt.waiting -= 1;
         prompt.running += 1;
-        let mut table = Vec::with_capacity(full + own);
+        // Reserve the host's memory now, so that a step allocates nothing.
+        sampled.reserve(request.max_new_tokens);
+        let mut table = Vec::with_capacity(most_pages);
         table.extend_from_slice(&prompt.pages[..full]);
         table.iter().for_each(|page| self.pool.share(*page));
         table.extend((0..own).map(|_| self.pool.allocate()));
@@ -518,6 +532,9 @@ impl Scheduler {
             |slot: &usize| prompt_of(slot).is_some_and(|p| prompt_at(&self.prompts, p).is_filled());
         plan.slots.extend((0..self.slots.len()).filter(is_ready));
         plan.slots.sort_unstable_by_key(|slot| (prompt_of(slot), *slot));
+        // Reserve for tables at their maximum length, so that later steps allocate nothing.
+        let most_pages = |slot: &usize| self.slots[*slot].as_ref().map_or(0, |running| running.most_pages);
+        plan.step.tables.reserve(plan.slots.iter().map(most_pages).sum());
         for slot in &plan.slots {
             let running = running_at_mut(&mut self.slots, *slot);
             let prompt = prompt_at(&self.prompts, running.prompt);
