@@ -29,10 +29,12 @@ pub(crate) struct Prompts {
     pub solver_repair: Option<Template>,
     /// Template of the Conjecturer's prompt, for an unsolved target.
     pub conjecturer: Template,
-    /// Template of the Conjecturer's prompt, for a solved problem.
-    pub conjecturer_solved: Template,
-    /// Template of the Conjecturer's prompt, without a problem.
-    pub conjecturer_unconditioned: Template,
+    /// Template of the Conjecturer's prompt, for a solved problem. Without it, the problem is shown without its proof.
+    #[serde(default)]
+    pub conjecturer_solved: Option<Template>,
+    /// Template of the Conjecturer's prompt, without a problem. Without it, the statement is left empty.
+    #[serde(default)]
+    pub conjecturer_unconditioned: Option<Template>,
     /// Template of the Guide's prompt.
     pub guide: Template,
 }
@@ -47,6 +49,9 @@ impl Description {
     /// Checks that every template uses only the fields that its prompt has.
     pub(crate) fn check(&self) -> Result<(), String> {
         let p = &self.prompts;
+        let solved = p.conjecturer_solved.as_ref().unwrap_or(&p.conjecturer);
+        let none = Template { parts: Vec::new() };
+        let unconditioned = p.conjecturer_unconditioned.as_ref().unwrap_or(&none);
         let templates: [(&str, &Template, &[&str]); 6] = [
             ("solver", &p.solver, &["statement", "context"]),
             (
@@ -55,8 +60,8 @@ impl Description {
                 &["statement", "context", "proof", "error"],
             ),
             ("conjecturer", &p.conjecturer, &["statement", "context"]),
-            ("conjecturer_solved", &p.conjecturer_solved, &["statement", "context", "proof"]),
-            ("conjecturer_unconditioned", &p.conjecturer_unconditioned, &["context"]),
+            ("conjecturer_solved", solved, &["statement", "context", "proof"]),
+            ("conjecturer_unconditioned", unconditioned, &["context"]),
             ("guide", &p.guide, &["statement", "context", "conjecture"]),
         ];
         for (name, template, allowed) in templates {

@@ -29,7 +29,7 @@ sgs_keys::table! {
         /// Limit on the resident memory of a process and its descendants, in MiB.
         pub memory_mib: u64 = 4096, in 1..=1_000_000_000,
         /// Number of requests that may fail before the run stops; ten in succession also stop it.
-        pub failures: u32 = 100, in 0..=1_000_000,
+        pub failures: u32 = 20, in 0..=1_000_000,
     }
 }
 

@@ -172,13 +172,15 @@ impl FormalSystem for External {
 
     fn conjecturer_prompt(&self, condition: Condition<'_>) -> Prompt {
         let (prompts, problem) = (&self.description.prompts, condition.problem());
-        let (template, proof) = match condition {
-            Condition::Target(_) => (&prompts.conjecturer, ""),
-            Condition::Solved { proof, .. } => (&prompts.conjecturer_solved, proof),
-            Condition::Nothing(_) => (&prompts.conjecturer_unconditioned, ""),
+        let (template, statement, proof) = match condition {
+            Condition::Target(_) => (None, &*problem.statement, ""),
+            Condition::Solved { proof, .. } => {
+                (prompts.conjecturer_solved.as_ref(), &*problem.statement, proof)
+            }
+            Condition::Nothing(_) => (prompts.conjecturer_unconditioned.as_ref(), "", ""),
         };
-        let fields = [("statement", &*problem.statement), ("context", &*problem.context), ("proof", proof)];
-        self.description.prompt(template, &fields)
+        let fields = [("statement", statement), ("context", &*problem.context), ("proof", proof)];
+        self.description.prompt(template.unwrap_or(&prompts.conjecturer), &fields)
     }
 
     fn guide_prompt(&self, target: &Problem, conjecture: &Problem) -> Prompt {
