@@ -130,7 +130,18 @@ sgs_keys::choice! {
 impl Objective {
     /// Returns whether the rollouts of a problem are trained on together, as a group.
     pub fn is_grouped(self) -> bool {
-        self == Objective::Cispo
+        match self {
+            Objective::Cispo => true,
+            Objective::Reinforce | Objective::ReinforceHalf | Objective::ExpertIteration => false,
+        }
+    }
+
+    /// Returns whether stored proofs of recent rounds are trained on, instead of this round's rollouts of targets.
+    pub fn is_stored(self) -> bool {
+        match self {
+            Objective::ExpertIteration => true,
+            Objective::Reinforce | Objective::ReinforceHalf | Objective::Cispo => false,
+        }
     }
 
     /// Returns the objective's default selection rule.
@@ -458,7 +469,7 @@ impl AlgorithmConfig {
         self.penalties.length_of_unproved = false;
         self.optimizer.clip_norm = 0.0;
         self.optimizer.reset_each_round = true;
-        if matches!(self.solver.objective, Objective::Cispo | Objective::ExpertIteration) {
+        if self.solver.objective.is_grouped() || self.solver.objective.is_stored() {
             self.optimizer.batch_size = 64;
         }
         self
@@ -530,7 +541,7 @@ impl AlgorithmConfig {
         let s = &self.solver;
         let few_proofs = s.effective_selection() == Selection::FewProofs;
         let expected = "expert-iteration if and only if the selection is few-proofs (or auto)";
-        let stored = s.objective == Objective::ExpertIteration;
+        let stored = s.objective.is_stored();
         require(few_proofs == stored, "solver.objective", format!("{:?}", s.objective), expected)?;
         let retire_after = self.batch.retire_after;
         let expected = "at most solver.proofs_cap, the maximum number of stored proofs";

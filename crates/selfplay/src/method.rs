@@ -222,9 +222,7 @@ impl fmt::Display for Method {
 
 /// The error of parsing an unknown method name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "unknown method {0:?}; expected one of sgs, reinforce-half, reinforce, expert-iteration, cispo, sgs-no-guide, sgs-learned-guide, sgs-frozen-conjecturer, sgs-no-conditioning, sgs-cispo, sgs-proofs, sgs-attempts, composer, oracle, stp, sampling-only"
-)]
+#[error("unknown method {0:?}; expected one of {all}", all = Method::ALL.map(Method::as_str).join(", "))]
 pub struct UnknownMethod(pub String);
 
 impl FromStr for Method {

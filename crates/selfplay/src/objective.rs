@@ -14,7 +14,7 @@
 //!   a rollout ([`rollout_weights`]). A turn that was repaired counts as an unproved rollout, even if a later turn
 //!   proves the problem. Under CISPO, all turns of a problem are one group.
 
-use crate::config::{Objective, PenaltyConfig, Selection, SolverConfig};
+use crate::config::{PenaltyConfig, Selection, SolverConfig};
 use crate::data::{Judgement, SampleFacts, Verdict};
 use crate::penalty::{length_penalty, short_proof_weight};
 
@@ -109,7 +109,7 @@ pub fn rollout_weights(
             None => vec![None; group.len()],
         };
     }
-    let unproved_too = penalties.length_of_unproved && solver.objective != Objective::ExpertIteration;
+    let unproved_too = penalties.length_of_unproved && !solver.objective.is_stored();
     let weight = |(rollout, reward): (&RolloutFacts, f64)| {
         (reward != 0.0 && (unproved_too || rollout.earns(penalties))).then_some(reward)
     };

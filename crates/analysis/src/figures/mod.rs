@@ -136,7 +136,8 @@ pub(crate) fn main_run<'a, 'b>(drawn: &'b [PlottedRun<'a>]) -> Option<&'b Plotte
 
 /// Returns whether a method trains the Solver on targets only.
 pub(crate) fn is_baseline(method: Method) -> bool {
-    matches!(method, Method::ReinforceHalf | Method::Reinforce | Method::ExpertIteration | Method::Cispo)
+    let config = method.config();
+    config.solver.train && !config.conjecturer.on
 }
 
 /// Returns at most `most` evenly spaced points, including the last one.

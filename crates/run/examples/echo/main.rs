@@ -16,7 +16,13 @@ use std::sync::Arc;
 
 fn main() -> anyhow::Result<()> {
     let out = std::env::args_os().nth(1).map_or_else(|| "runs/echo".into(), std::path::PathBuf::from);
-    let set = ["rounds=5", "algorithm.solver.learning_rate=1e-4", "sampling.solver_tokens=4"];
+    let set = [
+        "rounds=5",
+        "algorithm.solver.learning_rate=1e-4",
+        "sampling.solver_tokens=4",
+        // The shipped model has not learned this system's reviews.
+        "algorithm.guide.min_readable=0",
+    ];
     let layers = Layers { set: set.map(str::to_owned).to_vec(), ..Layers::default() };
     let config = config::resolve(&layers, std::env::vars())?.config;
     let runner = Runner {

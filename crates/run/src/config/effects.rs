@@ -2,7 +2,7 @@
 
 use crate::config::held_out::{NONE, SPLIT};
 use crate::config::{Layer, Resolved, RunConfig, SystemName};
-use sgs_selfplay::config::{Conditioning, ConjectureForm, ConjectureRule, GuideKind, Objective, Selection};
+use sgs_selfplay::config::{Conditioning, ConjectureForm, ConjectureRule, GuideKind, Selection};
 
 /// Keys that have an effect only under a condition.
 struct Dependence {
@@ -66,14 +66,14 @@ const DEPENDENCES: &[Dependence] = &[
         "algorithm.solver",
         &["clip_low", "clip_high", "advantage_epsilon"],
         "algorithm.solver.objective",
-        |c| c.algorithm.solver.objective == Objective::Cispo,
+        |c| c.algorithm.solver.objective.is_grouped(),
     ),
     dependence("algorithm.solver", &["decay_share"], "generations", |c| c.generations > 0),
     dependence("algorithm.solver", &["loss_normalisation"], "algorithm.solver.objective", |c| {
-        c.algorithm.solver.objective != Objective::Cispo
+        !c.algorithm.solver.objective.is_grouped()
     }),
     dependence("algorithm.solver", &["window"], "algorithm.solver.objective", |c| {
-        c.algorithm.solver.objective == Objective::ExpertIteration
+        c.algorithm.solver.objective.is_stored()
     }),
     dependence(
         "algorithm.solver",

@@ -52,7 +52,9 @@ fn solver_loss(config: &RunConfig) -> LossConfig {
             let (eps_low, eps_high) = (s.clip_low as f32, s.clip_high as f32);
             LossConfig::new(LmObjective::Cispo { eps_low, eps_high }, Normaliser::Group)
         }
-        _ => LossConfig::new(LmObjective::Reinforce, normaliser(s.loss_normalisation)),
+        Objective::Reinforce | Objective::ReinforceHalf | Objective::ExpertIteration => {
+            LossConfig::new(LmObjective::Reinforce, normaliser(s.loss_normalisation))
+        }
     };
     loss.entropy_bonus = s.entropy_bonus as f32;
     loss.kl_penalty = s.kl_coefficient as f32;

@@ -1,6 +1,5 @@
 //! The Solver's half of a round's outcome: rewards and weights of rollouts, first proofs, the proof store.
 
-use crate::config::Objective;
 use crate::data::{ProblemId, Role, Verdict};
 use crate::objective::{
     RolloutFacts, rollout_weights, selects_conjecture, selects_target, shaped_reward, stored_weight,
@@ -52,7 +51,7 @@ impl Round {
             outcome.rollouts.append(&mut rollouts);
         }
         self.limit_conjecture_share(&mut outcome);
-        if is_trained && self.config.solver.objective == Objective::ExpertIteration {
+        if is_trained && self.config.solver.objective.is_stored() {
             self.add_stored_proofs(state, &mut outcome);
         }
         outcome
@@ -123,7 +122,7 @@ impl Round {
         groups: &mut u32,
         examples: &mut Vec<Example>,
     ) {
-        if self.config.solver.objective == Objective::ExpertIteration && !problem.is_conjecture() {
+        if self.config.solver.objective.is_stored() && !problem.is_conjecture() {
             return;
         }
         let repeated = self.repeated_proofs(problem);

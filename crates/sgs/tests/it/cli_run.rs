@@ -7,29 +7,15 @@ use crate::snapshot::snapshot;
 use rustix::process::{Pid, Signal, kill_process};
 use sgs_run::config::system::{LEAN_SETS, METAMATH_SETS};
 use sgs_rundir::RunView;
+use sgs_selfplay::Method;
 use std::path::Path;
 use std::process::{Command, Stdio};
-
-const METHODS: [&str; 12] = [
-    "sgs",
-    "reinforce-half",
-    "reinforce",
-    "expert-iteration",
-    "cispo",
-    "sgs-no-guide",
-    "sgs-learned-guide",
-    "sgs-frozen-conjecturer",
-    "sgs-no-conditioning",
-    "sgs-cispo",
-    "stp",
-    "sampling-only",
-];
 
 #[test]
 fn every_method_runs_and_sampler_and_trainer_agree() {
     let folder = tempfile::tempdir().unwrap();
     let (model, mut compared) = (small_model(), 0);
-    for method in METHODS {
+    for method in Method::ALL.map(Method::as_str) {
         let run = folder.path().join(method);
         let out = run.to_str().unwrap();
         let mut arguments = vec!["run", method, "--out", out];
