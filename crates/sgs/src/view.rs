@@ -10,7 +10,7 @@ use sgs_formal::FormalSystem;
 use sgs_run::RunEvent;
 use sgs_rundir::metrics::MetricValues;
 use sgs_selfplay::round::StageProgress;
-use sgs_selfplay::{Problem, Progress, Review, RoundOutcome, TaskKind};
+use sgs_selfplay::{Problem, Progress, Review, Role, RoundOutcome, TaskKind};
 use std::io::IsTerminal;
 use std::sync::Arc;
 
@@ -48,6 +48,8 @@ const WIDE: usize = 140;
 /// Maximum numbers of lines about rounds and evaluations on a terminal. With notes and summary, a run stays below forty.
 const ROUND_LINES: u32 = 14;
 const EVALUATION_LINES: u32 = 5;
+/// Number of completions from which their share of malformed ones is meaningful.
+const MANY: f64 = 50.0;
 /// Width of the progress bar, in columns, and the number of its steps.
 const BAR: usize = 24;
 const BAR_STEPS: u64 = 1000;
@@ -120,6 +122,8 @@ pub struct View {
     evaluation_lines: LineBudget,
     /// Targets that were newly solved since the last line on the terminal.
     newly_solved: usize,
+    /// Roles whose malformed completions the user was warned of.
+    warned: Vec<Role>,
     /// Whether a round or an evaluation has begun.
     has_worked: bool,
     /// The line of the last round, if it was not printed.
@@ -171,6 +175,7 @@ impl View {
             round_lines: LineBudget::new(ROUND_LINES),
             evaluation_lines: LineBudget::new(EVALUATION_LINES),
             newly_solved: 0,
+            warned: Vec::new(),
             has_worked: false,
             unprinted: None,
             page,
@@ -303,7 +308,9 @@ impl View {
             }
             ProgressFormat::Lines => {
                 let line = line(outcome, metrics, outcome.newly_solved.len());
-                let left = self.pace.left().map_or_else(String::new, |left| format!(", {left} left"));
+                // No round follows the one that reaches a limit.
+                let left = if self.pace.done(0.0) < 1.0 { self.pace.left() } else { None };
+                let left = left.map_or_else(String::new, |left| format!(", {left} left"));
                 let _ = output::line(line + &left);
             }
             ProgressFormat::Live => {
@@ -316,8 +323,44 @@ impl View {
                 self.show_review(outcome);
             }
         }
+        self.warn_of_malformed(outcome.round, metrics);
         if now >= 1.0 && before.is_none_or(|before| before < 1.0) {
             eprintln!("every target is solved: later rounds find no new ones (Ctrl-C stops the run)");
+        }
+    }
+
+    /// Warns once if almost no completion of a role has the form that the formal system reads.
+    fn warn_of_malformed(&mut self, round: u32, metrics: &MetricValues) {
+        let get = |name: &str| metrics.scalars.get(name).copied().unwrap_or(0.0);
+        for (role, what, table, all, malformed) in [
+            (
+                Role::Conjecturer,
+                "conjectures",
+                "conjectures",
+                get("conjectures_asked"),
+                get("conjectures_malformed"),
+            ),
+            (
+                Role::Solver,
+                "proofs",
+                "rollouts",
+                get("generations_of_round"),
+                get("target_rollouts_malformed") + get("conjecture_rollouts_malformed"),
+            ),
+        ] {
+            if all < MANY || malformed < 0.95 * all || self.warned.contains(&role) {
+                continue;
+            }
+            self.warned.push(role);
+            let defects = if role == Role::Solver { "proof_defects/" } else { "conjecture_defects/" };
+            let kinds =
+                metrics.scalars.iter().filter_map(|(name, n)| Some((name.strip_prefix(defects)?, *n)));
+            let most = kinds.max_by(|a, b| a.1.total_cmp(&b.1)).map_or("unknown", |(kind, _)| kind);
+            eprintln!(
+                "{} {malformed} of the {all} {what} of round {round} are malformed, most often `{most}`: the \
+                 completions are in rounds/{round:04}/{table}.parquet",
+                paint(Tone::Bad, "warning:")
+            );
         }
     }
 
@@ -330,7 +373,9 @@ impl View {
         let line = paint(tone, &format(outcome, metrics, self.newly_solved));
         let is_first = self.round_lines.last.is_none();
         if is_first {
-            eprintln!("rounds with newly solved targets, in at most {ROUND_LINES} lines:");
+            eprintln!(
+                "rounds with newly solved targets (+N: since the line above), in at most {ROUND_LINES} lines:"
+            );
         }
         if (is_first || self.newly_solved > 0) && self.round_lines.is_due(self.pace.done(0.0)) {
             eprintln!("{line}");
