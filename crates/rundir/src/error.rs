@@ -40,7 +40,11 @@ pub enum Error {
         holder: String,
     },
     /// The directory contains no run.
-    #[error("{} is not a run: it has no config.toml; give a folder that `sgs run` created", path.display())]
+    #[error(
+        "{} is not a run: {}; give a folder that `sgs run` created",
+        path.display(),
+        if path.is_file() { "it is a file" } else { "it has no config.toml" }
+    )]
     NotARun { path: PathBuf },
     /// A run cannot be created in a directory because of its contents.
     #[error("{} already holds {what}: choose another folder (--out)", path.display())]

@@ -39,6 +39,15 @@ pub fn activity_of(run: &RunView, rounds: Option<u64>, published: usize, in_prog
     {
         return Activity::Damaged { problem: damage.to_string() };
     }
+    let ended = run.ended().map(|end| end.rounds as usize);
+    if holder.is_none() && ended.is_some_and(|rounds| published < rounds) {
+        let problem = format!(
+            "{} is damaged: it has {published} rounds, but the run ended with {}; restore them from a copy",
+            run.path().join("rounds").display(),
+            ended.unwrap_or_default()
+        );
+        return Activity::Damaged { problem };
+    }
     match holder {
         Some(holder) => Activity::Running { holder },
         None if in_progress => Activity::Stopped,

@@ -723,7 +723,8 @@ Examples:
 Symbols of set.mm: -> implies, -. not, /\\ and, \\/ or, <-> if and only if, A. x for all, E. x exists,
 e. element of, C_ subset, u. union, i^i intersection. Variables: ph ps ch th formulas, x y z sets,
 A B C D classes.
-Exit codes: 0 every statement was proved; 1 a statement was not; 2 a statement is not valid.")]
+Exit codes: 0 every statement was proved; 1 a statement was not, or a line of standard input is not valid;
+2 the given statement is not valid.")]
 pub struct ProveArgs {
     /// Statement in display form, or as `$d x ph $e |- ph $p |- A. x ph`, symbols separated by spaces; for Lean:
     /// `theorem a (p : Prop) (h : p) : p` [default: read statements from standard input, one per line].

@@ -2,6 +2,7 @@
 
 use crate::activity::{Activity, activity_of};
 use crate::output::counted;
+use crate::summary::continue_command;
 use anyhow::Result;
 use sgs_run::config::RunConfig;
 use sgs_run::config::folder;
@@ -45,11 +46,15 @@ fn matching_run_message(config: &RunConfig, path: &Path) -> Result<Option<(bool,
         Activity::Finished if published == 0 => return Ok(None),
         Activity::Damaged { .. } => return Ok(None),
         Activity::Finished => format!(
-            "{name} already has this configuration and seed; the new run will repeat its first {}. For another run: \
-             `--seed {}`; to continue that one: `sgs resume {name} --rounds {}`",
+            "{name} already has this configuration (apart from limits) and seed; the new run will repeat its first {}. \
+             For another run: `--seed {}`; to continue that one: `{}`",
             counted(published.min(config.rounds as usize), "round"),
             seed.wrapping_add(1),
-            if config.rounds > all { config.rounds } else { 2 * all }
+            if config.rounds > all {
+                format!("sgs resume {name} --rounds {}", config.rounds)
+            } else {
+                continue_command(&view, &folder::config_of(&view)?)
+            }
         ),
     };
     Ok(Some((is_open, published, message)))

@@ -189,13 +189,23 @@ fn time(run: &RunData) -> String {
 
 fn next(view: &RunView, config: &RunConfig) -> String {
     let path = view.path().display();
-    let more = more_than(config, view.ended().map(|end| end.by));
-    format!("sgs prove --run {path}   (to continue: sgs resume {path} {more})")
+    format!("sgs prove --run {path}   (to continue: {})", continue_command(view, config))
 }
 
-/// Returns twice the limit that ended a run, as an argument of `sgs resume`.
-fn more_than(config: &RunConfig, ended_by: Option<EndReason>) -> String {
+/// Returns the command that continues a finished run.
+pub fn continue_command(view: &RunView, config: &RunConfig) -> String {
+    // A round that was in progress at the time limit was completed, so the run may have worked for longer.
+    let worked = folder::seconds_worked(view).unwrap_or_default() / 60.0;
+    let more = more_than(config, view.ended().map(|end| end.by), worked);
+    format!("sgs resume {} {more}", view.path().display())
+}
+
+/// Returns twice the limit that ended a run, as an argument of `sgs resume`. `worked` is in minutes.
+fn more_than(config: &RunConfig, ended_by: Option<EndReason>, worked: f64) -> String {
     match ended_by {
+        Some(EndReason::Minutes) if worked > config.minutes => {
+            format!("--minutes {:.0}", (2.0 * worked).ceil())
+        }
         Some(EndReason::Minutes) => format!("--minutes {}", config.minutes * 2.0),
         Some(EndReason::Generations) => format!("--generations {}", config.generations.saturating_mul(2)),
         Some(EndReason::Rounds) | None => format!("--rounds {}", config.rounds.saturating_mul(2)),
@@ -214,8 +224,10 @@ mod tests {
             (EndReason::Minutes, "--minutes 12"),
             (EndReason::Generations, "--generations 10000"),
         ] {
-            assert_eq!(more_than(&config, Some(reason)), argument);
+            assert_eq!(more_than(&config, Some(reason), 5.9), argument);
         }
+        // The last round ended long after the limit.
+        assert_eq!(more_than(&config, Some(EndReason::Minutes), 9.2), "--minutes 19");
     }
 
     #[test]

@@ -153,7 +153,7 @@ pub(super) fn cumulative(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> O
         id: "cumulative-solve-rate".into(),
         title: "Cumulative solve rate".into(),
         caption: format!(
-            "Fraction of the targets that have been proved at least once, over the Solver's rollouts so far.{seeds}{laws}"
+            "Fraction of the targets that have been proved at least once, over the Solver's rollouts so far, at targets and at conjectures.{seeds}{laws}"
         ),
         panels: vec![panel("", PanelShape::Wide, plot)],
     })

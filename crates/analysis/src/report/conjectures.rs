@@ -68,7 +68,9 @@ pub(super) fn about_the_guide(run: &RunData) -> Option<String> {
     let percent = |share: f64| format!("{:.1}%", 100.0 * share);
     let mut text = format!(
         "R_guide = relevance + (2 − complexity) + (1 − redundancy), at least 0, and 0 if the complexity is 3 or more. \
-         The Guide scored {zero} of {reviewed} reviewed conjectures 0 ({}).",
+         The Guide scored {} of {} reviewed conjectures 0 ({}).",
+        grouped(zero as f64),
+        grouped(reviewed as f64),
         percent(zero as f64 / reviewed as f64)
     );
     let sum = |name: &str| run.by_round(name).iter().map(|p| p.1).sum::<f64>();
@@ -79,7 +81,7 @@ pub(super) fn about_the_guide(run: &RunData) -> Option<String> {
         text.push_str(&match failed {
             0 => "; every conjecture got a well-formed one.".to_owned(),
             1 => "; 1 conjecture got no well-formed one.".to_owned(),
-            _ => format!("; {failed} conjectures got no well-formed one."),
+            _ => format!("; {} conjectures got no well-formed one.", grouped(failed as f64)),
         });
     }
     let Some(shares) = run.conjecture_stats.rewards_by_kind() else { return Some(text) };

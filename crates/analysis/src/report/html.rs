@@ -230,7 +230,10 @@ impl ReportTable {
                 let text = escape(&cell.text());
                 let order = cell.order().map_or_else(String::new, |v| format!(r#" data-v="{v}""#));
                 let _ = match cell {
-                    Cell::Statement(_) => write!(out, r#"<td class="said"><code>{text}</code></td>"#),
+                    Cell::Statement(_) => {
+                        let text = unbroken(&text);
+                        write!(out, r#"<td class="said"><code>{text}</code></td>"#)
+                    }
                     _ if i == 0 => write!(out, "<th{order}>{text}</th>"),
                     _ if text.len() > 28 && order.is_empty() => write!(out, "<td>{text}</td>"),
                     _ => write!(out, r#"<td class="n"{order}>{text}</td>"#),
@@ -339,6 +342,15 @@ pub(super) fn shortened(text: &str, most: usize) -> String {
         Some((at, _)) => format!("{} …", text.get(..at).unwrap_or(text)),
         None => text.to_owned(),
     }
+}
+
+/// Returns HTML in which no line ends inside a symbol such as `->`.
+fn unbroken(escaped: &str) -> String {
+    let symbol = |symbol: &str| match symbol.contains('-') && (2..=24).contains(&symbol.len()) {
+        true => format!(r#"<span class="symbol">{symbol}</span>"#),
+        false => symbol.to_owned(),
+    };
+    escaped.split(' ').map(symbol).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

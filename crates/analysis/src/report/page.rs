@@ -423,9 +423,11 @@ fn reproduce(runs: &[RunData]) -> String {
     let mut lines = Vec::new();
     for run in runs {
         let size = run.size.as_ref().map_or_else(String::new, |s| format!(" --size {s}"));
-        let seed = run.seed.map_or_else(String::new, |s| format!(" --set seed={s}"));
+        let seed = run.seed.map_or_else(String::new, |s| format!(" --seed {s}"));
+        let limit = |key: &str| run.limit(key).map_or_else(String::new, |limit| format!(" --{key} {limit}"));
         if let Some(method) = run.method {
-            lines.push(format!("# {}\nsgs run {}{size}{seed}", run.name, method.as_str()));
+            let limits: String = ["rounds", "minutes", "generations"].map(limit).concat();
+            lines.push(format!("# {}\nsgs run {}{size}{seed}{limits}", run.name, method.as_str()));
         }
     }
     lines.push(

@@ -243,7 +243,8 @@ pub(super) fn against(drawn: &[PlottedRun<'_>]) -> Option<ReportTable> {
             }
             Some(c) => format!("overtaken at {} generations", at(c.generations)),
             None if lead.is_some_and(|l| l > 0.0) => "no: always leads".to_owned(),
-            None => "no: never leads".to_owned(),
+            None if lead.is_some() => "no: never leads".to_owned(),
+            None => "nothing in common to compare".to_owned(),
         };
         let difference = asymptote_difference(&main.laws(), &other.laws());
         let covers = |basis| if basis == Basis::Seeds { "seeds" } else { "the two fits alone" };

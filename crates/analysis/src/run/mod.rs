@@ -58,6 +58,15 @@ pub struct RunData {
     pub damages: Vec<String>,
 }
 
+impl RunData {
+    /// Returns a limit of the run (`rounds`, `minutes` or `generations`) if the configuration sets it.
+    pub fn limit(&self, key: &str) -> Option<f64> {
+        let config: toml::Table = toml::from_str(&self.config).ok()?;
+        let limit = config.get(key)?;
+        limit.as_float().or_else(|| limit.as_integer().map(|n| n as f64)).filter(|limit| *limit > 0.0)
+    }
+}
+
 /// An arithmetic mean that is updated number by number.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RunningMean {

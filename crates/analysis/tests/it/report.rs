@@ -49,7 +49,7 @@ fn a_report_on_one_run_has_all_its_figures() {
     let missing: Vec<&str> = ids.iter().copied().filter(|id| !shown(id)).collect();
     assert_eq!(missing, [] as [&str; 0], "figures without a section");
     let page = page(&fragment, None);
-    assert!(page.contains("seed = 1") && page.contains("sgs run sgs --set seed=1"));
+    assert!(page.contains("seed = 1") && page.contains("sgs run sgs --seed 1"));
 }
 
 #[test]

@@ -85,13 +85,24 @@ pub struct Budget {
 /// configuration.
 ///
 /// # Errors
-/// Returns an error if the run already has more rounds, if a value is not allowed, or if writing fails.
+/// Returns an error if the run has already passed a limit, if a value is not allowed, or if writing fails.
 pub fn change(run: &RunDir, budget: Budget, set: &[String]) -> Result<RunConfig> {
     let Budget { rounds, minutes, generations } = budget;
     let before = config_of(run.view())?;
     let published = run.view().rounds()?.len();
     if let Some(rounds) = rounds.filter(|rounds| (*rounds as usize) < published) {
         return Err(Usage(format!("--rounds {rounds}: the run already has more ({published})")).into());
+    }
+    let worked = seconds_worked(run.view())? / 60.0;
+    if let Some(minutes) = minutes.filter(|minutes| *minutes > 0.0 && *minutes <= worked) {
+        return Err(Usage(format!(
+            "--minutes {minutes}: the run has already worked for {worked:.2} minutes"
+        ))
+        .into());
+    }
+    let sampled = sampled_generations(run.view())?;
+    if let Some(generations) = generations.filter(|limit| *limit > 0 && *limit as f64 <= sampled) {
+        return Err(Usage(format!("--generations {generations}: the run already has {sampled}")).into());
     }
     let wanted = RunConfig {
         rounds: rounds.unwrap_or(before.rounds),
@@ -117,6 +128,15 @@ pub fn change(run: &RunDir, budget: Budget, set: &[String]) -> Result<RunConfig>
         run.change_config(&changes)?;
     }
     Ok(wanted)
+}
+
+/// Returns the Solver's generations in a run's rounds.
+///
+/// # Errors
+/// Returns an error if a table cannot be read.
+pub fn sampled_generations(run: &RunView) -> Result<f64> {
+    let Some(last) = run.rounds()?.pop() else { return Ok(0.0) };
+    Ok(last.metrics()?.scalars.get("generations").copied().unwrap_or_default())
 }
 
 /// Returns the working time of a run's rounds and evaluations, in seconds. Interrupted rounds are not counted, because

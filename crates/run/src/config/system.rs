@@ -350,8 +350,18 @@ pub fn check_set(system: SystemName, set: &str) -> Result<(), Usage> {
             )));
         }
     };
-    if is_shipped_set(set) || Path::new(set).is_file() {
+    if sets.contains(&set) || Path::new(set).is_file() {
         return Ok(());
+    }
+    if is_shipped_set(set) {
+        let (of, own) = match system {
+            SystemName::Lean => ("Metamath", "Lean"),
+            _ => ("Lean", "Metamath"),
+        };
+        return Err(Usage(format!(
+            "the set `{set}` is one of {of}; for {own}: {}, or a file",
+            sets.join(", ")
+        )));
     }
     if Path::new(set).is_dir() {
         return Err(Usage(format!("{set} is a folder, not a file of problems")));
@@ -371,10 +381,6 @@ pub fn lean_targets(set: &str) -> Result<Vec<Target>> {
         "core" => Ok(data::core()?),
         "composed" => Ok(data::composed()?),
         "composed-held-out" => Ok(data::composed_held_out()?),
-        set if METAMATH_SETS.contains(&set) => {
-            let told = "is one of Metamath; for Lean";
-            Err(Usage(format!("the set `{set}` {told}: {}, or a file", LEAN_SETS.join(", "))).into())
-        }
         file => {
             check_set(SystemName::Lean, file)?;
             let import = super::lean_set::read(Path::new(file), "");

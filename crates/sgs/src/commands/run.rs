@@ -94,8 +94,10 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
     };
     config.training.ranks = rank_group.settle(&config, ranks.ranks.is_some())?;
     let out = args.out.clone().unwrap_or_else(|| default_folder(&config));
+    refuse_inside_run(&out)?;
     let related = related_runs::message(&config, &out);
     let (is_new, place) = (!out.exists(), out.display());
+    let is_first = out.parent().is_some_and(|parent| !parent.as_os_str().is_empty() && !parent.exists());
     let greeting = format!(
         "{} at size {}, writing to {place} (Ctrl-C stops it; to continue: `sgs resume {place}`)",
         config.method, config.size
@@ -109,14 +111,29 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
     let has_logs = ["ranks", "workers"].iter().any(|logs| out.join(logs).exists());
     if outcome.as_ref().is_err_and(|error| !start.has_begun || cannot_begin(error, &out)) && !has_logs {
         remove_empty_run(&out, is_new);
+        if is_first {
+            // Another process may have written to the folder since. Then it is not empty, and remains.
+            let _ = out.parent().map(std::fs::remove_dir);
+        }
     }
     outcome
+}
+
+/// Checks that a new run would not be inside the folder of another run.
+fn refuse_inside_run(out: &Path) -> Result<()> {
+    let out = std::path::absolute(out)?;
+    let is_run = |folder: &&Path| RunView::open(folder).is_ok() && folder.join("journal.sqlite").exists();
+    if let Some(run) = out.ancestors().skip(1).find(is_run) {
+        let (out, run) = (out.display(), run.display());
+        return Err(Usage(format!("{out} is inside the run {run}: choose another folder (--out)")).into());
+    }
+    Ok(())
 }
 
 /// The start of a run: everything before its first round.
 #[derive(Default)]
 struct Start {
-    /// Text that is printed when the run begins. Empty if the run existed before.
+    /// Text that is printed when the run begins, if it is not empty.
     greeting: String,
     has_begun: bool,
 }
@@ -178,24 +195,26 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
     run.record_fleet(CoordinatorAddress::decision(workers.as_ref())?.as_deref())?;
     let BudgetArgs { rounds, minutes, generations } = args.budget;
     let budget = Budget { rounds, minutes, generations };
+    let mut start = Start::default();
     let config = if budget == Budget::default() && args.set.is_empty() {
         config
     } else {
         let wanted = folder::change(&run, budget, &args.set)?;
+        let mut removed = Vec::new();
         if config.minutes > 0.0 && wanted.minutes == 0.0 && minutes.is_none() {
-            let limit = config.minutes;
-            eprintln!("the {limit}-minute limit is removed, because --rounds was given without --minutes");
+            removed.push((format!("the {}-minute limit", config.minutes), "--minutes"));
         }
         if config.generations > 0 && wanted.generations == 0 && generations.is_none() {
-            let limit = config.generations;
-            eprintln!(
-                "the limit of {limit} generations is removed, because --rounds was given without --generations"
-            );
+            removed.push((format!("the limit of {} generations", config.generations), "--generations"));
         }
+        let lines = removed
+            .iter()
+            .map(|(limit, flag)| format!("{limit} is removed, because --rounds was given without {flag}"));
+        start.greeting = lines.collect::<Vec<_>>().join("\n");
         wanted
     };
     rank_group.settle(&config, ranks.ranks.is_some())?;
-    work(config, run, workers, rank_group, &mut Start::default(), &args.execution)
+    work(config, run, workers, rank_group, &mut start, &args.execution)
 }
 
 /// Joins the ranks of a run, as the arguments, the launcher or Slurm specify. Rank 0 executes the run. Any other rank does

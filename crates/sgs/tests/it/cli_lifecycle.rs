@@ -4,6 +4,7 @@ use crate::program::{ProgramOutput, command, file, path, sgs};
 use crate::small_run::{embedded, journal_records, settings, settings_without_evaluation, wait_for};
 use crate::snapshot::snapshot;
 use rustix::process::{Pid, Signal, kill_process};
+use sgs_run::config::folder::seconds_worked;
 use sgs_rundir::RunView;
 use std::path::Path;
 use std::process::Stdio;
@@ -54,11 +55,20 @@ fn a_run_ends_with_results_and_next_steps() {
 
     // A note reports an existing run with the same configuration, but not one with another seed.
     let again = run(&path(folder.path(), "again"), &["rounds=1"]).expect(0);
-    assert!(again.err.contains("first already has this configuration and seed"), "{}", again.err);
+    assert!(
+        again.err.contains("first already has this configuration (apart from limits) and seed"),
+        "{}",
+        again.err
+    );
     let longer = run(&path(folder.path(), "longer"), &["rounds=9", "minutes=0.0001"]).expect(0);
     let offer = ["the new run will repeat its first 2 rounds.", "first --rounds 9`"];
     assert!(offer.iter().all(|part| longer.err.contains(part)), "{}", longer.err);
-    assert_eq!(longer.err.matches("this configuration and seed").count(), 1, "{}", longer.err);
+    assert_eq!(
+        longer.err.matches("this configuration (apart from limits) and seed").count(),
+        1,
+        "{}",
+        longer.err
+    );
     // The note does not precede an error.
     let taken = run(&path(folder.path(), "again"), &["rounds=1"]).expect(2);
     assert!(
@@ -143,17 +153,22 @@ fn the_time_budget_covers_all_sessions_of_a_run() {
     let out = path(folder.path(), "run");
     run(&out, &["rounds=1", "evaluation.held_out=none"]).expect(0);
     let rounds = || RunView::open(Path::new(&out)).unwrap().rounds().unwrap().len();
-    // Time spent in earlier sessions counts.
-    let over = "0.0001-minute time limit, after 1 of 3 rounds";
-    let late = sgs(&["resume", &out, "--rounds", "3", "--minutes", "0.0001"]).expect(0);
+    let refused = sgs(&["resume", &out, "--rounds", "3", "--minutes", "0.0001"]).expect(2);
+    assert!(refused.err.contains("--minutes 0.0001: the run has already worked for"), "{}", refused.err);
+    // Time spent in earlier sessions counts. The start of the second session exceeds the limit.
+    let worked = seconds_worked(&RunView::open(Path::new(&out)).unwrap()).unwrap() / 60.0;
+    let limit = format!("{:.6}", worked + 1e-5);
+    let over = format!("{}-minute time limit, after 1 of 3 rounds", limit.parse::<f64>().unwrap());
+    let over = over.as_str();
+    let late = sgs(&["resume", &out, "--rounds", "3", "--minutes", &limit]).expect(0);
     assert!(late.out.contains(&format!("ended       {over}")) && rounds() == 1, "{}", late.out);
     let ended = std::fs::read_to_string(Path::new(&out).join("ended.json")).unwrap();
     assert!(ended.contains("\"minutes\""), "{ended}");
     let again = sgs(&["resume", &out]).expect(0);
-    assert!(again.out.contains(over) && again.out.contains("--minutes 0.0002)"), "{}", again.out);
+    assert!(again.out.contains(over) && again.out.contains("--minutes 0."), "{}", again.out);
     // `--rounds` alone removes the time budget.
     let lifted = sgs(&["resume", &out, "--rounds", "2"]).expect(0);
-    assert!(lifted.err.contains("the 0.0001-minute limit is removed"), "{}", lifted.err);
+    assert!(lifted.err.contains("-minute limit is removed"), "{}", lifted.err);
     assert_eq!(rounds(), 2);
     let fewer = sgs(&["resume", &out, "--rounds", "1"]).expect(2);
     assert!(fewer.err.contains("--rounds 1: the run already has more (2)"), "{}", fewer.err);

@@ -84,14 +84,11 @@ impl SweepPlan {
                 .into());
         }
         let plan: Self = file.deserialize()?;
-        for (what, is_empty) in [
-            ("methods", plan.methods.is_empty()),
-            ("seeds", plan.seeds.is_empty()),
-            ("a key of [vary]", plan.vary.values().any(Vec::is_empty)),
-        ] {
-            if is_empty {
-                return Err(file.error("", format!("{what} is empty, so there is nothing to run")).into());
-            }
+        let lists = [("methods", plan.methods.is_empty()), ("seeds", plan.seeds.is_empty())];
+        let lists = lists.into_iter().map(|(key, is_empty)| (key.to_owned(), is_empty));
+        let varied = plan.vary.iter().map(|(key, values)| (format!("vary.{key}"), values.is_empty()));
+        if let Some((key, _)) = lists.chain(varied).find(|(_, is_empty)| *is_empty) {
+            return Err(file.error(&key, format!("{key} is empty, so there is nothing to run")).into());
         }
         for label in ["method", "size"] {
             let is_varied = plan.vary.contains_key(label);
@@ -140,7 +137,11 @@ impl SweepPlan {
                 for seed in &self.seeds {
                     let name = name_of(method, &varied, *seed);
                     if !names.insert(name.clone()) {
-                        return Err(Usage(format!("two runs of the sweep have the same name, {name}")).into());
+                        let told = "a seed or a value occurs twice, or `seed` is also in [set] or [vary]";
+                        return Err(Usage(format!(
+                            "two runs of the sweep have the same name, {name}: {told}"
+                        ))
+                        .into());
                     }
                     let mut set = common.clone();
                     set.extend(varied.iter().map(|(key, value)| format!("{key}={value}")));
