@@ -786,15 +786,18 @@ mod tests {
         assert_eq!(scheduler.pool.free(), 40);
     }
 
-    #[test]
-    fn the_last_request_is_preempted_and_replays_its_tokens() {
-        // Each request needs six pages at its maximum length, and eight exist.
+    /// Submits three requests. Each needs six pages at its maximum length, and eight exist.
+    fn three_requests() -> (Scheduler, Mirror, Vec<SampledCompletion>) {
         let mut scheduler = Scheduler::new(limits(8));
-        let mut mirror = Mirror { pages: vec![vec![None; 4]; 8] };
-        let mut finished = Vec::new();
         for id in 0..3 {
             scheduler.submit(request(id, &[id as u32], 24)).unwrap();
         }
+        (scheduler, Mirror { pages: vec![vec![None; 4]; 8] }, Vec::new())
+    }
+
+    #[test]
+    fn the_last_request_is_preempted_and_replays_its_tokens() {
+        let (mut scheduler, mut mirror, mut finished) = three_requests();
         run_steps(&mut scheduler, &mut mirror, &mut finished, 1);
         assert_eq!((scheduler.running(), scheduler.waiting()), (3, 0));
         run_steps(&mut scheduler, &mut mirror, &mut finished, 15);
@@ -816,12 +819,7 @@ mod tests {
 
     #[test]
     fn a_preempted_request_that_is_cancelled_keeps_its_tokens() {
-        let mut scheduler = Scheduler::new(limits(8));
-        let mut mirror = Mirror { pages: vec![vec![None; 4]; 8] };
-        let mut finished = Vec::new();
-        for id in 0..3 {
-            scheduler.submit(request(id, &[id as u32], 24)).unwrap();
-        }
+        let (mut scheduler, mut mirror, mut finished) = three_requests();
         run_steps(&mut scheduler, &mut mirror, &mut finished, 16);
         assert!(scheduler.cancel(RequestId(2)));
         scheduler.take_done(&mut finished);
@@ -875,7 +873,7 @@ mod tests {
     fn pages_as_they_are_needed_save_most_steps() {
         // With this headroom, a request gets all pages that it may need when it is admitted.
         let (reserved, none) = sample_like_a_prover(usize::MAX);
-        let (needed, replayed) = sample_like_a_prover(8);
+        let (needed, replayed) = sample_like_a_prover(crate::engine::HEADROOM);
         println!("{reserved} steps with reserved pages, {needed} without, {replayed:.2} replayed");
         assert_eq!(none, 0.0);
         assert!(4 * needed < reserved, "{needed} of {reserved}");

@@ -128,7 +128,7 @@ mod tests {
         let halved = rates(&["algorithm.solver.decay_share=0.5"]);
         assert_eq!(halved.map(|rate| (rate * 1e7).round()), [1000.0, 1000.0, 500.0, 2.0, 0.0]);
         assert_eq!(rates(&["algorithm.solver.decay_share=1"])[1], 0.5e-4);
-        // Without a limit, there is no end to fall towards.
+        // Without a limit, the end of the run is unknown.
         assert_eq!(rates(&["algorithm.solver.decay_share=1", "generations=0"]), [1e-4; 5]);
     }
 }
