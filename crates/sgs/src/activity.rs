@@ -1,5 +1,6 @@
 //! The activity of a run: whether a process is executing it, and its workers.
 
+use crate::output::counted;
 use anyhow::Result;
 use serde::Serialize;
 use sgs_base::host::host_name;
@@ -42,8 +43,9 @@ pub fn activity_of(run: &RunView, rounds: Option<u64>, published: usize, in_prog
     let ended = run.ended().map(|end| end.rounds as usize);
     if holder.is_none() && ended.is_some_and(|rounds| published < rounds) {
         let problem = format!(
-            "{} is damaged: it has {published} rounds, but the run ended with {}; restore them from a copy",
+            "{} is damaged: it has {}, but the run ended with {}; restore them from a copy",
             run.path().join("rounds").display(),
+            counted(published, "round"),
             ended.unwrap_or_default()
         );
         return Activity::Damaged { problem };

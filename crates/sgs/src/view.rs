@@ -329,38 +329,15 @@ impl View {
         }
     }
 
-    /// Warns once if almost no completion of a role has the form that the formal system reads.
+    /// Warns once of each role whose completions are almost all malformed.
     fn warn_of_malformed(&mut self, round: u32, metrics: &MetricValues) {
-        let get = |name: &str| metrics.scalars.get(name).copied().unwrap_or(0.0);
-        for (role, what, table, all, malformed) in [
-            (
-                Role::Conjecturer,
-                "conjectures",
-                "conjectures",
-                get("conjectures_asked"),
-                get("conjectures_malformed"),
-            ),
-            (
-                Role::Solver,
-                "proofs",
-                "rollouts",
-                get("generations_of_round"),
-                get("target_rollouts_malformed") + get("conjecture_rollouts_malformed"),
-            ),
-        ] {
-            if all < MANY || malformed < 0.95 * all || self.warned.contains(&role) {
-                continue;
+        for role in [Role::Conjecturer, Role::Solver] {
+            if !self.warned.contains(&role)
+                && let Some(text) = mostly_malformed(role, round, metrics)
+            {
+                self.warned.push(role);
+                eprintln!("{} {text}", paint(Tone::Bad, "warning:"));
             }
-            self.warned.push(role);
-            let defects = if role == Role::Solver { "proof_defects/" } else { "conjecture_defects/" };
-            let kinds =
-                metrics.scalars.iter().filter_map(|(name, n)| Some((name.strip_prefix(defects)?, *n)));
-            let most = kinds.max_by(|a, b| a.1.total_cmp(&b.1)).map_or("unknown", |(kind, _)| kind);
-            eprintln!(
-                "{} {malformed} of the {all} {what} of round {round} are malformed, most often `{most}`: the \
-                 completions are in rounds/{round:04}/{table}.parquet",
-                paint(Tone::Bad, "warning:")
-            );
         }
     }
 
@@ -408,6 +385,32 @@ impl View {
             second.set(vec![(Some(Tone::Quiet), format!("              {scores}"))]);
         }
     }
+}
+
+/// Returns a message if almost no completion of a role has the form that the formal system reads.
+fn mostly_malformed(role: Role, round: u32, metrics: &MetricValues) -> Option<String> {
+    let get = |name: &str| metrics.scalars.get(name).copied().unwrap_or(0.0);
+    let (what, table, defects, all, malformed) = match role {
+        Role::Conjecturer => {
+            let (all, malformed) = (get("conjectures_asked"), get("conjectures_malformed"));
+            ("conjectures", "conjectures", "conjecture_defects/", all, malformed)
+        }
+        Role::Solver => {
+            let malformed = get("target_rollouts_malformed") + get("conjecture_rollouts_malformed");
+            ("proofs", "rollouts", "proof_defects/", get("generations_of_round"), malformed)
+        }
+        // A separate check concerns the Guide (`guide.min_readable`).
+        Role::Guide => return None,
+    };
+    if all < MANY || malformed < 0.95 * all {
+        return None;
+    }
+    let kinds = metrics.scalars.iter().filter_map(|(name, n)| Some((name.strip_prefix(defects)?, *n)));
+    let most = kinds.max_by(|a, b| a.1.total_cmp(&b.1)).map_or("unknown", |(kind, _)| kind);
+    Some(format!(
+        "{malformed} of the {all} {what} of round {round} are malformed, most often `{most}`: the completions are in \
+         rounds/{round:04}/{table}.parquet"
+    ))
 }
 
 /// Formats a finished round in 80 columns. `newly` targets were solved since the last line.
@@ -468,6 +471,22 @@ fn sparkline(rates: &[f64]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_says_that_almost_all_completions_of_a_role_are_malformed() {
+        let mut metrics = MetricValues::new(0);
+        metrics.set("conjectures_asked", 181.0);
+        metrics.set("conjectures_malformed", 180.0);
+        metrics.set("conjecture_defects/form", 179.0);
+        metrics.set("conjecture_defects/length", 1.0);
+        let told = mostly_malformed(Role::Conjecturer, 7, &metrics);
+        let expected = "180 of the 181 conjectures of round 7 are malformed, most often `form`: the completions are in \
+                        rounds/0007/conjectures.parquet";
+        assert_eq!(told.as_deref(), Some(expected));
+        assert_eq!(mostly_malformed(Role::Solver, 7, &metrics), None);
+        metrics.set("conjectures_malformed", 150.0);
+        assert_eq!(mostly_malformed(Role::Conjecturer, 7, &metrics), None);
+    }
 
     #[test]
     fn lines_are_spread_over_a_run_of_any_length() {

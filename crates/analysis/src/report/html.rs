@@ -371,6 +371,15 @@ mod tests {
     }
 
     #[test]
+    fn symbols_of_a_statement_are_not_broken() {
+        let html = unbroken("( ph -&gt; ps ) - |-");
+        assert_eq!(html, r#"( ph <span class="symbol">-&gt;</span> ps ) - <span class="symbol">|-</span>"#);
+        // A long word must be broken on a narrow screen.
+        let long = format!("a-{}", "b".repeat(40));
+        assert_eq!(unbroken(&long), long);
+    }
+
+    #[test]
     fn numbers_in_csv_have_no_units() {
         let mut table = ReportTable::new("share | time | rate | solved | gain");
         let rate = Interval { value: 0.078, low: 0.04, high: 0.122 };

@@ -124,6 +124,40 @@ fn damaged_rounds_are_noted_and_the_rest_is_shown() {
 }
 
 #[test]
+fn lost_rounds_of_a_finished_run_are_the_state() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = path(dir.path(), "run");
+    let run = create(Path::new(&name));
+    round(&run, 0);
+    drop(run);
+    let end = r#"{"by":"rounds","rounds":2,"unix_time":1.0}"#;
+    std::fs::write(dir.path().join("run/ended.json"), end).unwrap();
+    let shown = sgs(&["status", &name]).expect(0).out;
+    let state = shown.lines().find_map(|line| line.strip_prefix("state")).unwrap().trim();
+    assert!(
+        state.ends_with(
+            "rounds is damaged: it has 1 round, but the run ended with 2; restore them from a copy"
+        ),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_run_inside_a_run_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = path(dir.path(), "run");
+    drop(create(Path::new(&name)));
+    let inner = path(dir.path(), "run/a/b");
+    let refused = sgs(&["run", "--out", &inner]).expect(2);
+    assert!(
+        refused.err.contains(&format!("{inner} is inside the run {name}: choose another folder")),
+        "{}",
+        refused.err
+    );
+    assert!(!dir.path().join("run/a").exists());
+}
+
+#[test]
 fn a_damaged_journal_is_the_state() {
     let dir = tempfile::tempdir().unwrap();
     let name = path(dir.path(), "run");
