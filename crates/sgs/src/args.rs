@@ -84,6 +84,9 @@ pub enum Command {
     /// Install Lean 4 on this machine.
     #[command(subcommand)]
     Lean(LeanCommand),
+    /// Check the program of an external formal system.
+    #[command(subcommand)]
+    External(ExternalCommand),
     /// Check what this machine supports (CPU, GPU, Lean, Slurm).
     Doctor(DoctorArgs),
     /// Benchmark this machine.
@@ -113,7 +116,7 @@ pub const GROUPS: [(&str, &[&str]); 6] = [
     ("Results", &["report", "compare", "export", "fit"]),
     ("Using models", &["prove", "conjecture", "review", "eval", "serve-model"]),
     ("Making models", &["data", "pretrain", "sft"]),
-    ("Formal systems and this machine", &["verify", "lean", "doctor", "bench"]),
+    ("Formal systems and this machine", &["verify", "lean", "external", "doctor", "bench"]),
     ("Shell and editor", &["schema", "completions", "man", "help"]),
 ];
 
@@ -892,6 +895,28 @@ pub enum LeanChecker {
 pub enum LeanCommand {
     /// Download and build Lean, Mathlib, the REPL and the judge in a folder; continues an interrupted setup.
     Setup(LeanSetupArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ExternalCommand {
+    /// Check whether the program follows the protocol: prompts, malformed completions, wrong and known proofs.
+    Check(ExternalCheckArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct ExternalCheckArgs {
+    /// Configuration of a run with `problems.system = "external"`, or the folder of such a run.
+    #[arg(value_hint = INPUT_FILE)]
+    pub run: PathBuf,
+    /// Proofs that the program must accept, such as those of `sgs export`: JSON Lines with id, statement, context and proof.
+    #[arg(long, value_name = "FILE", value_hint = INPUT_FILE)]
+    pub proofs: Option<PathBuf>,
+    /// Set a configuration key. Repeatable. Only with a configuration.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -8,6 +8,7 @@
 #![warn(missing_docs)]
 
 mod child;
+pub mod conformance;
 mod description;
 mod pool;
 mod settings;

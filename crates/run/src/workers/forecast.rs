@@ -29,6 +29,9 @@ pub struct Speed {
     pub layer_s: f64,
     /// Bytes per second at which the weights are copied for a checkpoint.
     pub copying: f64,
+    /// Bytes per second at which pinned host memory for these copies is allocated, once. `None` on a CPU, where it is
+    /// ordinary memory.
+    pub pinning: Option<f64>,
 }
 
 /// An H200 in bfloat16; the sources are sections of docs/performance.md.
@@ -45,6 +48,8 @@ const H200: Speed = Speed {
     layer_s: 1.5e-5,
     // "Whole rounds": 0.01 s for the copy of two policies of 13.2 million parameters, 16 bytes each.
     copying: 42e9,
+    // Five rehearsals with one and two ranks on an H100 host: 1.2e9 to 1.7e9.
+    pinning: Some(1.4e9),
 };
 
 /// An H100, where it was measured to be slower: `gpu_check step` and "Sampling".
@@ -74,6 +79,7 @@ impl Speed {
             step_s: 0.0,
             layer_s: 0.0,
             copying: 2e9,
+            pinning: None,
         }
     }
 }
@@ -358,9 +364,19 @@ pub fn forecast(
     assumed: &Assumptions,
 ) -> Result<Forecast> {
     let first = mean_round(inputs, work, hardware, &Assumptions { unsolved: 1.0, ..*assumed })?;
-    let Forecast { generations, sampling_s, training_s, round_s, .. } = first;
-    let first_round = FirstRound { generations, sampling_s, training_s, round_s };
+    let pinning_s = hardware.speed.pinning.map_or(0.0, |speed| host_copies(&first.memory) as f64 / speed);
+    let first_round = FirstRound {
+        generations: first.generations,
+        sampling_s: first.sampling_s,
+        training_s: first.training_s + pinning_s,
+        round_s: first.round_s + pinning_s,
+    };
     Ok(Forecast { first_round, ..mean_round(inputs, work, hardware, assumed)? })
+}
+
+/// Returns the bytes of the host copies of weights and optimizer states, in all processes.
+fn host_copies(memory: &[Vec<ProcessMemory>]) -> u64 {
+    memory.iter().flatten().map(|process| sum(&process.host)).sum()
 }
 
 /// Derives the forecast without the first round.
@@ -390,10 +406,10 @@ fn mean_round(
 
     let memory = inputs.machine(devices)?;
     let training = round.training(&counts);
-    let copies = memory.iter().flatten().map(|process| sum(&process.host)).sum::<u64>();
     let speed = hardware.speed;
-    let training_s =
-        training.flop / (speed.training * ranks as f64) + training.scoring_s + copies as f64 / speed.copying;
+    let training_s = training.flop / (speed.training * ranks as f64)
+        + training.scoring_s
+        + host_copies(&memory) as f64 / speed.copying;
 
     let generations = counts.generations;
     let round_s = sampling_s.max(checking_s) + training_s + generations * assumed.host_s;
@@ -536,7 +552,7 @@ impl RoundModel<'_> {
             let all = sampling::options(config.sampling.batch, config.sampling.memory_mib);
             let (count, options) = generate::share(footprint, model, role, &all);
             let planned = options.plan(footprint, model, config.window(model));
-            let (_, memory) = planned.map_err(|error| generate::in_keys(count, error))?;
+            let (_, memory) = planned.map_err(|error| generate::in_keys(role, count, error))?;
             let length = self.assumed.completion[i].min(limit);
             let context = prompt + (length * self.assumed.sampled_part).min(limit);
             let room = (count * memory.positions) as f64 / context;

@@ -161,7 +161,7 @@ impl MemoryInputs<'_> {
             let (count, options) = share(self.footprint, model, role, &all);
             let positions = model.positions(self.config.model.positions())?;
             let planned = options.plan(self.footprint, model, positions);
-            let (_, memory) = planned.map_err(|error| in_keys(count, error))?;
+            let (_, memory) = planned.map_err(|error| in_keys(role, count, error))?;
             let (name, tokens) = (role.as_str(), count * memory.positions);
             parts.push(Self::part(
                 format!("cache of the {name}, {tokens} tokens"),

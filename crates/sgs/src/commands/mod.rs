@@ -15,6 +15,7 @@ mod dry_run;
 pub mod eval;
 mod explain;
 mod export;
+mod external_check;
 mod fit;
 mod lean_setup;
 mod made;
@@ -34,7 +35,7 @@ mod verify;
 mod verify_lean;
 mod worker;
 
-use crate::args::{Cli, Command, DataCommand, LeanCommand};
+use crate::args::{Cli, Command, DataCommand, ExternalCommand, LeanCommand};
 use crate::exit::Outcome;
 use anyhow::Result;
 
@@ -67,6 +68,7 @@ pub fn dispatch(cli: Cli) -> Result<Outcome> {
         Command::Status(args) => status::run(&args),
         Command::Fit(args) => fit::run(&args),
         Command::Lean(LeanCommand::Setup(args)) => lean_setup::run(&args),
+        Command::External(ExternalCommand::Check(args)) => external_check::run(&args),
         Command::Bench(command) => bench::run(&command),
         Command::Doctor(args) => doctor::run(&args),
         Command::Schema { file } => schema::run(&file),

@@ -24,7 +24,7 @@ pub fn run(args: &VerifyArgs) -> Result<Outcome> {
     match args.system {
         SystemName::Metamath => metamath(args),
         SystemName::Lean => verify_lean::run(args),
-        SystemName::External => bail!("only runs and `sgs eval --run` verify proofs of an external system"),
+        SystemName::External => bail!("for an external system, use `sgs external check RUN --proofs FILE`"),
     }
 }
 

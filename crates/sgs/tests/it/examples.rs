@@ -2,6 +2,7 @@
 
 use crate::program::{project, sgs, sgs_with_input};
 use crate::small_run::embedded;
+use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
 
@@ -132,6 +133,19 @@ fn the_external_example_runs_from_its_data_to_its_evaluation() {
         refused.contains("cannot start /absent/program") && !dir.path().join("run").exists(),
         "{refused}"
     );
+    let proofs = path("proofs.jsonl");
+    let proof = |proof: &str| json!({"id": "square", "statement": "0 1 4 9 16 25 36 49", "proof": proof});
+    let check = |proof: Value| {
+        std::fs::write(&proofs, proof.to_string()).unwrap();
+        let set = format!("problems.set={data}/targets.jsonl");
+        let command = format!("external.command=[\"{}\", \"{}\"]", read[0], example("external/sequences.py"));
+        sgs(&["external", "check", &config, "--set", &set, "--set", &command, "--proofs", &proofs])
+    };
+    let checked = check(proof("n dup *")).expect(0).out;
+    assert!(checked.starts_with("external: sequences 1\n") && !checked.contains("FAILED"), "{checked}");
+    assert!(check(proof("n")).expect(1).out.contains("FAILED   known proofs"));
+    assert!(check(json!({"id": 1})).expect(2).err.contains("proofs.jsonl: line 1"));
+
     let done = sgs(&args);
     if done.err.contains("the sandbox is required") {
         println!("skipped: this machine has no sandbox\n{}", done.err);

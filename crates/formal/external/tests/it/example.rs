@@ -4,7 +4,8 @@ use crate::{problem, settings, start};
 use sgs_formal::{Condition, FormalSystem, Prompt};
 use sgs_selfplay::Verdict;
 
-const SEQUENCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/external/sequences.py");
+pub(crate) const SEQUENCES: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/external/sequences.py");
 
 #[test]
 fn the_example_reads_and_verifies() {

@@ -2,6 +2,7 @@
 // Tests fail by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod checks;
 mod example;
 mod hostile;
 

@@ -1,0 +1,226 @@
+//! Checks whether a program follows the protocol, before a run depends on it.
+
+use crate::system::External;
+use serde::Serialize;
+use sgs_formal::{Condition, FormalSystem, Malformed, Prompt};
+use sgs_selfplay::{Judgement, Problem, Verdict};
+use std::time::{Duration, Instant};
+
+/// The result of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// The program did what the protocol says.
+    Ok,
+    /// The program did what few domains need.
+    Warning,
+    /// A run with this program would fail, or learn something wrong.
+    Failed,
+}
+
+/// A check and its result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// The operation or property that was checked.
+    pub name: &'static str,
+    /// The result.
+    pub outcome: Outcome,
+    /// The reason, or what was measured.
+    pub detail: String,
+}
+
+/// A problem with a proof that the program must accept.
+#[derive(Clone, Debug)]
+pub struct ProvedProblem {
+    /// The problem.
+    pub problem: Problem,
+    /// The proof in canonical form.
+    pub proof: String,
+}
+
+/// Number of problems that the checks use.
+const PROBLEMS: usize = 8;
+
+/// Completions of an untrained model, roughly. None is a proof in any known domain.
+fn completions() -> Vec<String> {
+    let texts =
+        ["", " ", "\n\n", "{}", "null", "\u{0}", "\u{2200}x \u{1f600}", "\"a\" \\ 'b'", "x", "1", "0 0 0"];
+    texts.into_iter().map(str::to_owned).chain(["x ".repeat(4096)]).collect()
+}
+
+/// Performs all checks with the first problems of a set. `proved` may be empty.
+pub fn conformance(system: &External, problems: &[Problem], proved: &[ProvedProblem]) -> Vec<Check> {
+    let problems = problems.get(..PROBLEMS).unwrap_or(problems);
+    let Some(first) = problems.first() else { return Vec::new() };
+    let condition = Condition::Target(first);
+    vec![
+        prompts(system, problems),
+        reading("read_proof", |text| system.read_proof(first, text).map(drop)),
+        reading("read_conjecture", |text| system.read_conjecture(condition, text).map(drop)),
+        reading("read_review", |text| system.read_review(text).map(drop)),
+        wrong_proofs(system, problems),
+        known_proofs(system, proved),
+        repetition(system, problems, proved),
+    ]
+}
+
+fn failed(name: &'static str, detail: impl Into<String>) -> Check {
+    Check { name, outcome: Outcome::Failed, detail: detail.into() }
+}
+
+fn passed(name: &'static str, detail: impl Into<String>) -> Check {
+    Check { name, outcome: Outcome::Ok, detail: detail.into() }
+}
+
+/// Checks that each prompt depends on what the model must see.
+fn prompts(system: &External, problems: &[Problem]) -> Check {
+    const NAME: &str = "prompts";
+    let Some(first) = problems.first() else { return passed(NAME, "no problems") };
+    let other = Problem { statement: "another statement".into(), ..first.clone() };
+    let conjecturer = |problem| system.conjecturer_prompt(Condition::Target(problem));
+    if system.solver_prompt(first) == system.solver_prompt(&other) {
+        return failed(NAME, "`solver` does not contain {statement}, so the Solver cannot see its problem");
+    }
+    if system.guide_prompt(first, first) == system.guide_prompt(first, &other) {
+        return failed(NAME, "`guide` does not contain {conjecture}, so the Guide cannot see what it scores");
+    }
+    if conjecturer(first) == conjecturer(&other) {
+        let detail = "`conjecturer` does not contain {statement}: conjectures will not depend on the target";
+        return Check { name: NAME, outcome: Outcome::Warning, detail: detail.to_owned() };
+    }
+    let shown = match system.solver_prompt(first) {
+        Prompt::Raw(text) | Prompt::Chat(text) => text,
+        Prompt::Dialogue(messages) => messages.concat(),
+    };
+    passed(NAME, format!("the Solver's for {}: {shown:?}", first.id))
+}
+
+/// Checks that a reading operation answers for every completion.
+fn reading(name: &'static str, read: impl Fn(&str) -> Result<(), Malformed>) -> Check {
+    let (mut malformed, mut longest) = (0, Duration::ZERO);
+    let completions = completions();
+    for completion in &completions {
+        let begun = Instant::now();
+        match read(completion) {
+            Err(error) if error.is_infra() => {
+                return failed(name, format!("no result for {}: {}", excerpt(completion), error.detail));
+            }
+            Err(_) => malformed += 1,
+            Ok(()) => {}
+        }
+        longest = longest.max(begun.elapsed());
+    }
+    let all = completions.len();
+    passed(
+        name,
+        format!("{malformed} of {all} random completions are malformed; {} at most", millis(longest)),
+    )
+}
+
+/// Checks that random texts are not accepted as proofs.
+fn wrong_proofs(system: &External, problems: &[Problem]) -> Check {
+    const NAME: &str = "wrong proofs";
+    let completions = completions();
+    let proofs: Vec<&str> = completions.iter().map(String::as_str).collect();
+    let begun = Instant::now();
+    let mut accepted = vec![0; proofs.len()];
+    for problem in problems {
+        let judged = system.verify_all(problem, &proofs);
+        if let Some(lost) = judged.iter().find(|judgement| judgement.verdict == Verdict::Infra) {
+            return failed(NAME, format!("no verdicts for {}: {}", problem.id, lost.reason));
+        }
+        for (count, judgement) in accepted.iter_mut().zip(judged) {
+            *count += usize::from(judgement.verdict == Verdict::Proved);
+        }
+    }
+    let each = begun.elapsed() / (problems.len() * proofs.len()).max(1) as u32;
+    let Some((most, proof)) = accepted.iter().zip(&proofs).max_by_key(|(count, _)| **count) else {
+        return passed(NAME, "no proofs");
+    };
+    match *most {
+        0 => passed(NAME, format!("{} refused; {} each", problems.len() * proofs.len(), millis(each))),
+        most if most == problems.len() && most > 1 => failed(
+            NAME,
+            format!(
+                "{} is accepted as the proof of all {most} problems, so the Solver would write it",
+                excerpt(proof)
+            ),
+        ),
+        most => Check {
+            name: NAME,
+            outcome: Outcome::Warning,
+            detail: format!(
+                "{} is accepted as the proof of {most} of {} problems",
+                excerpt(proof),
+                problems.len()
+            ),
+        },
+    }
+}
+
+/// Checks that known proofs are accepted, each for its own problem.
+fn known_proofs(system: &External, proved: &[ProvedProblem]) -> Check {
+    const NAME: &str = "known proofs";
+    if proved.is_empty() {
+        let detail = "none given (--proofs FILE), so no right proof has been verified".to_owned();
+        return Check { name: NAME, outcome: Outcome::Warning, detail };
+    }
+    let mut wrong = Vec::new();
+    for ProvedProblem { problem, proof } in proved {
+        let judged = system.verify(problem, proof);
+        if judged.verdict != Verdict::Proved {
+            wrong.push(format!("{}: {} ({})", problem.id, judged.verdict.as_str(), judged.reason));
+        }
+    }
+    match wrong.first() {
+        None => passed(NAME, format!("{} accepted", proved.len())),
+        Some(first) => {
+            failed(NAME, format!("{} of {} not accepted, such as {first}", wrong.len(), proved.len()))
+        }
+    }
+}
+
+/// Checks that a verdict depends neither on the process nor on the other proofs of a request.
+fn repetition(system: &External, problems: &[Problem], proved: &[ProvedProblem]) -> Check {
+    const NAME: &str = "repeated verdicts";
+    let completions = completions();
+    for problem in problems {
+        let mut proofs: Vec<&str> = completions.iter().map(String::as_str).collect();
+        proofs.extend(proved.iter().filter(|p| p.problem.id == problem.id).map(|p| p.proof.as_str()));
+        let reversed: Vec<&str> = proofs.iter().rev().copied().collect();
+        let verdicts = |judged: Vec<Judgement>| judged.into_iter().map(|j| j.verdict).collect::<Vec<_>>();
+        // The requests are concurrent, so that two processes answer them.
+        let (together, mut backwards) = std::thread::scope(|scope| {
+            let backwards = scope.spawn(|| verdicts(system.verify_all(problem, &reversed)));
+            (verdicts(system.verify_all(problem, &proofs)), backwards.join().unwrap_or_default())
+        });
+        backwards.reverse();
+        let alone: Vec<Verdict> = proofs.iter().map(|proof| system.verify(problem, proof).verdict).collect();
+        for (what, other) in [("in the opposite order", &backwards), ("alone", &alone)] {
+            let differs = proofs.iter().zip(together.iter().zip(other)).find(|(_, (a, b))| a != b);
+            if let Some((proof, (a, b))) = differs {
+                let proof = excerpt(proof);
+                return failed(
+                    NAME,
+                    format!(
+                        "{}: {proof} is {} among others and {} {what}",
+                        problem.id,
+                        a.as_str(),
+                        b.as_str()
+                    ),
+                );
+            }
+        }
+    }
+    passed(NAME, "the same alone, among others, and in another process")
+}
+
+/// Returns the beginning of a text, quoted.
+fn excerpt(text: &str) -> String {
+    let short: String = text.chars().take(40).collect();
+    if short.len() < text.len() { format!("{short:?}…") } else { format!("{short:?}") }
+}
+
+fn millis(time: Duration) -> String {
+    format!("{:.1} ms", 1e3 * time.as_secs_f64())
+}

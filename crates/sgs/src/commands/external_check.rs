@@ -1,0 +1,79 @@
+//! `sgs external check`: checks the program of an external formal system.
+
+use crate::args::ExternalCheckArgs;
+use crate::exit::{Outcome, Usage};
+use crate::output;
+use anyhow::Result;
+use serde::Deserialize;
+use serde_json::json;
+use sgs_external::conformance::{self, Check, ProvedProblem, conformance};
+use sgs_formal::FormalSystem;
+use sgs_run::config::{self, Layers, SystemName, folder, system};
+use sgs_rundir::RunView;
+use sgs_selfplay::{Problem, ProblemId};
+use std::fs;
+use std::path::Path;
+
+/// Starts the program, performs all checks and prints their results.
+pub fn run(args: &ExternalCheckArgs) -> Result<Outcome> {
+    let name = args.run.display();
+    let config = match args.run.is_dir() {
+        true => folder::config_of(&RunView::open(&args.run)?)?,
+        false => {
+            let layers =
+                Layers { method: Some(name.to_string()), set: args.set.clone(), ..Layers::default() };
+            config::resolve(&layers, std::env::vars())?.config
+        }
+    };
+    if config.problems.system != SystemName::External {
+        return Err(Usage(format!("{name} has no `problems.system = \"external\"`")).into());
+    }
+    let problems = system::external_targets(&config.problems.set)?;
+    let proved = args.proofs.as_deref().map(proofs).transpose()?.unwrap_or_default();
+    let system = system::external(&config)?;
+    let checks = conformance(&system, &problems, &proved);
+    match args.json {
+        true => output::json(&json!({ "system": system.identity(), "checks": checks }))?,
+        false => output::line(as_text(&system.identity(), &checks))?,
+    }
+    let is_failed = checks.iter().any(|check| check.outcome == conformance::Outcome::Failed);
+    Ok(if is_failed { Outcome::Failed } else { Outcome::Done })
+}
+
+fn as_text(identity: &str, checks: &[Check]) -> String {
+    let line = |check: &Check| {
+        let outcome = match check.outcome {
+            conformance::Outcome::Ok => "ok",
+            conformance::Outcome::Warning => "warning",
+            conformance::Outcome::Failed => "FAILED",
+        };
+        format!("\n{outcome:<8} {:<18} {}", check.name, check.detail)
+    };
+    identity.to_owned() + &checks.iter().map(line).collect::<String>()
+}
+
+/// A line of a file of proofs; `sgs export` writes further fields.
+#[derive(Deserialize)]
+struct ProofLine {
+    id: String,
+    statement: String,
+    #[serde(default)]
+    context: String,
+    proof: String,
+}
+
+/// Reads a file of proofs.
+fn proofs(path: &Path) -> Result<Vec<ProvedProblem>> {
+    let text = fs::read_to_string(path).map_err(|e| Usage(format!("cannot read {}: {e}", path.display())))?;
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    lines
+        .map(|(i, line)| {
+            let read: ProofLine = serde_json::from_str(line)
+                .map_err(|error| Usage(format!("{}: line {}: {error}", path.display(), i + 1)))?;
+            let ProofLine { id, statement, context, proof } = read;
+            let problem =
+                Problem { id: ProblemId::new(id), statement: statement.into(), context: context.into() };
+            Ok(ProvedProblem { problem, proof })
+        })
+        .collect()
+}
