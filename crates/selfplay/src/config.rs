@@ -289,6 +289,24 @@ sgs_keys::choice! {
     }
 }
 
+impl ConjectureRule {
+    /// Returns whether the reward contains the Guide's score.
+    pub fn has_guide(self) -> bool {
+        match self {
+            Self::Sgs => true,
+            Self::Stp => false,
+        }
+    }
+
+    /// Returns whether the rewards of a round are normalised (`conjecturer.normalisation`).
+    pub fn is_normalised(self) -> bool {
+        match self {
+            Self::Sgs => true,
+            Self::Stp => false,
+        }
+    }
+}
+
 sgs_keys::choice! {
     /// Population whose top 30% of solve rates are too easy.
     pub enum RatePopulation {
@@ -556,8 +574,8 @@ impl AlgorithmConfig {
         let guided = self.guide.on;
         let expected = "false when conjecturer.on is false (nothing to review)";
         require(c.on || !guided, "guide.on", guided, expected)?;
-        let rule = c.rule == ConjectureRule::Sgs || !guided;
-        require(rule, "guide.on", guided, "false when conjecturer.rule is stp (STP has no Guide)")?;
+        let expected = "false if conjecturer.rule has no Guide, as stp";
+        require(c.rule.has_guide() || !guided, "guide.on", guided, expected)?;
         let tied = !self.tied_weights || !c.frozen;
         require(
             tied,

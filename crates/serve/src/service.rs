@@ -70,7 +70,7 @@ pub struct ModelServerConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum ModelServerError {
     /// It would be open to the network without a key.
-    #[error("refusing to listen on {0} without a key: provide one in a file, or listen on 127.0.0.1")]
+    #[error("refusing to listen on {0} without a key: give one (`--key-file`), or listen on 127.0.0.1")]
     Unprotected(SocketAddr),
     /// Clients without a key would be allowed to replace the weights.
     #[error("refusing weight updates from {0} without a key: provide one in a file")]

@@ -39,9 +39,10 @@ pub enum Command {
     /// Run self-play with a method at a size.
     ///
     /// In the line of a round, "ever solved 13.0% (+13)" means that 13.0% of the targets have been proved so far, 13 of them
-    /// since the last line; "this round pass@1 6.0%", that 6.0% of the round's attempts at targets are proofs; "conjectures
-    /// 86/100 solved 4", that of 100 requested conjectures, 86 became problems and 4 were proved. "Guide's score" is the mean
-    /// over these conjectures, and "entropy" the Solver's, in nats per token.
+    /// since the last line; "pass@1 6.0%", that 6.0% of this round's attempts at targets are proofs; "conjectures
+    /// 86/100", that of 100 requested conjectures, 86 became problems. With 140 columns or more, a terminal also shows the
+    /// number of conjectures that were "solved", the mean of the "Guide's score", and the Solver's "entropy", in nats per
+    /// token.
     Run(RunArgs),
     /// Resume an interrupted run.
     Resume(ResumeArgs),
@@ -604,7 +605,7 @@ pub struct SftArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Model")]
 pub struct PlayArgs {
-    /// Use the latest models of this run.
+    /// Use the latest models of this run; of a run's configuration (TOML), the model before training.
     #[arg(long, value_name = "DIR", conflicts_with = "model", value_hint = INPUT_DIR)]
     pub run: Option<PathBuf>,
     /// Model folder (Hugging Face layout) [default: the shipped base model].

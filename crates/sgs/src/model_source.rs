@@ -2,8 +2,9 @@
 
 use crate::args::PlayArgs;
 use crate::exit::{Usage, usage};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use sgs_data::base::made::base_folder;
+use sgs_data::base::recipe::Recipe;
 use sgs_formal::Prompt;
 use sgs_lean::LeanSettings;
 use sgs_lean::prompt::SolverForm;
@@ -15,7 +16,7 @@ use sgs_lm_sampler::{Decode, SamplerOptions};
 use sgs_run::config::base_model;
 use sgs_run::config::endpoint::EndpointConfig;
 use sgs_run::config::folder;
-use sgs_run::config::{BaseSource, RunConfig, SHIPPED, SystemName};
+use sgs_run::config::{BaseSource, Layers, RunConfig, SHIPPED, SystemName, resolve};
 use sgs_run::train::policies;
 use sgs_run::with_device;
 use sgs_run::workers::sampling::{self, TextSampler};
@@ -39,6 +40,30 @@ struct TrainedRun {
     round: Option<u32>,
 }
 
+/// Returns the folder of a model that a run makes.
+fn made_folder(path: &Path, base: &str) -> Result<PathBuf> {
+    let folder = Recipe::of(base).with_context(|| format!("there is no model {base}"))?.model()?;
+    if !base_model::is_model(&folder) {
+        let path = path.display();
+        return Err(Usage(format!("{base} has not been made yet: `sgs run {path}` makes it first")).into());
+    }
+    Ok(folder)
+}
+
+/// Returns whether a path names the configuration of a run, and not the folder of one.
+pub fn is_configuration(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "toml") && !path.is_dir()
+}
+
+/// Reads the configuration of a run that has not begun, as `sgs run` does.
+///
+/// # Errors
+/// Returns an error in the same cases as [`sgs_run::config::resolve`].
+pub fn configuration(path: &Path) -> Result<RunConfig> {
+    let layers = Layers { method: Some(path.display().to_string()), ..Layers::default() };
+    Ok(resolve(&layers, std::env::vars())?.config)
+}
+
 /// The paper's context window, in tokens.
 const LEAN_WINDOW: usize = 8192;
 
@@ -60,16 +85,24 @@ impl ModelSource {
             let folders = args.model.as_ref().map(|model| [(); 3].map(|()| model.clone()));
             return Ok(Self { system: args.system.unwrap_or(SystemName::Metamath), folders, run: None });
         };
-        let view = RunView::open(path)?;
-        let config = folder::config_of(&view)?;
+        let view = if is_configuration(path) { None } else { Some(RunView::open(path)?) };
+        let config = match &view {
+            Some(view) => folder::config_of(view)?,
+            None => configuration(path)?,
+        };
         let own = config.problems.system;
         if args.system.is_some_and(|asked| asked != own) {
-            return Err(Usage(format!(
-                "--system: {} is a run with the formal system {own:?}",
-                path.display()
-            ))
-            .into());
+            return Err(Usage(format!("--system: {} has the formal system {own:?}", path.display())).into());
         }
+        let Some(view) = view else {
+            let base = match config.model.base_source() {
+                BaseSource::Folder(folder) => folder.to_owned(),
+                BaseSource::Made(_) => made_folder(path, &config.model.base)?,
+                BaseSource::Shipped => policies::base_folder(&config, &base_model::cache_folder(own)?)?,
+            };
+            let folders = Some(policies::folders(&config, &base, None));
+            return Ok(Self { system: own, folders, run: Some(TrainedRun { config, round: None }) });
+        };
         let checkpoint = match view.checkpoints().newest_valid(u32::MAX)? {
             Some(newest) => Some(newest),
             // The base model is right only if the run has not trained yet: a lost checkpoint is an error.
@@ -94,7 +127,7 @@ impl ModelSource {
         }
         match &self.run {
             None if self.folders.is_none() => "the shipped base model",
-            Some(TrainedRun { round: None, .. }) => "the base model (the run has no checkpoint)",
+            Some(TrainedRun { round: None, .. }) => "the base model (there is no checkpoint)",
             _ => name,
         }
     }

@@ -14,7 +14,7 @@ use sgs_metamath::statement::context_limit;
 use sgs_metamath::system::Metamath;
 use sgs_metamath::theory::RuleId;
 use sgs_run::config::system::{
-    check_toolchain, external, external_targets, is_lean_keyword, metamath_database,
+    check_toolchain, external, external_targets, metamath_database, statement_advice,
 };
 use sgs_run::config::{RunConfig, SystemName};
 use sgs_selfplay::{Problem, ProblemId};
@@ -147,9 +147,9 @@ impl<'a> StatementInput<'a> {
     pub fn statement_in(&self, context: &str, id: &str, text: &str) -> Result<Target> {
         match &self.reader {
             StatementReader::Metamath(system) => {
-                let problem = system
-                    .problem_from_text(id, text, context)
-                    .map_err(|e| Usage(format!("not a valid statement: {}; {}", e.detail, hint(text))))?;
+                let problem = system.problem_from_text(id, text, context).map_err(|e| {
+                    Usage(format!("not a valid statement: {}; {}", e.detail, statement_advice(text)))
+                })?;
                 Ok(bare(problem))
             }
             StatementReader::Lean(_) => {
@@ -223,55 +223,7 @@ fn near_label(system: &Metamath, label: &str) -> String {
     did_you_mean(label, (0..theory.rules().len()).map(|i| theory.label(RuleId(i as u32))))
 }
 
-/// Returns advice on a text that is not a Metamath statement.
-fn hint(text: &str) -> &'static str {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    if words.first().is_some_and(|word| is_lean_keyword(word)) {
-        return "for a statement of Lean, add `--system lean`";
-    }
-    // A shell turns `"… ($d x ph)"` into `… ( x ph)`.
-    let is_name = |word: &&str| word.starts_with(|c: char| c.is_ascii_alphanumeric());
-    let group = words.iter().rposition(|word| *word == "(").map(|at| &words[at + 1..]);
-    let lost_d = group.is_some_and(|group| {
-        group.len() > 1 && group.iter().all(is_name) && group.last().is_some_and(|last| last.ends_with(')'))
-    });
-    if lost_d {
-        return "put statements that contain `$d` in single quotes; in double quotes the shell expands `$d`";
-    }
-    // `ph)` and `ph->ps` are several symbols; `C_` and `A.` are single ones.
-    let is_glued = |word: &&str| {
-        let is_other = |c: char| !c.is_ascii_alphanumeric() && c != '.' && c != '_';
-        word.contains(|c: char| c.is_ascii_alphanumeric()) && word.contains(is_other)
-    };
-    if words.iter().any(is_glued) {
-        return "separate symbols by spaces, as in \"|- ( ph -> ph )\" (symbols: `sgs prove --help`)";
-    }
-    "a statement looks like \"|- ( ph -> ph )\" (symbols: `sgs prove --help`)"
-}
-
 /// Wraps a problem without further data.
 fn bare(problem: Problem) -> Target {
     Target { problem, proof: None, informal: None, split: None, source: None, toolchain: None, expect: None }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn advice_fits_the_mistake() {
-        for (text, part) in [
-            ("( ph -> A. x ph )  ( x ph)", "single quotes"),
-            ("( ph -> ph)", "separate symbols by spaces"),
-            ("(ph -> ph)", "separate symbols by spaces"),
-            ("( -. ph -> ( ps -> ph))", "separate symbols by spaces"),
-            ("|- ( ph", "a statement looks like"),
-            ("theorem a (p : Prop) (h : p) : p", "--system lean"),
-            ("", "a statement looks like"),
-            ("( A -> B", "a statement looks like"),
-            ("( ph->ps )", "separate symbols by spaces"),
-        ] {
-            assert!(hint(text).contains(part), "{text}: {}", hint(text));
-        }
-    }
 }

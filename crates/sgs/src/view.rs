@@ -350,9 +350,7 @@ impl View {
         let line = paint(tone, &format(outcome, metrics, self.newly_solved));
         let is_first = self.round_lines.last.is_none();
         if is_first {
-            eprintln!(
-                "rounds with newly solved targets (+N: since the line above), in at most {ROUND_LINES} lines:"
-            );
+            eprintln!("some rounds with newly solved targets (+N: since the line above):");
         }
         if (is_first || self.newly_solved > 0) && self.round_lines.is_due(self.pace.done(0.0)) {
             eprintln!("{line}");
@@ -417,13 +415,13 @@ fn mostly_malformed(role: Role, round: u32, metrics: &MetricValues) -> Option<St
 fn short_line(outcome: &RoundOutcome, metrics: &MetricValues, newly: usize) -> String {
     let get = |name: &str| metrics.scalars.get(name).copied().unwrap_or(0.0);
     let mut out = format!(
-        "round {:>4}  ever solved {:4.1}% ({newly:+})  this round {:4.1}%",
+        "round {:>4}  ever solved {:4.1}% ({newly:+})  pass@1 {:4.1}%",
         outcome.round,
         100.0 * get("cumulative_solve_rate"),
         100.0 * get("target_solve_rate"),
     );
     if !outcome.conjectures.is_empty() {
-        out.push_str(&format!("  conj. {}/{}", get("conjectures_accepted"), outcome.conjectures.len()));
+        out.push_str(&format!("  conjectures {}/{}", get("conjectures_accepted"), outcome.conjectures.len()));
     }
     out.push_str(&format!("  {:.1} s", get("time_round_s")));
     out

@@ -2,7 +2,9 @@
 
 use super::common::{bars_panel, generations_axis, panel, running_mean, window};
 use super::{MOST_POINTS, PlottedRun, thinned};
-use crate::plot::{Axis, BarSeries, Figure, FigurePanel, Ink, PanelContent, PanelShape, Series, Unit, Xy};
+use crate::plot::{
+    Axis, BarSeries, Figure, FigurePanel, Ink, PanelContent, PanelShape, Series, Unit, Xy, grouped,
+};
 use crate::run::{ConjectureClass, ConjectureRound, RunData, StatementOrigin, metric};
 
 /// Colour of each [`StatementOrigin`]. New statements stand out.
@@ -33,7 +35,7 @@ pub(super) fn novelty(d: &PlottedRun<'_>) -> Option<Figure> {
     let share = Axis::new("Share of the statements", Unit::Percent).from(0.0).to(1.0);
     let mut panels = vec![xy("Origin of the statements", share, shares)];
     let right = if last.accepted == last.distinct {
-        format!("All {} accepted conjectures have distinct statements.", last.accepted)
+        format!("All {} accepted conjectures have distinct statements.", grouped(last.accepted as f64))
     } else {
         panels.push(xy("Statements", count, totals));
         format!(

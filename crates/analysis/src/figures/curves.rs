@@ -146,7 +146,7 @@ pub(super) fn cumulative(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> O
     let mut seeds = about_seeds(&groups);
     if base.is_some() {
         seeds.push_str(
-            " Base model: measured with other seeds by scripts/base-curves.sh; the band is their range.",
+            " Base model: measured with seeds 1 to 5 by scripts/base-curves.sh; the band is their range.",
         );
     }
     Some(Figure {

@@ -203,7 +203,11 @@ impl PageBuilder<'_> {
             self.text(&format!("<p>{}</p>", formulas(&text)));
         }
         let rejected = conjectures::statements(&d.run.conjecture_stats.rejected);
-        self.table("conjectures-rejected", "Scored 0 by the Guide, but rewarded without it", rejected);
+        self.table(
+            "conjectures-rejected",
+            "Statements that the Guide scored 0, and that would have been rewarded without it",
+            rejected,
+        );
         self.section("guide", &title);
     }
 
@@ -230,7 +234,11 @@ impl PageBuilder<'_> {
         if let (Some(d), Some(title)) = (main, self.figure("novelty")) {
             self.table("conjecture-origins", "Origins", conjectures::origins(d.run));
             let frequent = conjectures::statements(&d.run.conjecture_stats.frequent);
-            self.table("conjectures-most-often", "Most frequent statements", frequent);
+            self.table(
+                "conjectures-most-often",
+                "Statements proposed most often, including repetitions that were refused",
+                frequent,
+            );
             self.fold("novelty", &title);
         }
         for (i, d) in drawn.iter().enumerate() {
@@ -424,17 +432,30 @@ fn reproduce(runs: &[RunData]) -> String {
     for run in runs {
         let size = run.size.as_ref().map_or_else(String::new, |s| format!(" --size {s}"));
         let seed = run.seed.map_or_else(String::new, |s| format!(" --seed {s}"));
-        let limit = |key: &str| run.limit(key).map_or_else(String::new, |limit| format!(" --{key} {limit}"));
         if let Some(method) = run.method {
-            let limits: String = ["rounds", "minutes", "generations"].map(limit).concat();
-            lines.push(format!("# {}\nsgs run {}{size}{seed}{limits}", run.name, method.as_str()));
+            lines.push(format!(
+                "# {}\nsgs run {}{size}{seed}{}",
+                run.name,
+                method.as_str(),
+                same_rounds(run)
+            ));
         }
     }
-    lines.push(
-        "# exactly: save config.toml as shown below, without its table [frozen]\nsgs run config.toml"
-            .to_owned(),
-    );
+    let limits = runs.first().filter(|_| runs.len() == 1).map(same_rounds).unwrap_or_default();
+    lines.push(format!(
+        "# exactly: save config.toml as shown below, without its table [frozen]\nsgs run config.toml{limits}"
+    ));
     lines.join("\n\n")
+}
+
+/// Returns the options for as many rounds as a run has had at its end: without a time limit, they are the same on any
+/// machine. Before the end, returns its limits.
+fn same_rounds(run: &RunData) -> String {
+    let limit = |key: &str| run.limit(key).map_or_else(String::new, |limit| format!(" --{key} {limit}"));
+    match run.ended {
+        Some(_) => format!(" --rounds {} --minutes 0{}", run.rounds.len(), limit("generations")),
+        None => ["rounds", "minutes", "generations"].map(limit).concat(),
+    }
 }
 
 fn configurations(drawn: &[PlottedRun<'_>], reproduce: &str) -> String {

@@ -142,8 +142,10 @@ pub struct ConjectureStats {
     pub proofs_read: usize,
 }
 
-/// Maximum length of each list of statements.
-const SHOWN: usize = 15;
+/// Maximum number of frequent statements.
+const MOST_FREQUENT: usize = 15;
+/// Maximum number of statements that the Guide scored 0.
+const MOST_REJECTED: usize = 1000;
 
 /// Collects the statistics of a run's conjectures.
 #[derive(Default)]
@@ -338,11 +340,11 @@ impl ConjectureCollector {
         };
         let mut rejected: Vec<&ConjecturedStatement> = self.statements.values().filter(lost).collect();
         rejected.sort_by(|a, b| b.r_solve.sum.total_cmp(&a.r_solve.sum).then_with(|| a.text.cmp(&b.text)));
-        let shown = |all: Vec<&ConjecturedStatement>| all.into_iter().take(SHOWN).cloned().collect();
+        let shown = |all: Vec<&ConjecturedStatement>, most| all.into_iter().take(most).cloned().collect();
         ConjectureStats {
             rounds: self.rounds.clone(),
-            frequent: shown(frequent),
-            rejected: shown(rejected),
+            frequent: shown(frequent, MOST_FREQUENT),
+            rejected: shown(rejected, MOST_REJECTED),
             proofs_read: self.proofs_read,
         }
     }

@@ -73,6 +73,16 @@ impl Mixture {
         for (number, corpus) in corpora.iter().enumerate() {
             let first = mixture.examples.len();
             mixture.add(corpus, folder, tokenizer, max_tokens)?;
+            let ends = |text: &Text| text.tokens.last().is_some_and(|last| tokenizer.eos().contains(last));
+            let added = &mixture.examples[first..];
+            if !tokenizer.eos().is_empty() && !added.is_empty() && !added.iter().any(ends) {
+                bail!(
+                    "{}: no completion ends with the tokenizer's end token `{}`: a model would learn from it never to \
+                     end its completions",
+                    corpus.file,
+                    tokenizer.decode_with_special(&tokenizer.eos()[..1])?
+                );
+            }
             let keep = mixture.examples.len().saturating_sub(held_out).max(first);
             mixture.held_out.extend(mixture.examples.drain(keep..).map(|text| text.example()));
             let count = mixture.examples.len() - first;

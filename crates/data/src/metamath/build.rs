@@ -5,6 +5,7 @@ use crate::corpus::{CorpusRow, HELD_OUT};
 use serde_json::json;
 use sgs_base::digest::checksum_of;
 use sgs_formal::{Condition, FormalSystem, Prompt};
+use sgs_metamath::audit::DatabaseAudit;
 use sgs_metamath::composer::FIRST_POSITION;
 use sgs_metamath::database::Database;
 use sgs_metamath::deep;
@@ -45,16 +46,29 @@ pub struct BuildOptions {
     pub max_steps: Option<usize>,
 }
 
-/// Builds everything, and returns the text of the folder's README.md, which is written last. Calls `progress` with a
-/// description of each step when it begins.
+/// The result of [`build`].
+#[derive(Clone, Debug)]
+pub struct Built {
+    /// The text of the folder's README.md.
+    pub card: String,
+    /// Names theorems of the source that have no valid proof.
+    pub warning: Option<String>,
+}
+
+/// Builds everything; README.md is written last. Calls `progress` with a description of each step when it begins.
 ///
 /// # Errors
 /// Returns an error if the source cannot be read or cut, or if the file system fails.
-pub fn build(options: &BuildOptions, progress: &(dyn Fn(String) + Sync)) -> Result<String> {
+pub fn build(options: &BuildOptions, progress: &(dyn Fn(String) + Sync)) -> Result<Built> {
     progress("reading the database".to_owned());
     let (text, origin) = slice_text(options.source.as_deref())?;
     let database = Database::parse(slice::SLICE_NAME, text.clone()).map_err(Usage::of)?;
     let system = Metamath::new(Theory::new(database).map_err(Usage::of)?);
+    // The shipped slice has been checked.
+    let facts = options.source.is_some().then(|| DatabaseAudit::of(system.theory().database()));
+    let warning = facts
+        .filter(|facts| !facts.unproved.is_empty())
+        .map(|facts| format!("{facts}; the corpora contain no proofs of them, but may cite them"));
     let rules = system.theory().rules().len();
     if options.composed > 0 && rules <= FIRST_POSITION {
         let source = options.source.as_deref().unwrap_or(Path::new(slice::SLICE_NAME)).display();
@@ -89,7 +103,7 @@ pub fn build(options: &BuildOptions, progress: &(dyn Fn(String) + Sync)) -> Resu
     }
     let card = card(options, SplitRule::of(system.theory()), &split, &counts, &files, &origin);
     write_file(&options.out.join("README.md"), card.as_bytes())?;
-    Ok(card)
+    Ok(Built { card, warning })
 }
 
 /// Returns the text of the slice and its source.

@@ -6,4 +6,4 @@ pub mod derivations;
 pub mod guide;
 pub mod solver;
 
-pub use build::{BuildOptions, build};
+pub use build::{BuildOptions, Built, build};

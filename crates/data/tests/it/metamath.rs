@@ -142,7 +142,7 @@ fn a_maximum_of_steps_holds_for_every_proof_to_learn() {
         max_steps: Some(3),
     };
     let steps = std::sync::Mutex::new(Vec::new());
-    let readme = build(&options, &|step| steps.lock().unwrap().push(step)).expect("the corpora");
+    let readme = build(&options, &|step| steps.lock().unwrap().push(step)).expect("the corpora").card;
     let steps = steps.into_inner().unwrap();
     assert_eq!((steps.len(), steps[1].as_str()), (6, "making solver.parquet, file 1 of 5"));
     assert!(readme.contains("--reviews 1 --max-steps 3`"), "the command is repeatable: {readme}");

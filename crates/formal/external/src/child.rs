@@ -11,9 +11,12 @@ use std::time::Instant;
 pub enum Fault {
     #[error("external.command is empty: set it to the program that implements the formal system")]
     NoCommand,
-    /// The process failed or exceeded a limit.
+    /// The process failed.
     #[error(transparent)]
     Process(#[from] ProcessFault),
+    /// The process exceeded a limit, which is a key.
+    #[error("{fault} (external.{key})")]
+    Limit { fault: ProcessFault, key: &'static str },
     #[error("expected a reply in JSON, found `{found}`: {error} (protocol: docs/external.md)")]
     NotJson { found: String, error: String },
     #[error("expected the reply to request {expected}, found id {found}")]
@@ -64,7 +67,13 @@ impl Child {
             out.get(from..)?.iter().position(|byte| *byte == b'\n').map(|at| from + at + 1)
         };
         let deadline = &mut || (until, settings.timeout());
-        let reply = self.process.exchange(line.as_bytes(), settings.quota(), deadline, &mut end_of_line)?;
+        let reply = self.process.exchange(line.as_bytes(), settings.quota(), deadline, &mut end_of_line);
+        let reply = reply.map_err(|fault| match fault {
+            ProcessFault::Timeout(_) => Fault::Limit { fault, key: "timeout_s" },
+            ProcessFault::Output(_) => Fault::Limit { fault, key: "reply_bytes" },
+            ProcessFault::Memory { .. } => Fault::Limit { fault, key: "memory_mib" },
+            fault => Fault::Process(fault),
+        })?;
         result_in(&reply, id, op)
     }
 }

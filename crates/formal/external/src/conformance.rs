@@ -81,7 +81,7 @@ fn prompts(system: &External, problems: &[Problem]) -> Check {
     if system.solver_prompt(first) == system.solver_prompt(&other) {
         return failed(NAME, "`solver` does not contain {statement}, so the Solver cannot see its problem");
     }
-    if system.guide_prompt(first, first) == system.guide_prompt(first, &other) {
+    if system.has_guide_prompt() && system.guide_prompt(first, first) == system.guide_prompt(first, &other) {
         return failed(NAME, "`guide` does not contain {conjecture}, so the Guide cannot see what it scores");
     }
     if conjecturer(first) == conjecturer(&other) {

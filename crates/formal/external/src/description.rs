@@ -35,8 +35,9 @@ pub(crate) struct Prompts {
     /// Template of the Conjecturer's prompt, without a problem. Without it, the statement is left empty.
     #[serde(default)]
     pub conjecturer_unconditioned: Option<Template>,
-    /// Template of the Guide's prompt.
-    pub guide: Template,
+    /// Template of the Guide's prompt. Without it, the system has no Guide that is a model.
+    #[serde(default)]
+    pub guide: Option<Template>,
 }
 
 impl Description {
@@ -62,7 +63,7 @@ impl Description {
             ("conjecturer", &p.conjecturer, &["statement", "context"]),
             ("conjecturer_solved", solved, &["statement", "context", "proof"]),
             ("conjecturer_unconditioned", unconditioned, &["context"]),
-            ("guide", &p.guide, &["statement", "context", "conjecture"]),
+            ("guide", p.guide.as_ref().unwrap_or(&none), &["statement", "context", "conjecture"]),
         ];
         for (name, template, allowed) in templates {
             let fields = template.parts.iter().filter_map(|part| part.field.as_deref());

@@ -15,6 +15,8 @@ use std::time::Instant;
 pub struct External {
     pool: Pool,
     description: Description,
+    /// Whether every conjecture must have a rubric.
+    needs_rubric: bool,
 }
 
 /// Number of processes that may fail on the same completion before it is given up.
@@ -30,15 +32,35 @@ impl External {
     /// Returns an error if the command is missing, or if the process gives no valid description.
     pub fn start(settings: ExternalSettings) -> Result<Self, Fault> {
         let (pool, description) = Pool::start(settings)?;
-        Ok(Self { pool, description })
+        Ok(Self { pool, description, needs_rubric: false })
+    }
+
+    /// Makes a conjecture without a `rubric` a fault of the program: for a Guide that is the rubric, 0 would be a score.
+    #[must_use]
+    pub fn with_rubric(self) -> Self {
+        Self { needs_rubric: true, ..self }
+    }
+
+    /// Returns whether the description has a prompt for a Guide that is a model.
+    pub fn has_guide_prompt(&self) -> bool {
+        self.description.prompts.guide.is_some()
     }
 
     /// Asks about a completion. If the process fails, asks another one.
-    fn read<T: DeserializeOwned>(&self, op: &'static str, request: &Value) -> Result<T, Malformed> {
-        let mut answer = self.pool.ask(op, request, decode_read);
+    fn read<T: DeserializeOwned>(
+        &self,
+        op: &'static str,
+        request: &Value,
+        check: impl Fn(&T) -> Result<(), String>,
+    ) -> Result<T, Malformed> {
+        let decode = |result: Value| {
+            let read = decode_read::<T>(result)?;
+            read.as_ref().map_or(Ok(()), &check).map(|()| read)
+        };
+        let mut answer = self.pool.ask(op, request, decode);
         for _ in 1..TRIES {
             match &answer {
-                Err(fault) if fault.is_fatal() => answer = self.pool.ask(op, request, decode_read),
+                Err(fault) if fault.is_fatal() => answer = self.pool.ask(op, request, decode),
                 _ => break,
             }
         }
@@ -120,8 +142,7 @@ struct ReadProof {
 struct ReadConjecture {
     statement: String,
     known: Option<String>,
-    #[serde(default)]
-    rubric: f64,
+    rubric: Option<f64>,
 }
 
 /// The result of a `read_` operation for a malformed completion.
@@ -189,12 +210,16 @@ impl FormalSystem for External {
             ("context", &*target.context),
             ("conjecture", &*conjecture.statement),
         ];
-        self.description.prompt(&self.description.prompts.guide, &fields)
+        match &self.description.prompts.guide {
+            Some(template) => self.description.prompt(template, &fields),
+            // Only a system with this prompt has a Guide that is a model, so no model sees this.
+            None => Prompt::Raw(String::new()),
+        }
     }
 
     fn read_proof(&self, problem: &Problem, completion: &str) -> Result<String, Malformed> {
         let request = json!({ "problem": problem, "completion": completion });
-        self.read::<ReadProof>("read_proof", &request).map(|read| read.proof)
+        self.read("read_proof", &request, |_: &ReadProof| Ok(())).map(|read| read.proof)
     }
 
     fn read_conjecture(
@@ -203,16 +228,21 @@ impl FormalSystem for External {
         completion: &str,
     ) -> Result<ParsedConjecture, Malformed> {
         let request = json!({ "problem": condition.problem(), "completion": completion });
-        let read: ReadConjecture = self.read("read_conjecture", &request)?;
+        let read = self.read("read_conjecture", &request, |read: &ReadConjecture| {
+            match self.needs_rubric && read.rubric.is_none() {
+                true => Err("no `rubric`, which algorithm.guide.kind = \"rubric\" needs".to_owned()),
+                false => Ok(()),
+            }
+        })?;
         Ok(ParsedConjecture {
             known: read.known.map(Into::into),
-            rubric: read.rubric.clamp(0.0, 8.0),
+            rubric: read.rubric.unwrap_or(0.0).clamp(0.0, 8.0),
             ..ParsedConjecture::plain(read.statement)
         })
     }
 
     fn read_review(&self, completion: &str) -> Result<Review, Malformed> {
-        self.read("read_review", &json!({ "completion": completion }))
+        self.read("read_review", &json!({ "completion": completion }), |_: &Review| Ok(()))
     }
 
     /// Sets only the length, because nothing else is known.

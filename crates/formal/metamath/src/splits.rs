@@ -53,8 +53,9 @@ impl SplitRule {
     pub fn of(theory: &Theory) -> Self {
         let (own, rules) = (Self::default(), theory.rules().len());
         let part = |number: usize| number * rules.min(own.to) / own.to;
-        let [targets, quick, held_out, from, to] =
-            [own.targets, own.quick, own.held_out, own.from, own.to].map(part);
+        let [targets, from, to] = [own.targets, own.from, own.to].map(part);
+        // The sets of a small database are small, but not empty.
+        let [quick, held_out] = [own.quick, own.held_out].map(|number| part(number).max(1).min(targets));
         Self { targets, quick, held_out, from, to, ..own }
     }
 }

@@ -389,8 +389,11 @@ fn read_line(
     };
     // Some editors begin a file with a byte order mark.
     let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
-    if text.trim_ascii_start().starts_with(b"[") {
-        return Err((None, "a line must be an object {…}, not a list".to_owned()));
+    if !text.trim_ascii_start().starts_with(b"{") {
+        return Err((
+            None,
+            "expected a JSON object {…}, as `sgs export RUN --jsonl FILE` writes it".to_owned(),
+        ));
     }
     let input: VerifyInput = serde_json::from_slice(text).map_err(|e| {
         let id = serde_json::from_slice::<InputId>(text).ok().map(|i| i.id);

@@ -126,7 +126,7 @@ const DEPENDENCES: &[Dependence] = &[
         |c| c.algorithm.conjecturer.form == ConjectureForm::Composed,
     ),
     dependence("algorithm.conjecturer", &["normalisation"], "algorithm.conjecturer.rule", |c| {
-        c.algorithm.conjecturer.rule == ConjectureRule::Sgs
+        c.algorithm.conjecturer.rule.is_normalised()
     }),
     dependence("algorithm.conjecturer.stp", &["min_seed_rate"], "algorithm.conjecturer.conditioning", |c| {
         c.algorithm.conjecturer.conditioning == Conditioning::Solved

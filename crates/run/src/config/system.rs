@@ -25,6 +25,7 @@ use sgs_metamath::splits::SplitRule;
 use sgs_metamath::system::Metamath;
 use sgs_metamath::theory::RuleId;
 use sgs_metamath::tokens::{UNKNOWN, label_token};
+use sgs_selfplay::config::GuideKind;
 use sgs_selfplay::{Problem, ProblemId};
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -240,7 +241,16 @@ pub fn external(config: &RunConfig) -> Result<External> {
         settings.command = sandboxed(&settings)?;
     }
     let started = External::start(settings).map_err(Usage::of);
-    started.with_context(|| format!("cannot start the external system `{command}`"))
+    let system = started.with_context(|| format!("cannot start the external system `{command}`"))?;
+    let guide = &config.algorithm.guide;
+    match guide.kind {
+        GuideKind::Rubric if guide.on => Ok(system.with_rubric()),
+        GuideKind::Model | GuideKind::Learned if guide.on && !system.has_guide_prompt() => Err(Usage(
+            format!("`{command}` has no prompt `guide`: add it, or set algorithm.guide.on = false"),
+        )
+        .into()),
+        GuideKind::Model | GuideKind::Learned | GuideKind::Rubric => Ok(system),
+    }
 }
 
 /// Returns the command of an external system, executed in the sandbox of Lean's processes.
@@ -490,11 +500,27 @@ struct ProblemLine {
 }
 
 impl ProblemLine {
+    /// Returns what is wrong with a line, without the place in it if a field is missing.
+    fn defect(line: &str, error: &serde_json::Error) -> String {
+        let told = error.to_string();
+        let fields: BTreeMap<String, IgnoredAny> = serde_json::from_str(line).unwrap_or_default();
+        let wanted = ["id", "statement"].into_iter().filter(|name| !fields.contains_key(*name));
+        for name in wanted {
+            let meant = fields.keys().find(|key| is_typing_error(key, name));
+            match meant {
+                Some(key) => return format!("there is no key `{key}`; did you mean `{name}`?"),
+                None if !fields.is_empty() => return format!("the field `{name}` is missing"),
+                None => {}
+            }
+        }
+        told
+    }
+
     fn read(line: &str) -> Result<Self> {
         if line.trim_start().starts_with('[') {
             wrong!("a line must be an object {{…}}, not a list");
         }
-        let read: Self = serde_json::from_str(line).map_err(Usage::of)?;
+        let read: Self = serde_json::from_str(line).map_err(|error| Usage(Self::defect(line, &error)))?;
         if read.id.trim().is_empty() {
             wrong!("`id` is empty");
         }
@@ -523,10 +549,39 @@ pub fn read_problems(system: &Metamath, path: &Path) -> Result<Vec<Problem>> {
     problem_lines(path, format, hint, |line| {
         system.problem_from_text(&line.id, &line.statement, &line.context).map_err(|error| {
             let is_lean = line.statement.split_whitespace().next().is_some_and(is_lean_keyword);
-            let hint = if is_lean { "; for Lean: `--system lean`, for a run `--size lean-core`" } else { "" };
-            Usage(format!("{}{hint}", error.detail)).into()
+            let advice = match is_lean {
+                true => "for Lean: `--system lean`, for a run `--size lean-core`",
+                false => statement_advice(&line.statement),
+            };
+            Usage(format!("{}; {advice}", error.detail)).into()
         })
     })
+}
+
+/// Returns advice on a text that is not a Metamath statement.
+pub fn statement_advice(text: &str) -> &'static str {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    if words.first().is_some_and(|word| is_lean_keyword(word)) {
+        return "for a statement of Lean, add `--system lean`";
+    }
+    // A shell turns `"… ($d x ph)"` into `… ( x ph)`.
+    let is_name = |word: &&str| word.starts_with(|c: char| c.is_ascii_alphanumeric());
+    let group = words.iter().rposition(|word| *word == "(").map(|at| &words[at + 1..]);
+    let lost_d = group.is_some_and(|group| {
+        group.len() > 1 && group.iter().all(is_name) && group.last().is_some_and(|last| last.ends_with(')'))
+    });
+    if lost_d {
+        return "put statements that contain `$d` in single quotes; in double quotes the shell expands `$d`";
+    }
+    // `ph)` and `ph->ps` are several symbols; `C_` and `A.` are single ones.
+    let is_glued = |word: &&str| {
+        let is_other = |c: char| !c.is_ascii_alphanumeric() && c != '.' && c != '_';
+        word.contains(|c: char| c.is_ascii_alphanumeric()) && word.contains(is_other)
+    };
+    if words.iter().any(is_glued) {
+        return "separate symbols by spaces, as in \"|- ( ph -> ph )\" (symbols: `sgs prove --help`)";
+    }
+    "a statement looks like \"|- ( ph -> ph )\" (symbols: `sgs prove --help`)"
 }
 
 /// Returns whether a word begins a statement of Lean, but none of Metamath.
@@ -572,6 +627,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn advice_fits_the_mistake() {
+        for (text, part) in [
+            ("( ph -> A. x ph )  ( x ph)", "single quotes"),
+            ("( ph -> ph)", "separate symbols by spaces"),
+            ("(ph -> ph)", "separate symbols by spaces"),
+            ("( -. ph -> ( ps -> ph))", "separate symbols by spaces"),
+            ("|- ( ph", "a statement looks like"),
+            ("theorem a (p : Prop) (h : p) : p", "--system lean"),
+            ("", "a statement looks like"),
+            ("( A -> B", "a statement looks like"),
+            ("( ph->ps )", "separate symbols by spaces"),
+        ] {
+            assert!(statement_advice(text).contains(part), "{text}: {}", statement_advice(text));
+        }
+    }
+
+    #[test]
     fn a_duplicate_id_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("mine.jsonl");
@@ -594,8 +666,12 @@ mod tests {
             (r#"{"id":"a","statement":"s","Context":"c"}"#, "no key `Context`"),
             (r#"{"id":" ","statement":"s"}"#, "`id` is empty"),
             (r#"["a","s","c"]"#, "a line must be an object {…}, not a list"),
+            (
+                r#"{"id": "a", "statment": "|- ( ph -> ph )"}"#,
+                "there is no key `statment`; did you mean `statement`?",
+            ),
+            (r#"{"id": "a"}"#, "the field `statement` is missing"),
             ("[", "a line must be an object {…}, not a list"),
-            (r#"{"id":"a"}"#, "missing field `statement`"),
         ] {
             let error = format!("{:#}", read(line).unwrap_err());
             assert!(error.contains(wrong) && error.contains("line 1"), "{line}: {error}");

@@ -154,9 +154,10 @@ impl Round {
     /// Sets the normalised rewards and the weights of the candidates.
     fn weigh_conjectures(&self, conjectures: &mut [ConjectureOutcome], candidates: &[(usize, f64)]) {
         let rewards: Vec<f64> = candidates.iter().map(|&(_, reward)| reward).collect();
-        let normalised = match self.config.conjecturer.rule {
-            ConjectureRule::Sgs => normalise(&rewards, self.config.conjecturer.normalisation),
-            ConjectureRule::Stp => rewards,
+        let config = &self.config.conjecturer;
+        let normalised = match config.rule.is_normalised() {
+            true => normalise(&rewards, config.normalisation),
+            false => rewards,
         };
         for (&(i, _), normalised) in candidates.iter().zip(normalised) {
             let conjecture = &mut conjectures[i];

@@ -20,7 +20,11 @@ pub fn run(args: &DataBuildArgs) -> Result<Outcome> {
         reviews: args.reviews,
         max_steps: args.max_steps,
     };
-    output::line(report_every(INTERVAL, |line| eprintln!("{line}"), |begin| build(&options, begin))?)?;
+    let built = report_every(INTERVAL, |line| eprintln!("{line}"), |begin| build(&options, begin))?;
+    if let Some(warning) = &built.warning {
+        eprintln!("warning: {warning}");
+    }
+    output::line(built.card)?;
     Ok(Outcome::Done)
 }
 

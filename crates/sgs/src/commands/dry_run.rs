@@ -29,6 +29,13 @@ use sgs_run::workers::prompts;
 use sgs_selfplay::Problem;
 use std::path::{Path, PathBuf};
 
+/// Starts the program of an external system, and returns why a run could not use it.
+fn external_lack(config: &RunConfig) -> Option<MissingRequirement> {
+    let is_external = config.problems.system == SystemName::External;
+    let error = is_external.then(|| system::external(config)).and_then(Result::err)?;
+    Some(MissingRequirement { what: "program", found: format!("{error:#}"), remedy: None })
+}
+
 /// The parts of a forecast.
 struct Planned {
     model: ModelConfig,
@@ -51,7 +58,8 @@ struct Planned {
 pub fn run(resolved: &Resolved, fleet: Option<&FleetConfig>, as_json: bool) -> Result<Outcome> {
     let config = &resolved.config;
     let kind = device::kind(&config.model.device)?;
-    let lacks = lacks(config);
+    let mut lacks = lacks(config);
+    lacks.extend(external_lack(config));
     // A small run on the CPU is not forecast for another machine.
     let is_possible =
         kind != DeviceKind::Cpu || !lacks.iter().any(|l| matches!(l.what, "model" | "problems"));

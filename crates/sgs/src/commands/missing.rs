@@ -112,7 +112,8 @@ fn set_lacks(config: &RunConfig) -> Vec<MissingRequirement> {
     ];
     let lack = |(what, key, set): (_, &str, Option<&str>)| {
         let wrong = check_set(config.problems.system, set?).err()?;
-        Some(MissingRequirement { what, found: format!("{key}: {wrong}"), remedy: None })
+        let further = if what == "held-out" { "; other values: none, split" } else { "" };
+        Some(MissingRequirement { what, found: format!("{key}: {wrong}{further}"), remedy: None })
     };
     let database = config.problems.database.as_str();
     let no_file = (database != SHIPPED && !Path::new(database).is_file()).then(|| MissingRequirement {

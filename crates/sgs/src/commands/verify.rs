@@ -24,7 +24,7 @@ pub fn run(args: &VerifyArgs) -> Result<Outcome> {
     match args.system {
         SystemName::Metamath => metamath(args),
         SystemName::Lean => verify_lean::run(args),
-        SystemName::External => bail!("for an external system, use `sgs external check RUN --proofs FILE`"),
+        SystemName::External => bail!("for an external system: `sgs external check RUN --proofs FILE`"),
     }
 }
 
@@ -54,8 +54,11 @@ fn metamath(args: &VerifyArgs) -> Result<Outcome> {
             eprintln!("{message}");
         }
         let symbol = message.strip_suffix("` is not declared").and_then(|before| before.rsplit('`').next());
-        if symbol.is_some_and(is_lean_keyword) && !std::mem::replace(&mut has_hint, true) {
-            eprintln!("for Lean, add `--system lean`");
+        if let Some(symbol) = symbol.filter(|_| !std::mem::replace(&mut has_hint, true)) {
+            match is_lean_keyword(symbol) {
+                true => eprintln!("for Lean, add `--system lean`"),
+                false => eprintln!("for an external system: `sgs external check RUN --proofs FILE`"),
+            }
         }
     };
     let summary =

@@ -36,6 +36,8 @@ fn a_run_ends_with_results_and_next_steps() {
     assert!(is_any || !done.out.contains("\nexample  "), "{}", done.out);
     assert!(done.out.contains("ever solved") && done.out.contains("this round pass@1"), "{}", done.out);
     assert!(done.out.contains(&format!("sgs resume {out} --rounds 4")), "{}", done.out);
+    let page = std::fs::read_to_string(Path::new(&out).join("report/index.html")).unwrap();
+    assert!(page.contains(" --rounds 2 --minutes 0"), "the page has a command for as many rounds");
     assert!(sgs(&["status", &out]).expect(0).out.contains("finished"));
     assert!(
         done.out.lines().any(|line| line.starts_with("round ") && line.ends_with(" left")),
@@ -114,7 +116,7 @@ fn a_run_whose_configuration_does_not_fit_leaves_nothing() {
             1,
         ),
         (&["model.context=3"], "no prompt fits", 2),
-        (&["sampling.batch=1000000"], "raise sampling.memory_mib to 39774, or lower sampling.batch", 2),
+        (&["sampling.batch=1000000"], "raise sampling.memory_mib to 79548, or lower sampling.batch", 2),
     ] {
         let done = run(&out, settings).expect(code);
         assert!(done.err.contains(part), "{}", done.err);

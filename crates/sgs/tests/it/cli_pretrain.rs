@@ -22,7 +22,7 @@ fn write_data(dir: &Path) {
         ("|- ( ph -> -. -. ph )", "notnot"),
     ] {
         let row = serde_json::json!({"role": "solver", "kind": "theorem", "source": completion, "prompt": prompt,
-            "completion": completion});
+            "completion": format!("{completion} <end>")});
         rows.push_str(&format!("{row}\n"));
     }
     file(dir, "corpus.jsonl", &rows);

@@ -25,7 +25,7 @@ fn configure(dir: &Path, steps: u32, more: &str) -> String {
         ("|- ( ch -> ( ps -> ch ) )", "ax-1"),
     ] {
         let row = serde_json::json!({"role": "solver", "kind": "theorem", "source": completion, "prompt": prompt,
-            "completion": completion});
+            "completion": format!("{completion} <end>")});
         rows.push_str(&format!("{row}\n"));
     }
     file(dir, "corpus.jsonl", &rows);

@@ -68,12 +68,13 @@ fn bad_lines_are_reported_and_the_rest_is_checked() {
     assert!(done.err.contains("line 1: ") && done.err.contains("line 8: "), "{}", done.err);
     assert!(done.err.contains("7 lines: 2 proved, 2 refused, 3 malformed (2 invalid lines)"), "{}", done.err);
     for (input, reason) in [
-        ("[", "line 1: a line must be an object {…}, not a list"),
-        ("[{\"id\":\"x\"}]", "line 1: a line must be an object {…}, not a list"),
-        ("3", "line 1: column 1: invalid type: integer `3`, expected an object {…}"),
+        ("[", "line 1: expected a JSON object {…}"),
+        ("[{\"id\":\"x\"}]", "line 1: expected a JSON object {…}"),
+        ("3", "line 1: expected a JSON object {…}"),
+        ("{3", "line 1: column 2: "),
     ] {
         let done = sgs_with_input(&["verify", "-"], input).expect(1);
-        assert!(done.err.lines().any(|line| line == reason), "{}", done.err);
+        assert!(done.err.lines().any(|line| line.starts_with(reason)), "{}", done.err);
     }
     let done = sgs_with_input(&["verify", "-"], &"nonsense\n".repeat(14)).expect(1);
     assert_eq!((done.lines().len(), done.err.matches("line ").count()), (14, 10), "{}", done.err);

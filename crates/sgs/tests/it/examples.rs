@@ -133,6 +133,19 @@ fn the_external_example_runs_from_its_data_to_its_evaluation() {
         refused.contains("cannot start /absent/program") && !dir.path().join("run").exists(),
         "{refused}"
     );
+    let dry = sgs(&[&args[..], &absent, &["--dry-run", "--json"]].concat()).json();
+    assert!(dry["lacks"].to_string().contains("cannot start the external system"), "{}", dry["lacks"]);
+
+    // The base model is evaluated before the run.
+    let mine = std::fs::read_to_string(&config).unwrap().replace("sequences-data", &data);
+    let mine = mine
+        .replace("sequences-base", &base)
+        .replace("examples/external/sequences.py", &example("external/sequences.py"));
+    std::fs::write(path("mine.toml"), mine).unwrap();
+    let before =
+        ["eval", "--run", &path("mine.toml"), "--problems", &held_out, "--limit", "5", "-k", "2", "--json"];
+    assert_eq!(sgs(&before).expect(0).json()["problems"], 5);
+
     let proofs = path("proofs.jsonl");
     let proof = |proof: &str| json!({"id": "square", "statement": "0 1 4 9 16 25 36 49", "proof": proof});
     let check = |proof: Value| {

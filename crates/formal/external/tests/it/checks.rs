@@ -2,7 +2,9 @@
 
 use crate::example::SEQUENCES;
 use crate::{problem, settings, start};
+use sgs_external::External;
 use sgs_external::conformance::{Check, Outcome, ProvedProblem, conformance};
+use sgs_formal::{Condition, FormalSystem};
 use sgs_selfplay::{Problem, ProblemId};
 
 /// Returns the checks of a program, with proofs of the first problem.
@@ -94,4 +96,20 @@ fn defects_are_found() {
     }
     let checks = python(&system(PROMPTS, MALFORMED, "'refused'"));
     assert!(checks.iter().all(|check| check.outcome != Outcome::Failed), "{checks:#?}");
+}
+
+#[test]
+fn a_missing_rubric_is_a_fault_if_the_guide_needs_it() {
+    let reads = r#"{"statement": "s", "proof": "p"}"#;
+    let program = system(r#"{"solver": "{statement}", "conjecturer": "{statement}"}"#, reads, "'refused'");
+    let start = || start(settings(&["python3", "-c", &program])).unwrap();
+    assert!(!start().has_guide_prompt());
+    let target = problem("t");
+    let read = |system: &External| system.read_conjecture(Condition::Target(&target), "x");
+    assert_eq!(read(&start()).unwrap().rubric, 0.0);
+    let fault = read(&start().with_rubric()).unwrap_err();
+    assert!(
+        fault.is_infra() && fault.detail.contains("no `rubric`, which algorithm.guide.kind"),
+        "{fault:?}"
+    );
 }

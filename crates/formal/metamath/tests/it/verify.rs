@@ -69,7 +69,7 @@ not json
     let reason = |i: usize| run.lines[i]["reason"].as_str().unwrap();
     assert!(reason(2).contains("unknown-label"), "{}", reason(2));
     assert_eq!(run.lines[2]["step"], 1);
-    assert!(reason(3).starts_with("line 4: column "), "{}", reason(3));
+    assert!(reason(3).starts_with("line 4: expected a JSON object"), "{}", reason(3));
     assert!(reason(4).starts_with("line 6: no-formula"), "{}", reason(4));
     assert!(reason(5).contains("does not precede"), "{}", reason(5));
     assert!(reason(6).contains("unknown-context"), "{}", reason(6));

@@ -4,7 +4,7 @@ mod roles;
 
 use crate::args::EvalArgs;
 use crate::exit::{Outcome, usage};
-use crate::model_source::{ModelSource, RoleModel};
+use crate::model_source::{ModelSource, RoleModel, is_configuration};
 use crate::output;
 use crate::terminal::{Tone, paint};
 use anyhow::{Context, Result};
@@ -125,7 +125,8 @@ fn for_base_model(args: &EvalArgs, players: &ModelSource) -> Option<String> {
         BaseSource::Folder(folder) => folder.to_owned(),
         BaseSource::Shipped | BaseSource::Made(_) => args.play.run.as_ref()?.join("base"),
     };
-    let is_other = players.system() != SystemName::Metamath || players.database() != SHIPPED;
+    let is_base = args.play.run.as_deref().is_some_and(is_configuration);
+    let is_other = is_base || players.system() != SystemName::Metamath || players.database() != SHIPPED;
     if args.server.config().is_some() || is_other || !is_model(&base) {
         return None;
     }
