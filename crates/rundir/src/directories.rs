@@ -5,7 +5,6 @@
 
 use crate::error::{CallerError, Error, Result};
 use crate::files::{self, TEMPORARY_PREFIX, doomed_beside, parent_of, sync_directory, temporary_beside};
-use crate::view::ROUNDS;
 use crate::write_point::reached;
 use sgs_base::digest::{checksum_of, hex};
 use sha2::{Digest, Sha256};
@@ -17,6 +16,9 @@ use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+
+/// Name of the folder of rounds.
+pub(crate) const ROUNDS: &str = "rounds";
 
 /// Name of the file with the checksums of all other files.
 pub const CHECKSUMS: &str = "SHA256SUMS";

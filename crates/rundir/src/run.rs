@@ -1,7 +1,7 @@
 //! Creating a run and working on it.
 
 use crate::checkpoints::{Checkpoint, KeepPolicy, PreparedCheckpoint};
-use crate::directories::{CHECKSUMS, KnownSums, StagedDirectory, remove_directory};
+use crate::directories::{CHECKSUMS, KnownSums, ROUNDS, StagedDirectory, remove_directory};
 use crate::end::{EndReason, RunEnd};
 use crate::error::{CallerError, Error, Result};
 use crate::evaluations::{self, Evaluation};
@@ -14,7 +14,7 @@ use crate::recovery;
 use crate::resume::{self, NextStep, ResumePlan, checkpoint_in_use};
 use crate::rounds::{self, PreparedRound, PublishedRound, RoundTables};
 use crate::rows::EvaluationRow;
-use crate::view::{CHECKPOINTS, CONFIG, ENDED, EVALUATIONS, FLEET, JOURNAL, METRICS, ROUNDS, RunView};
+use crate::view::{CHECKPOINTS, CONFIG, ENDED, EVALUATIONS, FLEET, JOURNAL, METRICS, RunView};
 use crate::write_point::reached;
 use std::fs;
 use std::io::ErrorKind;

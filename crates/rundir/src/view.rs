@@ -1,7 +1,7 @@
 //! Read access to a run's directory.
 
 use crate::checkpoints::Checkpoints;
-use crate::directories::{CHECKSUMS, IntegrityReport};
+use crate::directories::{CHECKSUMS, IntegrityReport, ROUNDS};
 use crate::end::RunEnd;
 use crate::error::{Error, Result};
 use crate::evaluations::{self, Evaluation};
@@ -19,7 +19,6 @@ pub(crate) const CONFIG: &str = "config.toml";
 /// Name of the file that says where a run's workers come from. A run in one process has none.
 pub const FLEET: &str = "fleet.toml";
 pub(crate) const JOURNAL: &str = "journal.sqlite";
-pub(crate) const ROUNDS: &str = "rounds";
 pub(crate) const CHECKPOINTS: &str = "checkpoints";
 pub(crate) const EVALUATIONS: &str = "evaluations";
 pub(crate) const METRICS: &str = "metrics.jsonl";

@@ -92,7 +92,11 @@ impl ModelSource {
         };
         let own = config.problems.system;
         if args.system.is_some_and(|asked| asked != own) {
-            return Err(Usage(format!("--system: {} has the formal system {own:?}", path.display())).into());
+            return Err(Usage(format!(
+                "--system: {} is a run with the formal system {own:?}",
+                path.display()
+            ))
+            .into());
         }
         let Some(view) = view else {
             let base = match config.model.base_source() {

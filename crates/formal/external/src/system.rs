@@ -228,15 +228,18 @@ impl FormalSystem for External {
         completion: &str,
     ) -> Result<ParsedConjecture, Malformed> {
         let request = json!({ "problem": condition.problem(), "completion": completion });
-        let read = self.read("read_conjecture", &request, |read: &ReadConjecture| {
-            match self.needs_rubric && read.rubric.is_none() {
-                true => Err("no `rubric`, which algorithm.guide.kind = \"rubric\" needs".to_owned()),
-                false => Ok(()),
+        let read = self.read("read_conjecture", &request, |read: &ReadConjecture| match read.rubric {
+            None if self.needs_rubric => {
+                Err("no `rubric`, which algorithm.guide.kind = \"rubric\" needs".to_owned())
             }
+            Some(rubric) if !(0.0..=8.0).contains(&rubric) => {
+                Err(format!("`rubric` is {rubric}, expected 0 to 8"))
+            }
+            _ => Ok(()),
         })?;
         Ok(ParsedConjecture {
             known: read.known.map(Into::into),
-            rubric: read.rubric.unwrap_or(0.0).clamp(0.0, 8.0),
+            rubric: read.rubric.unwrap_or(0.0),
             ..ParsedConjecture::plain(read.statement)
         })
     }

@@ -1,11 +1,49 @@
 //! The configuration keys of a run's formal system and problem set.
 
 use crate::Usage;
-use crate::config::system::{LEAN, METAMATH, listed};
 use std::sync::LazyLock;
 
 /// Value of `database` for the slice of set.mm that ships with the program.
 pub const SHIPPED: &str = "shipped";
+
+/// Metamath sets shipped with the program, each with its contents.
+const METAMATH: [(&str, &str); 6] = [
+    ("quick", "100 theorems of set.mm"),
+    ("all", "1,000"),
+    ("train", "800 of them"),
+    ("held-out", "the other 200"),
+    ("deep", "composed"),
+    ("deep-held-out", "composed"),
+];
+
+/// Lean sets shipped with the program, each with its contents.
+const LEAN: [(&str, &str); 4] = [
+    ("d3k", "the paper's 3,323"),
+    ("core", "needs no Mathlib"),
+    ("composed", "needs no Mathlib"),
+    ("composed-held-out", "needs no Mathlib"),
+];
+
+/// The names of the Metamath sets.
+pub const METAMATH_SETS: [&str; 6] = names(&METAMATH);
+
+/// The names of the Lean sets.
+pub const LEAN_SETS: [&str; 4] = names(&LEAN);
+
+const fn names<const N: usize>(sets: &[(&'static str, &'static str); N]) -> [&'static str; N] {
+    let mut names = [""; N];
+    let mut i = 0;
+    while i < N {
+        names[i] = sets[i].0;
+        i += 1;
+    }
+    names
+}
+
+/// Lists sets with their contents.
+fn listed(sets: &[(&str, &str)]) -> String {
+    sets.iter().map(|(name, contents)| format!("{name} ({contents})")).collect::<Vec<_>>().join(", ")
+}
 
 /// The allowed values of `set`.
 static SETS: LazyLock<String> = LazyLock::new(|| {

@@ -3,6 +3,7 @@
 use crate::Usage;
 use crate::config::held_out::{self, HeldOut};
 use crate::config::lean;
+pub use crate::config::problems::{LEAN_SETS, METAMATH_SETS};
 use crate::config::problems::{SHIPPED, check_database};
 use crate::config::run_config::unknown;
 use crate::config::{RunConfig, SystemName};
@@ -299,45 +300,6 @@ pub fn check_toolchain(system: &Lean, targets: &[Target], set: &str) -> Result<(
         }
     }
     Ok(())
-}
-
-/// Metamath sets shipped with the program, each with its contents.
-pub(crate) const METAMATH: [(&str, &str); 6] = [
-    ("quick", "100 theorems of set.mm"),
-    ("all", "1,000"),
-    ("train", "800 of them"),
-    ("held-out", "the other 200"),
-    ("deep", "composed"),
-    ("deep-held-out", "composed"),
-];
-
-/// Lean sets shipped with the program, each with its contents.
-pub(crate) const LEAN: [(&str, &str); 4] = [
-    ("d3k", "the paper's 3,323"),
-    ("core", "needs no Mathlib"),
-    ("composed", "needs no Mathlib"),
-    ("composed-held-out", "needs no Mathlib"),
-];
-
-/// The names of the Metamath sets.
-pub const METAMATH_SETS: [&str; 6] = names(&METAMATH);
-
-/// The names of the Lean sets.
-pub const LEAN_SETS: [&str; 4] = names(&LEAN);
-
-const fn names<const N: usize>(sets: &[(&'static str, &'static str); N]) -> [&'static str; N] {
-    let mut names = [""; N];
-    let mut i = 0;
-    while i < N {
-        names[i] = sets[i].0;
-        i += 1;
-    }
-    names
-}
-
-/// Lists sets with their contents.
-pub(crate) fn listed(sets: &[(&str, &str)]) -> String {
-    sets.iter().map(|(name, contents)| format!("{name} ({contents})")).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns whether a set ships with the program. Any other name is the path of a file.

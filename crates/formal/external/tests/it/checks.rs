@@ -112,4 +112,8 @@ fn a_missing_rubric_is_a_fault_if_the_guide_needs_it() {
         fault.is_infra() && fault.detail.contains("no `rubric`, which algorithm.guide.kind"),
         "{fault:?}"
     );
+
+    let high = system(PROMPTS, r#"{"statement": "s", "rubric": 11}"#, "'refused'");
+    let fault = read(&self::start(settings(&["python3", "-c", &high])).unwrap()).unwrap_err();
+    assert!(fault.is_infra() && fault.detail.contains("`rubric` is 11, expected 0 to 8"), "{fault:?}");
 }

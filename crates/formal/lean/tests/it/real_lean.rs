@@ -828,7 +828,6 @@ run_cmd unsafe do
 fn memory_corruption_is_detected_by_the_second_process() {
     let poisoned = hostile(&Exploit {
         id: "memory".into(),
-        title: String::new(),
         statement: "theorem t : (1 : Nat) = 2 := by".into(),
         helpers: POISON.into(),
         proof: "\n  exact Nat.add_right_cancel_iff.elim".into(),
@@ -925,7 +924,6 @@ fn ten_bombs_do_not_affect_five_correct_proofs_in_real_lean() {
 #[derive(Clone, serde::Deserialize)]
 struct Exploit {
     id: String,
-    title: String,
     statement: String,
     helpers: String,
     proof: String,
@@ -973,14 +971,13 @@ const TABLE: &str = "docs/exploits.md";
 /// One exploit and what stops it.
 struct Row {
     id: String,
-    title: String,
     /// The result without layers, the result with all layers but the syntax layer, and what stops it with all layers.
     cells: [String; 3],
 }
 
 fn row(exploit: &Exploit, without: &CheckOutcome, with: &CheckOutcome, all: &CheckOutcome) -> Row {
     let cells = [without, with, all].map(stopped_by);
-    Row { id: exploit.id.clone(), title: exploit.title.clone(), cells }
+    Row { id: exploit.id.clone(), cells }
 }
 
 /// The layer that stops an exploit. Lean's own messages are left out, because they differ between versions.
@@ -1002,9 +999,10 @@ const ACCEPTED: &str = "accepted";
 const HEAD: &str = "\
 # Exploits
 
-Each entry tries to make a checker accept a false statement, or a proof that is not allowed. Real Lean reads it twice:
-without layers, and with all layers except the syntax layer. A heading gives both results. A bullet names what stops its
-entries with all layers. [trust.md](trust.md#exploits) describes the layers. To generate this page:
+Each exploit tries to make a checker accept a false statement, or a proof that is not allowed. `data/lean/exploits.jsonl`
+and `exploits-kernel.jsonl` contain their texts and titles; this page lists their ids. Real Lean reads each one twice:
+without layers, and with all layers except the syntax layer. A heading gives both results. A bullet names what stops the
+exploits with all layers. [trust.md](trust.md#exploits) describes the layers. To generate this page:
 
 ```
 SGS_WRITE_TABLE=1 cargo nextest run --release -p sgs-lean --run-ignored only -E 'test(exploits_are_tried)'
@@ -1019,17 +1017,17 @@ const ALMOST: &str = "; with all except the syntax layer: ";
 
 /// The page: exploits grouped by the results without the syntax layer, then by what stops them with it.
 fn table(rows: &[Row]) -> String {
-    let mut groups: BTreeMap<[&str; 2], BTreeMap<&str, Vec<String>>> = BTreeMap::new();
-    for Row { id, title, cells: [without, with, rule] } in rows {
+    let mut groups: BTreeMap<[&str; 2], BTreeMap<&str, Vec<&str>>> = BTreeMap::new();
+    for Row { id, cells: [without, with, rule] } in rows {
         let group = groups.entry([without, with]).or_default();
-        group.entry(rule).or_default().push(format!("{id} {title}"));
+        group.entry(rule).or_default().push(id);
     }
     let mut text = String::from(HEAD);
     for ([without, with], rules) in groups {
         let count: usize = rules.values().map(Vec::len).sum();
         text.push_str(&format!("\n## {WITHOUT}{without}{ALMOST}{with} ({count})\n\n"));
         for (rule, entries) in rules {
-            text.push_str(&format!("- {rule}: {}\n", entries.join("; ")));
+            text.push_str(&format!("- {rule}: {}\n", entries.join(" ")));
         }
     }
     text
@@ -1044,10 +1042,9 @@ fn parse_table(text: &str) -> Vec<Row> {
             group = results.and_then(|(results, _)| results.split_once(ALMOST));
         } else if let (Some((without, with)), Some(line)) = (group, line.strip_prefix("- ")) {
             let (rule, entries) = line.split_once(": ").unwrap();
-            rows.extend(entries.split("; ").map(|entry| {
-                let (id, title) = entry.split_once(' ').unwrap();
+            rows.extend(entries.split(' ').map(|id| {
                 let cells = [without, with, rule].map(str::to_owned);
-                Row { id: id.to_owned(), title: title.to_owned(), cells }
+                Row { id: id.to_owned(), cells }
             }));
         }
     }
@@ -1060,8 +1057,7 @@ fn the_table_holds_every_exploit() {
     let mut found: BTreeMap<String, Row> =
         parse_table(&text).into_iter().map(|row| (row.id.clone(), row)).collect();
     let listed = |exploit: &Exploit| {
-        let row = found.remove(&exploit.id).unwrap_or_else(|| panic!("{TABLE} lacks {}", exploit.id));
-        Row { title: exploit.title.clone(), ..row }
+        found.remove(&exploit.id).unwrap_or_else(|| panic!("{TABLE} lacks {}", exploit.id))
     };
     let expected: Vec<Row> = all_exploits().iter().map(listed).collect();
     assert!(found.is_empty(), "{TABLE} lists unknown exploits: {:?}", found.keys());
