@@ -4,11 +4,39 @@ use crate::child::{Child, Fault};
 use crate::description::Description;
 use crate::settings::ExternalSettings;
 use serde_json::{Value, json};
+use std::sync::mpsc::{self, Sender, SyncSender};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Starts all processes of a pool, in one thread that lives as long as the pool. A sandboxed process is killed when the
+/// thread that started it ends, so the threads of the callers, which may be short-lived, must not start processes.
+struct Starter {
+    requests: Sender<SyncSender<Result<Child, Fault>>>,
+}
+
+impl Starter {
+    fn new(settings: ExternalSettings) -> Self {
+        let (requests, received) = mpsc::channel::<SyncSender<_>>();
+        std::thread::spawn(move || {
+            for reply in received {
+                // The caller waits for the reply, unless it has panicked.
+                let _ = reply.send(Child::start(&settings));
+            }
+        });
+        Self { requests }
+    }
+
+    #[allow(clippy::expect_used, reason = "the thread ends only when `self` is dropped")]
+    fn start(&self) -> Result<Child, Fault> {
+        let (reply, started) = mpsc::sync_channel(1);
+        self.requests.send(reply).expect("invariant: the thread is alive");
+        started.recv().expect("invariant: the thread is alive")
+    }
+}
 
 /// A pool of processes that are started as they are needed.
 pub(crate) struct Pool {
     settings: ExternalSettings,
+    starter: Starter,
     state: Mutex<State>,
     freed: Condvar,
 }
@@ -40,14 +68,15 @@ const MOST_IN_SUCCESSION: u32 = 10;
 impl Pool {
     /// Starts the first process, and returns the system's description of itself.
     pub(crate) fn start(settings: ExternalSettings) -> Result<(Self, Description), Fault> {
-        let mut first = Child::start(&settings)?;
+        let starter = Starter::new(settings.clone());
+        let mut first = starter.start()?;
         let described = first.ask(&settings, "describe", json!({}))?;
         let invalid = |error| Fault::Invalid { op: "describe", error };
         let description: Description =
             serde_json::from_value(described).map_err(|error| invalid(error.to_string()))?;
         description.check().map_err(invalid)?;
         let state = Mutex::new(State { idle: vec![first], ..State::default() });
-        Ok((Self { settings, state, freed: Condvar::new() }, description))
+        Ok((Self { settings, starter, state, freed: Condvar::new() }, description))
     }
 
     pub(crate) fn settings(&self) -> &ExternalSettings {
@@ -107,7 +136,7 @@ impl Reserved<'_> {
         let settings = &self.pool.settings;
         let child = match &mut self.child {
             Some(child) => child,
-            none => none.insert(Child::start(settings)?),
+            none => none.insert(self.pool.starter.start()?),
         };
         child.ask(settings, op, request.clone())
     }
@@ -144,7 +173,7 @@ impl Drop for Reserved<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::{Arc, mpsc};
+    use std::sync::Arc;
     use std::time::Duration;
 
     /// A system that describes itself in reply to every request.

@@ -121,3 +121,34 @@ fn secrets_in_the_environment_do_not_reach_the_processes() {
         assert_eq!(hidden.join(" "), seen, "{error}");
     }
 }
+
+/// A system whose processes die with the thread that started them, as in the sandbox. A proof is a time in seconds.
+const DEPENDENT: &str = r#"
+import ctypes, json, sys, time
+ctypes.CDLL(None).prctl(1, 9)
+for line in sys.stdin:
+    r = json.loads(line)
+    if r["op"] == "describe":
+        result = {"name": "n", "version": "1", "prompts": {"solver": "", "conjecturer": ""}}
+    else:
+        for proof in r["proofs"]:
+            time.sleep(float(proof))
+        result = {"verdicts": [{"verdict": "refused"} for _ in r["proofs"]]}
+    print(json.dumps({"id": r["id"], "result": result}), flush=True)
+"#;
+
+#[test]
+fn a_process_outlives_the_thread_that_needed_it() {
+    let system = start(ExternalSettings { processes: 2, ..settings(&["python3", "-c", DEPENDENT]) }).unwrap();
+    let target = problem("s");
+    // The first thread takes the process that exists, so the second one needs another. Then both threads end.
+    let both = || {
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| system.verify(&target, "1.0"));
+            std::thread::sleep(Duration::from_millis(300));
+            let second = scope.spawn(|| system.verify(&target, "0.7"));
+            [first.join().unwrap().verdict, second.join().unwrap().verdict]
+        })
+    };
+    assert_eq!([both(), both()], [[Verdict::Refused; 2]; 2]);
+}
