@@ -42,7 +42,7 @@ struct TrainedRun {
 
 /// Returns the folder of a model that a run makes.
 fn made_folder(path: &Path, base: &str) -> Result<PathBuf> {
-    let folder = Recipe::of(base).with_context(|| format!("there is no model {base}"))?.model()?;
+    let folder = Recipe::of(base).with_context(|| format!("unknown model {base}"))?.model()?;
     if !base_model::is_model(&folder) {
         let path = path.display();
         return Err(Usage(format!("{base} has not been made yet: `sgs run {path}` makes it first")).into());
@@ -55,12 +55,12 @@ pub fn is_configuration(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "toml") && !path.is_dir()
 }
 
-/// Reads the configuration of a run that has not begun, as `sgs run` does.
+/// Reads the configuration of a run that has not begun, as `sgs run` does. `set` contains `KEY=VALUE` settings.
 ///
 /// # Errors
 /// Returns an error in the same cases as [`sgs_run::config::resolve`].
-pub fn configuration(path: &Path) -> Result<RunConfig> {
-    let layers = Layers { method: Some(path.display().to_string()), ..Layers::default() };
+pub fn configuration(path: &Path, set: &[String]) -> Result<RunConfig> {
+    let layers = Layers { method: Some(path.display().to_string()), set: set.to_vec(), ..Layers::default() };
     Ok(resolve(&layers, std::env::vars())?.config)
 }
 
@@ -88,7 +88,7 @@ impl ModelSource {
         let view = if is_configuration(path) { None } else { Some(RunView::open(path)?) };
         let config = match &view {
             Some(view) => folder::config_of(view)?,
-            None => configuration(path)?,
+            None => configuration(path, &[])?,
         };
         let own = config.problems.system;
         if args.system.is_some_and(|asked| asked != own) {
@@ -131,7 +131,7 @@ impl ModelSource {
         }
         match &self.run {
             None if self.folders.is_none() => "the shipped base model",
-            Some(TrainedRun { round: None, .. }) => "the base model (there is no checkpoint)",
+            Some(TrainedRun { round: None, .. }) => "the base model (no checkpoint exists)",
             _ => name,
         }
     }

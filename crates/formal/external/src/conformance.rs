@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum CheckResult {
     /// The program did what the protocol says.
     Ok,
-    /// The program did what few domains need.
+    /// The check found behaviour that is right in few domains, or could not be performed.
     Warning,
     /// A run with this program would fail, or learn something wrong.
     Failed,
@@ -24,7 +24,7 @@ pub struct Check {
     /// The operation or property that was checked.
     pub name: &'static str,
     /// The result.
-    pub outcome: Outcome,
+    pub outcome: CheckResult,
     /// The reason, or what was measured.
     pub detail: String,
 }
@@ -41,7 +41,7 @@ pub struct ProvedProblem {
 /// Number of problems that the checks use.
 const PROBLEMS: usize = 8;
 
-/// Completions of an untrained model, roughly. None is a proof in any known domain.
+/// Returns texts like those of an untrained model. In most domains, none of them proves anything.
 fn completions() -> Vec<String> {
     let texts =
         ["", " ", "\n\n", "{}", "null", "\u{0}", "\u{2200}x \u{1f600}", "\"a\" \\ 'b'", "x", "1", "0 0 0"];
@@ -54,7 +54,7 @@ pub fn conformance(system: &External, problems: &[Problem], proved: &[ProvedProb
     let Some(first) = problems.first() else { return Vec::new() };
     let condition = Condition::Target(first);
     vec![
-        prompts(system, problems),
+        prompts(system, first),
         reading("read_proof", |text| system.read_proof(first, text).map(drop)),
         reading("read_conjecture", |text| system.read_conjecture(condition, text).map(drop)),
         reading("read_review", |text| system.read_review(text).map(drop)),
@@ -65,34 +65,33 @@ pub fn conformance(system: &External, problems: &[Problem], proved: &[ProvedProb
 }
 
 fn failed(name: &'static str, detail: impl Into<String>) -> Check {
-    Check { name, outcome: Outcome::Failed, detail: detail.into() }
+    Check { name, outcome: CheckResult::Failed, detail: detail.into() }
 }
 
 fn passed(name: &'static str, detail: impl Into<String>) -> Check {
-    Check { name, outcome: Outcome::Ok, detail: detail.into() }
+    Check { name, outcome: CheckResult::Ok, detail: detail.into() }
 }
 
 /// Checks that each prompt depends on what the model must see.
-fn prompts(system: &External, problems: &[Problem]) -> Check {
+fn prompts(system: &External, problem: &Problem) -> Check {
     const NAME: &str = "prompts";
-    let Some(first) = problems.first() else { return passed(NAME, "no problems") };
-    let other = Problem { statement: "another statement".into(), ..first.clone() };
+    let other = Problem { statement: "another statement".into(), ..problem.clone() };
     let conjecturer = |problem| system.conjecturer_prompt(Condition::Target(problem));
-    if system.solver_prompt(first) == system.solver_prompt(&other) {
+    if system.solver_prompt(problem) == system.solver_prompt(&other) {
         return failed(NAME, "`solver` does not contain {statement}, so the Solver cannot see its problem");
     }
-    if system.has_guide_prompt() && system.guide_prompt(first, first) == system.guide_prompt(first, &other) {
+    if system.guide_prompt(problem, problem) == system.guide_prompt(problem, &other) {
         return failed(NAME, "`guide` does not contain {conjecture}, so the Guide cannot see what it scores");
     }
-    if conjecturer(first) == conjecturer(&other) {
+    if conjecturer(problem) == conjecturer(&other) {
         let detail = "`conjecturer` does not contain {statement}: conjectures will not depend on the target";
-        return Check { name: NAME, outcome: Outcome::Warning, detail: detail.to_owned() };
+        return Check { name: NAME, outcome: CheckResult::Warning, detail: detail.to_owned() };
     }
-    let shown = match system.solver_prompt(first) {
+    let shown = match system.solver_prompt(problem) {
         Prompt::Raw(text) | Prompt::Chat(text) => text,
         Prompt::Dialogue(messages) => messages.concat(),
     };
-    passed(NAME, format!("the Solver's for {}: {shown:?}", first.id))
+    passed(NAME, format!("the Solver's for {}: {shown:?}", problem.id))
 }
 
 /// Checks that a reading operation answers for every completion.
@@ -117,6 +116,15 @@ fn reading(name: &'static str, read: impl Fn(&str) -> Result<(), Malformed>) -> 
     )
 }
 
+/// Returns the verdicts on proofs of a problem, or the reason for which one is missing.
+fn verdicts(problem: &Problem, judged: Vec<Judgement>) -> Result<Vec<Verdict>, String> {
+    let verdict = |judgement: Judgement| match judgement.verdict {
+        Verdict::Infra => Err(format!("no verdict for {}: {}", problem.id, judgement.reason)),
+        verdict => Ok(verdict),
+    };
+    judged.into_iter().map(verdict).collect()
+}
+
 /// Checks that random texts are not accepted as proofs.
 fn wrong_proofs(system: &External, problems: &[Problem]) -> Check {
     const NAME: &str = "wrong proofs";
@@ -125,12 +133,13 @@ fn wrong_proofs(system: &External, problems: &[Problem]) -> Check {
     let begun = Instant::now();
     let mut accepted = vec![0; proofs.len()];
     for problem in problems {
-        let judged = system.verify_all(problem, &proofs);
-        if let Some(lost) = judged.iter().find(|judgement| judgement.verdict == Verdict::Infra) {
-            return failed(NAME, format!("no verdicts for {}: {}", problem.id, lost.reason));
-        }
-        for (count, judgement) in accepted.iter_mut().zip(judged) {
-            *count += usize::from(judgement.verdict == Verdict::Proved);
+        match verdicts(problem, system.verify_all(problem, &proofs)) {
+            Ok(verdicts) => {
+                for (count, verdict) in accepted.iter_mut().zip(verdicts) {
+                    *count += usize::from(verdict == Verdict::Proved);
+                }
+            }
+            Err(lost) => return failed(NAME, lost),
         }
     }
     let each = begun.elapsed() / (problems.len() * proofs.len()).max(1) as u32;
@@ -138,7 +147,9 @@ fn wrong_proofs(system: &External, problems: &[Problem]) -> Check {
         return passed(NAME, "no proofs");
     };
     match *most {
-        0 => passed(NAME, format!("{} refused; {} each", problems.len() * proofs.len(), millis(each))),
+        0 => {
+            passed(NAME, format!("none of {} accepted; {} each", problems.len() * proofs.len(), millis(each)))
+        }
         most if most == problems.len() && most > 1 => failed(
             NAME,
             format!(
@@ -148,7 +159,7 @@ fn wrong_proofs(system: &External, problems: &[Problem]) -> Check {
         ),
         most => Check {
             name: NAME,
-            outcome: Outcome::Warning,
+            outcome: CheckResult::Warning,
             detail: format!(
                 "{} is accepted as the proof of {most} of {} problems",
                 excerpt(proof),
@@ -163,7 +174,7 @@ fn known_proofs(system: &External, proved: &[ProvedProblem]) -> Check {
     const NAME: &str = "known proofs";
     if proved.is_empty() {
         let detail = "none given (--proofs FILE), so no right proof has been verified".to_owned();
-        return Check { name: NAME, outcome: Outcome::Warning, detail };
+        return Check { name: NAME, outcome: CheckResult::Warning, detail };
     }
     let mut wrong = Vec::new();
     for ProvedProblem { problem, proof } in proved {
@@ -188,14 +199,19 @@ fn repetition(system: &External, problems: &[Problem], proved: &[ProvedProblem])
         let mut proofs: Vec<&str> = completions.iter().map(String::as_str).collect();
         proofs.extend(proved.iter().filter(|p| p.problem.id == problem.id).map(|p| p.proof.as_str()));
         let reversed: Vec<&str> = proofs.iter().rev().copied().collect();
-        let verdicts = |judged: Vec<Judgement>| judged.into_iter().map(|j| j.verdict).collect::<Vec<_>>();
-        // The requests are concurrent, so that two processes answer them.
+        // The requests are concurrent, so that different processes answer them.
         let (together, mut backwards) = std::thread::scope(|scope| {
-            let backwards = scope.spawn(|| verdicts(system.verify_all(problem, &reversed)));
-            (verdicts(system.verify_all(problem, &proofs)), backwards.join().unwrap_or_default())
+            let backwards = scope.spawn(|| system.verify_all(problem, &reversed));
+            let together = system.verify_all(problem, &proofs);
+            (together, backwards.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
         backwards.reverse();
-        let alone: Vec<Verdict> = proofs.iter().map(|proof| system.verify(problem, proof).verdict).collect();
+        let alone = proofs.iter().map(|proof| system.verify(problem, proof)).collect();
+        let read = |judged| verdicts(problem, judged);
+        let (together, backwards, alone) = match (read(together), read(backwards), read(alone)) {
+            (Ok(together), Ok(backwards), Ok(alone)) => (together, backwards, alone),
+            (Err(lost), ..) | (_, Err(lost), _) | (.., Err(lost)) => return failed(NAME, lost),
+        };
         for (what, other) in [("in the opposite order", &backwards), ("alone", &alone)] {
             let differs = proofs.iter().zip(together.iter().zip(other)).find(|(_, (a, b))| a != b);
             if let Some((proof, (a, b))) = differs {

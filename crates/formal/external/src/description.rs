@@ -35,7 +35,8 @@ pub(crate) struct Prompts {
     /// Template of the Conjecturer's prompt, without a problem. Without it, the statement is left empty.
     #[serde(default)]
     pub conjecturer_unconditioned: Option<Template>,
-    /// Template of the Guide's prompt. Without it, the system has no Guide that is a model.
+    /// Template of the Guide's prompt. A run whose Guide is a model needs it. Without it, the statements of target and
+    /// conjecture are the prompt.
     #[serde(default)]
     pub guide: Option<Template>,
 }

@@ -212,8 +212,7 @@ impl FormalSystem for External {
         ];
         match &self.description.prompts.guide {
             Some(template) => self.description.prompt(template, &fields),
-            // Only a system with this prompt has a Guide that is a model, so no model sees this.
-            None => Prompt::Raw(String::new()),
+            None => Prompt::Raw(format!("{}\n{}", target.statement, conjecture.statement)),
         }
     }
 

@@ -2,13 +2,14 @@
 
 use crate::args::ExternalCheckArgs;
 use crate::exit::{Outcome, Usage};
+use crate::model_source::{configuration, is_configuration};
 use crate::output;
 use anyhow::Result;
 use serde::Deserialize;
 use serde_json::json;
-use sgs_external::conformance::{self, Check, ProvedProblem, conformance};
+use sgs_external::conformance::{Check, CheckResult, ProvedProblem, conformance};
 use sgs_formal::FormalSystem;
-use sgs_run::config::{self, Layers, SystemName, folder, system};
+use sgs_run::config::{SystemName, folder, system};
 use sgs_rundir::RunView;
 use sgs_selfplay::{Problem, ProblemId};
 use std::fs;
@@ -17,12 +18,11 @@ use std::path::Path;
 /// Starts the program, performs all checks and prints their results.
 pub fn run(args: &ExternalCheckArgs) -> Result<Outcome> {
     let name = args.run.display();
-    let config = match args.run.is_dir() {
-        true => folder::config_of(&RunView::open(&args.run)?)?,
+    let config = match is_configuration(&args.run) {
+        true => configuration(&args.run, &args.set)?,
+        false if args.set.is_empty() => folder::config_of(&RunView::open(&args.run)?)?,
         false => {
-            let layers =
-                Layers { method: Some(name.to_string()), set: args.set.clone(), ..Layers::default() };
-            config::resolve(&layers, std::env::vars())?.config
+            return Err(Usage("--set cannot change the configuration of a run that exists".to_owned()).into());
         }
     };
     if config.problems.system != SystemName::External {
@@ -36,16 +36,16 @@ pub fn run(args: &ExternalCheckArgs) -> Result<Outcome> {
         true => output::json(&json!({ "system": system.identity(), "checks": checks }))?,
         false => output::line(as_text(&system.identity(), &checks))?,
     }
-    let is_failed = checks.iter().any(|check| check.outcome == conformance::Outcome::Failed);
+    let is_failed = checks.iter().any(|check| check.outcome == CheckResult::Failed);
     Ok(if is_failed { Outcome::Failed } else { Outcome::Done })
 }
 
 fn as_text(identity: &str, checks: &[Check]) -> String {
     let line = |check: &Check| {
         let outcome = match check.outcome {
-            conformance::Outcome::Ok => "ok",
-            conformance::Outcome::Warning => "warning",
-            conformance::Outcome::Failed => "FAILED",
+            CheckResult::Ok => "ok",
+            CheckResult::Warning => "warning",
+            CheckResult::Failed => "FAILED",
         };
         format!("\n{outcome:<8} {:<18} {}", check.name, check.detail)
     };

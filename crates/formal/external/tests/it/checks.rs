@@ -3,7 +3,7 @@
 use crate::example::SEQUENCES;
 use crate::{problem, settings, start};
 use sgs_external::External;
-use sgs_external::conformance::{Check, Outcome, ProvedProblem, conformance};
+use sgs_external::conformance::{Check, CheckResult, ProvedProblem, conformance};
 use sgs_formal::{Condition, FormalSystem};
 use sgs_selfplay::{Problem, ProblemId};
 
@@ -19,7 +19,7 @@ fn checks(command: &[&str], proofs: &[&str]) -> Vec<Check> {
     conformance(&system, &problems, &proved)
 }
 
-fn find<'a>(checks: &'a [Check], name: &str) -> (&'a Outcome, &'a str) {
+fn find<'a>(checks: &'a [Check], name: &str) -> (&'a CheckResult, &'a str) {
     let check = checks.iter().find(|check| check.name == name).unwrap();
     (&check.outcome, &check.detail)
 }
@@ -27,12 +27,12 @@ fn find<'a>(checks: &'a [Check], name: &str) -> (&'a Outcome, &'a str) {
 #[test]
 fn the_example_passes() {
     let checks = checks(&["python3", SEQUENCES], &["n dup *"]);
-    assert!(checks.iter().all(|check| check.outcome == Outcome::Ok), "{checks:#?}");
+    assert!(checks.iter().all(|check| check.outcome == CheckResult::Ok), "{checks:#?}");
     let without = self::checks(&["python3", SEQUENCES], &[]);
-    assert_eq!(find(&without, "known proofs").0, &Outcome::Warning);
+    assert_eq!(find(&without, "known proofs").0, &CheckResult::Warning);
     let wrong = self::checks(&["python3", SEQUENCES], &["n dup *", "n"]);
     let (outcome, detail) = find(&wrong, "known proofs");
-    assert_eq!(outcome, &Outcome::Failed);
+    assert_eq!(outcome, &CheckResult::Failed);
     assert!(detail.starts_with("1 of 2 not accepted, such as p: refused"), "{detail}");
 }
 
@@ -65,7 +65,7 @@ fn defects_are_found() {
     let python = |program: &str| checks(&["python3", "-c", program], &[]);
     for (prompts, reads, verdict, name, said) in [
         (PROMPTS, MALFORMED, "'proved'", "wrong proofs", "as the proof of all 2 problems"),
-        (PROMPTS, MALFORMED, "'true'", "wrong proofs", "no verdicts for p: external `verify`"),
+        (PROMPTS, MALFORMED, "'true'", "wrong proofs", "no verdict for p: external `verify`"),
         (PROMPTS, r#"{"text": 1}"#, "'refused'", "read_proof", "no result for \"\": external `read_proof`"),
         (
             PROMPTS,
@@ -91,11 +91,11 @@ fn defects_are_found() {
     ] {
         let checks = python(&system(prompts, reads, verdict));
         let (outcome, detail) = find(&checks, name);
-        assert_eq!(outcome, &Outcome::Failed, "{checks:#?}");
+        assert_eq!(outcome, &CheckResult::Failed, "{checks:#?}");
         assert!(detail.contains(said), "{detail}");
     }
     let checks = python(&system(PROMPTS, MALFORMED, "'refused'"));
-    assert!(checks.iter().all(|check| check.outcome != Outcome::Failed), "{checks:#?}");
+    assert!(checks.iter().all(|check| check.outcome != CheckResult::Failed), "{checks:#?}");
 }
 
 #[test]
