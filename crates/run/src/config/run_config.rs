@@ -96,7 +96,8 @@ sgs_keys::table! {
         pub guide_tokens: usize = 6, in 1..=10_000_000,
         /// Number of sequences sampled at once, per role.
         pub batch: usize = 256, in 1..=1_000_000,
-        /// Memory for buffers and the KV cache, per role, in MiB. Of three roles' memory, the Solver gets two thirds.
+        /// Mean memory of a role for its buffers and KV cache, in MiB: the Solver gets twice as much, the Conjecturer and the
+        /// Guide half as much.
         pub memory_mib: u64 = 512, in 16..=1_000_000_000,
         /// Roles that are sampled by external servers.
         pub endpoint: EndpointConfig,

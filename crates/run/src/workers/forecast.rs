@@ -48,7 +48,7 @@ const H200: Speed = Speed {
     layer_s: 1.5e-5,
     // "Whole rounds": 0.01 s for the copy of two policies of 13.2 million parameters, 16 bytes each.
     copying: 42e9,
-    // Five rehearsals with one and two ranks on an H100 host: 1.2e9 to 1.7e9.
+    // Five rehearsals with one and two ranks on an H100 host: 1.2e9 to 1.7e9. More ranks were not measured.
     pinning: Some(1.4e9),
 };
 

@@ -51,22 +51,30 @@ impl<D: Device> RoleModels<D> for PolicySet<D> {
 
 pub(crate) const ROLES: [Role; 3] = [Role::Conjecturer, Role::Guide, Role::Solver];
 
-/// Returns the number of samplers of a role, and the options of each. The Solver may have several, and gets two thirds of
-/// the memory of three roles, because it does most of the work: for the least total time, the parts are proportional to the
-/// square roots of the roles' tokens, which are about 16 to 1 to 1.
+/// Returns a role's memory as a multiple of `sampling.memory_mib`, a fraction. The three multiples add up to three.
+///
+/// The total time of the roles is least if their memory is proportional to the square roots of their tokens, and the
+/// Solver samples about 25 times as many tokens as each of the others.
+fn memory_multiple(role: Role) -> (u64, u64) {
+    match role {
+        Role::Solver => (2, 1),
+        Role::Conjecturer | Role::Guide => (1, 2),
+    }
+}
+
+/// Returns the number of samplers of a role, and the options of each. The Solver may have several, because it does most of
+/// the work.
 pub(crate) fn share(
     footprint: &dyn Footprint,
     model: &ModelConfig,
     role: Role,
     all: &SamplerOptions,
 ) -> (usize, SamplerOptions) {
-    let (count, memory) = match role {
-        Role::Solver => (footprint.samplers(model), all.memory_budget_bytes.saturating_mul(2)),
-        Role::Conjecturer | Role::Guide => (1, all.memory_budget_bytes / 2),
-    };
+    let count = if role == Role::Solver { footprint.samplers(model) } else { 1 };
+    let (times, parts) = memory_multiple(role);
     let each = SamplerOptions {
         max_batch: all.max_batch.div_ceil(count),
-        memory_budget_bytes: memory / count as u64,
+        memory_budget_bytes: all.memory_budget_bytes.saturating_mul(times) / (parts * count as u64),
         ..all.clone()
     };
     (count, each)
@@ -76,9 +84,9 @@ pub(crate) fn share(
 pub(crate) fn in_keys(role: Role, count: usize, error: SamplerError) -> RunError {
     match error {
         SamplerError::Budget { work, page, .. } => {
-            let needed = (work + page).saturating_mul(count as u64);
-            let memory = if role == Role::Solver { needed / 2 } else { needed.saturating_mul(2) };
-            let mib = memory.div_ceil(1 << 20);
+            let (times, parts) = memory_multiple(role);
+            let needed = (work + page).saturating_mul(count as u64).saturating_mul(parts).div_ceil(times);
+            let mib = needed.div_ceil(1 << 20);
             let few = "the sampling buffers and one page of the cache do not fit";
             let told = format!("{few}: raise sampling.memory_mib to {mib}, or lower sampling.batch");
             RunError::CannotBegin(told)
@@ -433,4 +441,33 @@ fn sample_of(completion: SampledCompletion) -> Sample {
         Finish::Refused(why) => (FinishReason::Refused, Some(why.to_string())),
     };
     Sample { tokens: completion.tokens, log_probs: completion.log_probs, entropy, finish, refusal }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_in_an_error_is_the_least_that_is_enough() {
+        const MIB: u64 = 1 << 20;
+        let (work, page, count) = (900 * MIB + 1, 5 * MIB, 2);
+        for role in ROLES {
+            let (times, parts) = memory_multiple(role);
+            let error = SamplerError::Budget { budget: MIB, work, page };
+            let told = in_keys(role, count, error).to_string();
+            let rest = told.split("sampling.memory_mib to ").nth(1).unwrap_or_default();
+            let mib: u64 = rest.split(',').next().and_then(|n| n.parse().ok()).unwrap_or_default();
+            let suffices = |mib: u64| mib * MIB * times / (parts * count as u64) >= work + page;
+            assert!(suffices(mib) && !suffices(mib - 1), "{role:?}: {told}");
+        }
+    }
+
+    #[test]
+    fn the_roles_have_three_times_their_mean_memory() {
+        let halves = ROLES.map(|role| {
+            let (times, parts) = memory_multiple(role);
+            2 * times / parts
+        });
+        assert_eq!(halves.iter().sum::<u64>(), 6);
+    }
 }
