@@ -574,7 +574,7 @@ impl AlgorithmConfig {
         let guided = self.guide.on;
         let expected = "false when conjecturer.on is false (nothing to review)";
         require(c.on || !guided, "guide.on", guided, expected)?;
-        let expected = "false if conjecturer.rule has no Guide, as stp";
+        let expected = "false if conjecturer.rule is stp or another one without a Guide";
         require(c.rule.has_guide() || !guided, "guide.on", guided, expected)?;
         let tied = !self.tied_weights || !c.frozen;
         require(

@@ -371,7 +371,7 @@ impl ConjecturedStatement {
 
 impl ConjectureStats {
     /// Returns the fraction of the total reward for each class, with the Guide (R_synth) and without it (R_solve alone). Returns
-    /// `None` if there was no reward, or if the Guide does not change the fractions.
+    /// `None` if nothing was rewarded, or if the Guide does not change the fractions.
     pub fn rewards_by_kind(&self) -> Option<BTreeMap<ConjectureClass, (f64, f64)>> {
         let sums = self.rounds.iter().fold([(0.0, 0.0); 3], |mut sums, round| {
             sums.iter_mut().zip(round.rewards).for_each(|(sum, r)| *sum = (sum.0 + r.0, sum.1 + r.1));

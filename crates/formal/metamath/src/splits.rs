@@ -51,7 +51,12 @@ impl SplitRule {
     /// Returns the rule for a database: that of the shipped slice, with all numbers scaled down for a smaller database. A
     /// larger one has the same targets as its first 9,000 axioms and theorems.
     pub fn of(theory: &Theory) -> Self {
-        let (own, rules) = (Self::default(), theory.rules().len());
+        Self::for_rules(theory.rules().len())
+    }
+
+    /// Returns the rule for a database with this number of axioms and theorems.
+    fn for_rules(rules: usize) -> Self {
+        let own = Self::default();
         let part = |number: usize| number * rules.min(own.to) / own.to;
         let [targets, from, to] = [own.targets, own.from, own.to].map(part);
         // The sets of a small database are small, but not empty.
@@ -166,4 +171,20 @@ fn exclusion_reason(
     }
     let symbols = statement.text(theory).split_ascii_whitespace().count();
     (symbols > rule.max_symbols).then_some("long statement")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sets_of_a_small_database_are_not_empty() {
+        let sizes = |rules| {
+            let rule = SplitRule::for_rules(rules);
+            [rule.targets, rule.quick, rule.held_out]
+        };
+        assert_eq!(sizes(29), [3, 1, 1]);
+        assert_eq!(sizes(8), [0, 0, 0]);
+        assert_eq!((sizes(9_000), sizes(40_000)), ([1_000, 100, 200], [1_000, 100, 200]));
+    }
 }

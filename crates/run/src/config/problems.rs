@@ -85,7 +85,7 @@ impl std::str::FromStr for SystemName {
         match name {
             "metamath" => Ok(Self::Metamath),
             "lean" => Ok(Self::Lean),
-            other => Err(Usage(format!("there is no formal system `{other}`; there are metamath, lean"))),
+            other => Err(Usage(format!("unknown formal system `{other}`; expected metamath or lean"))),
         }
     }
 }

@@ -462,20 +462,19 @@ struct ProblemLine {
 }
 
 impl ProblemLine {
-    /// Returns what is wrong with a line, without the place in it if a field is missing.
+    /// Returns the defect of a line that cannot be parsed: a missing field, or the error of the parser.
     fn defect(line: &str, error: &serde_json::Error) -> String {
-        let told = error.to_string();
         let fields: BTreeMap<String, IgnoredAny> = serde_json::from_str(line).unwrap_or_default();
         let wanted = ["id", "statement"].into_iter().filter(|name| !fields.contains_key(*name));
         for name in wanted {
             let meant = fields.keys().find(|key| is_typing_error(key, name));
             match meant {
-                Some(key) => return format!("there is no key `{key}`; did you mean `{name}`?"),
+                Some(key) => return format!("unknown key `{key}`; did you mean `{name}`?"),
                 None if !fields.is_empty() => return format!("the field `{name}` is missing"),
                 None => {}
             }
         }
-        told
+        error.to_string()
     }
 
     fn read(line: &str) -> Result<Self> {
@@ -489,7 +488,7 @@ impl ProblemLine {
         // The other keys are required, so that their absence is an error.
         let is_misspelt = |key: &&String| read.context.is_empty() && is_typing_error(key, "context");
         if let Some(key) = read.others.keys().find(is_misspelt) {
-            wrong!("there is no key `{key}`; did you mean `context`?");
+            wrong!("unknown key `{key}`; did you mean `context`?");
         }
         Ok(read)
     }
@@ -624,13 +623,13 @@ mod tests {
             external_targets(path.to_str().unwrap())
         };
         for (line, wrong) in [
-            (r#"{"id":"a","statement":"s","contex":"c"}"#, "no key `contex`; did you mean `context`?"),
-            (r#"{"id":"a","statement":"s","Context":"c"}"#, "no key `Context`"),
+            (r#"{"id":"a","statement":"s","contex":"c"}"#, "unknown key `contex`; did you mean `context`?"),
+            (r#"{"id":"a","statement":"s","Context":"c"}"#, "unknown key `Context`"),
             (r#"{"id":" ","statement":"s"}"#, "`id` is empty"),
             (r#"["a","s","c"]"#, "a line must be an object {…}, not a list"),
             (
                 r#"{"id": "a", "statment": "|- ( ph -> ph )"}"#,
-                "there is no key `statment`; did you mean `statement`?",
+                "unknown key `statment`; did you mean `statement`?",
             ),
             (r#"{"id": "a"}"#, "the field `statement` is missing"),
             ("[", "a line must be an object {…}, not a list"),

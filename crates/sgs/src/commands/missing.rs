@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// A missing requirement.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct MissingRequirement {
-    /// Its kind: `GPU`, `Lean`, `model`, `Guide`, `problems`, `held-out` or `Slurm`.
+    /// Its kind: `GPU`, `Lean`, `model`, `Guide`, `problems`, `held-out`, `program` or `Slurm`.
     pub what: &'static str,
     /// Where it was expected, and what was found there.
     pub found: String,

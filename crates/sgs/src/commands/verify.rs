@@ -54,11 +54,8 @@ fn metamath(args: &VerifyArgs) -> Result<Outcome> {
             eprintln!("{message}");
         }
         let symbol = message.strip_suffix("` is not declared").and_then(|before| before.rsplit('`').next());
-        if let Some(symbol) = symbol.filter(|_| !std::mem::replace(&mut has_hint, true)) {
-            match is_lean_keyword(symbol) {
-                true => eprintln!("for Lean, add `--system lean`"),
-                false => eprintln!("for an external system: `sgs external check RUN --proofs FILE`"),
-            }
+        if symbol.is_some_and(is_lean_keyword) && !std::mem::replace(&mut has_hint, true) {
+            eprintln!("for Lean, add `--system lean`");
         }
     };
     let summary =
@@ -70,6 +67,9 @@ fn metamath(args: &VerifyArgs) -> Result<Outcome> {
         eprintln!("and {} more", told - MAX_TOLD);
     }
     eprintln!("{summary}");
+    if summary.malformed + summary.bad_lines == summary.lines && !has_hint {
+        eprintln!("for proofs of an external system: `sgs external check RUN --proofs FILE`");
+    }
     if let (Some(export), Some(path)) = (export, &args.export) {
         eprintln!("{} theorems appended: {}", export.finish()?, path.display());
     }

@@ -71,7 +71,12 @@ fn a_database_too_small_to_compose_theorems_is_refused() {
     let refused = build("20").expect(2).err;
     assert!(refused.contains("has 3 axioms and theorems") && refused.contains("--composed 0"), "{refused}");
     assert!(!std::path::Path::new(&out).exists());
-    build("0").expect(0);
+    let built = build("0").expect(0);
+    assert!(!built.err.contains("warning"), "{}", built.err);
+    let wrong = std::fs::read_to_string(&small).unwrap().replace("a.1 wp wq ax-1 mp", "a.1 wp wq ax-1");
+    std::fs::write(&small, wrong).unwrap();
+    let built = build("0").expect(0);
+    assert!(built.err.contains("warning: 1 of 1 theorems have no valid proof: `a1i`"), "{}", built.err);
 }
 
 /// Builds a corpus and evaluates the shipped Guide on reviews of targets that are not in the corpus.

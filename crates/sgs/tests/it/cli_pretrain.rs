@@ -178,6 +178,22 @@ fn interrupted_training_resumes_at_its_step_and_finished_training_says_so() {
 }
 
 #[test]
+fn a_corpus_whose_completions_do_not_end_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    write_data(dir.path());
+    let corpus = dir.path().join("corpus.jsonl");
+    let rows = std::fs::read_to_string(&corpus).unwrap();
+    let train = |rows: &str| {
+        std::fs::write(&corpus, rows).unwrap();
+        pretrain(&config(dir.path(), 1, SHAPE), &path(dir.path(), "out"))
+    };
+    let refused = train(&rows.replace(" <end>", "")).expect(1).err;
+    assert!(refused.contains("no completion ends with the tokenizer's end token `<end>`"), "{refused}");
+    // A completion that reached a limit has no end token.
+    train(&rows.replacen(" <end>", "", 1)).expect(0);
+}
+
+#[test]
 fn resuming_with_other_corpora_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     write_data(dir.path());

@@ -79,6 +79,10 @@ fn bad_lines_are_reported_and_the_rest_is_checked() {
     let done = sgs_with_input(&["verify", "-"], &"nonsense\n".repeat(14)).expect(1);
     assert_eq!((done.lines().len(), done.err.matches("line ").count()), (14, 10), "{}", done.err);
     assert!(done.err.contains("and 4 more\n"), "{}", done.err);
+    let hint = "`sgs external check RUN --proofs FILE`";
+    assert!(done.err.contains(hint), "{}", done.err);
+    let some = sgs_with_input(&["verify", "-"], &format!("nonsense\n{PROOFS}")).expect(1);
+    assert!(!some.err.contains(hint), "only if no line is a proof: {}", some.err);
     let lean = "{\"id\":\"a\",\"statement\":\"theorem a : 1 = 1 := by\",\"proof\":\"rfl\"}\n";
     let done = sgs_with_input(&["verify", "-"], &lean.repeat(2)).expect(1);
     assert_eq!(done.err.matches("for Lean, add `--system lean`").count(), 1, "{}", done.err);
