@@ -111,11 +111,21 @@ def examine (role : Role) (commands : Array Syntax) (state : Command.State) : IO
   | .error what => return .error what
   | .ok _ => return .ok ()
 
+/-- Adds an error unless the constants that a text has defined may exist while more of it is elaborated. -/
+private def withoutSyntax (state : Command.State) : Command.State :=
+  match definedSyntax state.env with
+  | none => state
+  | some name =>
+    let data := s!"`{showName name}` is a definition of type `Lean.Syntax`, which Lean could run as a tactic"
+    { state with messages := state.messages.add { fileName := "<text>", pos := ⟨1, 0⟩, data } }
+
 /-- Elaborates parsed commands up to the first that fails. Returns the new state, with the messages of these commands only. -/
 def elaborate (text : String) (state : Command.State) (commands : Array Syntax) : IO Command.State := do
   let act : Frontend.FrontendM Unit := do
     for command in commands do
-      unless failed (← get).commandState.messages do Frontend.elabCommandAtFrontend command
+      unless failed (← get).commandState.messages do
+        Frontend.elabCommandAtFrontend command
+        modify fun s => { s with commandState := withoutSyntax s.commandState }
   return (← runFrontend text { state with messages := {} } act).2
 
 /-- The reason why a header cannot be used. -/
@@ -135,6 +145,8 @@ private partial def runHeader (text : String) (state : Command.State) (position 
   | .error what => return .error { reason := s!"the header contains {what}", refused := true }
   | .ok () =>
     let state ← elaborate text state #[stx]
+    if let some name := definedSyntax state.env then
+      return .error { reason := s!"the header contains the definition `{showName name}` of type `Lean.Syntax`", refused := true }
     if let some error ← firstError state.messages.toList then return .error { reason := error }
     if failed state.messages then return .error { reason := "the header contains `sorry`", refused := true }
     runHeader text state position

@@ -91,9 +91,9 @@ def elaborableInStatements : Std.HashSet Name := Std.HashSet.ofList (terms ++ un
   `Lean.cdot, `Mathlib.Tactic.normNum, `Mathlib.Tactic.Positivity.positivity, `Mathlib.Tactic.linarith])
 
 /-- Names that a text must not contain. To check a proof that uses one of them, the kernel runs compiled code or accepts
-anything. -/
+anything, or Lean runs a tactic that is no part of the text (`autoParam`). -/
 def forbiddenNames : List String :=
-  ["reduceBool", "reduceNat", "ofReduceBool", "ofReduceNat", "trustCompiler", "sorryAx", "lcProof", "lcUnreachable", "lcAny"]
+  ["autoParam", "reduceBool", "reduceNat", "ofReduceBool", "ofReduceNat", "trustCompiler", "sorryAx", "lcProof", "lcUnreachable", "lcAny"]
 
 /-- Kinds that set an option. -/
 def setOptions : List Name :=
@@ -117,6 +117,11 @@ def freeInHeaders : List Name :=
 
 /-- Parts that declare more than a theorem. -/
 def declaring : List Name := [`Lean.Parser.Term.whereDecls, `Lean.Parser.Term.letrec, `Lean.Parser.Tactic.letrec, `Lean.Parser.Term.doLetRec]
+
+/-- Whether a part says why a recursion ends (`termination_by`, `decreasing_by`), or is elaborated at that time. -/
+def isTermination (kind : Name) : Bool :=
+  kind == `Lean.Parser.Term.whereFinally ||
+    (`Lean.Parser.Termination).isPrefixOf kind && kind != `Lean.Parser.Termination.suffix
 
 /-- Aesop, which tries the rules that a text adds as tactics. -/
 def aesops : List Name := [`Aesop.Frontend.Parser.aesopTactic, `Aesop.Frontend.Parser.aesopTactic?]

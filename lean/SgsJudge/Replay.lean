@@ -79,6 +79,23 @@ structure Base where
   /-- Whether the library's compiled files contain its proofs. -/
   proofs : Bool
 
+/-- Has the kernel check the declarations of the header again, as copies with other names: an option or a fault of the
+elaborator could have kept it from checking them. -/
+def recheck (base : Base) : Except String Unit :=
+  let check (checked : Except String Unit) (name : Name) (info : ConstantInfo) : Except String Unit := do
+    checked
+    if info.isUnsafe || info.isPartial then return
+    let copy (kind : String) (value : Expr) (hints : ReducibilityHints) : Except String Unit := do
+      let copied := `sgs_recheck ++ name
+      let read := { kind, name := copied, levels := info.levelParams, type := info.type, value, hints : Read }
+      let _ ← addChecked base.env (toDeclaration read) name
+    match info with
+    | .thmInfo i => copy "thm" i.value .opaque
+    | .defnInfo i => copy "def" i.value i.hints
+    | .opaqueInfo i => copy "opaque" i.value .opaque
+    | _ => return
+  base.env.constants.foldStage2 check (.ok ())
+
 private def addAll (env : Environment) : List Read → Except String Environment
   | [] => .ok env
   | d :: rest => do

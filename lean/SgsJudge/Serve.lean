@@ -162,10 +162,18 @@ abbrev Loaded := Option (String × Header)
 private def source (request : Request) : String :=
   "\n".intercalate [request.header, request.opening, request.context, request.settings, toString request.examines]
 
+private def baseOf (header : Header) : Base :=
+  { env := header.state.env, imported := header.imported, proofs := hasProofs header.imported }
+
 private def loadOnce (known : Loaded) (request : Request) : IO (Except Broken Header) := do
   if let some (text, header) := known then
     if text == source request then return .ok header
-  try loadHeader request catch e => return .error { reason := s!"an exception: {e}" }
+  let loaded ← try loadHeader request catch e => pure (.error { reason := s!"an exception: {e}" })
+  return do
+    let header ← loaded
+    match recheck (baseOf header) with
+    | .ok () => return header
+    | .error reason => throw { reason := s!"the header: {reason}", refused := true }
 
 /-- Serves one request. If `replaying` is true, it reads declarations and elaborates no proof. It does not load the
 header again if the previous request had the same one. -/
@@ -177,7 +185,7 @@ def serve (replaying : Bool) (request : Request) (known : Loaded := none) : IO L
   | .ok header =>
     say request [("header", jsonNames request.imports)]
     let state := header.state
-    let base : Base := { env := state.env, imported := header.imported, proofs := hasProofs header.imported }
+    let base := baseOf header
     let candidates := request.candidates
     let count := candidates.size
     -- Pin all statements first, so that no proof of this request can change their meaning.

@@ -75,6 +75,15 @@ structure Seen where
   declares : Bool := false
   /-- A search for lemmas, Aesop, or a name in a configuration. Each could evaluate what such a command declares. -/
   evaluates : Option String := none
+  /-- Number of commands that may be definitions. -/
+  definitions : Nat := 0
+  /-- The definitions of `where` and `let rec`, each once, although the expansions of tactics repeat them. -/
+  locals : List Syntax := []
+  /-- Number of clauses that say why a recursion ends. Lean elaborates them when it has compiled the other definitions of
+  the command. -/
+  terminations : Nat := 0
+  /-- Number of these clauses that belong to one of `locals`. -/
+  ownTerminations : Nat := 0
 
 abbrev WalkM := StateT Seen (ExceptT String Command.CommandElabM)
 
@@ -98,9 +107,21 @@ private def expansions (stx : Syntax) : Command.CommandElabM (List Syntax) := do
     catch _ => pure ()
   return found
 
+/-- Whether Lean gives such names to the tactics of default arguments, which are constants of type `Lean.Syntax`. -/
+private def isDefaultName (part : String) : Bool := part.startsWith "_auto"
+
+/-- A constant of type `Lean.Syntax` that a text has defined. Lean elaborates the value of such a constant as a tactic if
+the type of an argument names it (`autoParam`), and no tree that could be examined contains this tactic. Those that Lean
+itself made were part of the text as default arguments. -/
+def definedSyntax (env : Environment) : Option Name :=
+  let isDefault (name : Name) := (components name.eraseMacroScopes).head?.any isDefaultName
+  let add (found : Option Name) (name : Name) (info : ConstantInfo) : Option Name :=
+    if info.type.isConstOf ``Syntax && !isDefault name then some name else found
+  env.constants.foldStage2 add none
+
 private def checkName (name : Name) : WalkM Unit := do
   for part in components name.eraseMacroScopes do
-    if forbiddenNames.contains part then refuse s!"the name `{part}`"
+    if forbiddenNames.contains part || isDefaultName part then refuse s!"the name `{part}`"
 
 /-- Checks `set_option NAME VALUE`. -/
 private def checkOption (stx : Syntax) : WalkM Unit := do
@@ -231,12 +252,25 @@ private def checkAttribute (stx : Syntax) : WalkM Unit := do
   let name := if stx.getKind == ``Parser.Attr.simple then stx[0].getId.eraseMacroScopes else stx.getKind
   unless allowed.contains name do refuse s!"the attribute `{showName name}`"
 
+/-- Number of clauses at the end of a declaration that say why it ends. -/
+private def terminationsOf (suffix : Syntax) : Nat :=
+  suffix.getArgs.foldl (fun found part => found + (part.getArgs.filter (isTermination ·.getKind)).size) 0
+
 /-- Checks the kind of a node. -/
 def walkKind (kind : Name) (stx : Syntax) : WalkM Unit := do
   let role := (← get).role
   if setOptions.contains kind then checkOption stx
   if kind == `«term_<<<_» && (numberOf stx[2]).any (· > maxShift) then refuse "a shift by so many bits"
   if declaring.contains kind then modify ({ · with declares := true })
+  if kind == ``Parser.Command.mutual then modify ({ · with declares := true })
+  if kind == ``Parser.Term.letRecDecl then
+    let own := terminationsOf (stx.getArgs.back?.getD .missing)
+    modify fun seen =>
+      let locals := if seen.locals.any (alike stx) then seen.locals else stx :: seen.locals
+      { seen with locals, ownTerminations := seen.ownTerminations + own }
+  if kind == ``Parser.Command.declaration && role == .header then
+    modify fun seen => { seen with definitions := seen.definitions + 1 }
+  if isTermination kind then modify fun seen => { seen with terminations := seen.terminations + 1 }
   if searching.contains kind then modify ({ · with evaluates := s!"`{showName kind}`" })
   if kind == ``Parser.Term.letRecDecl && hasWord ["true", "false"] stx[2][0][0] then refuse "another meaning of `true` or `false`"
   if aesops.contains kind && hasWord evaluatingBuilders stx then refuse "a rule of `aesop` that is code"
@@ -338,7 +372,7 @@ partial def admit (stx : Syntax) : WalkM Unit := do
     return ← admit stx[2]
   if kind == ``Parser.Command.mutual && (← get).role == .proof then
     -- Lean elaborates the members after one that fails, as with `where`.
-    modify ({ · with declares := true })
+    walkKind kind stx
     walk ((stx.setArg 1 mkNullNode).getArgs.map (·, false))
     return ← stx[1].getArgs.forM admitOne
   admitOne stx
@@ -348,6 +382,12 @@ def checkTogether : WalkM Unit := do
   let seen ← get
   if seen.declares then
     if let some what := seen.evaluates then refuse s!"{what} beside `mutual`, `where` or `let rec`"
+  let isAlone := match seen.definitions, seen.locals with
+    | 0, [] | 1, [] => true
+    | 0, [_] => seen.ownTerminations == seen.terminations
+    | _, _ => false
+  unless seen.terminations == 0 || isAlone do
+    refuse "a proof of termination beside another definition (`where`, `let rec` or `mutual`)"
 
 /-- A text that was parsed, with the messages of the parser. -/
 structure Parsed where

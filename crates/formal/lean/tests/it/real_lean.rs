@@ -489,6 +489,66 @@ fn configurations_evaluate_nothing_of_a_header(worker: &mut FileWorker) {
     );
 }
 
+/// Lean runs a constant of type `Lean.Syntax` as a tactic if the type of an argument names it. No text may define such a
+/// constant where a later part of it could be elaborated.
+#[test]
+#[ignore = "runs Lean: minutes of CPU time; `just lean` runs it"]
+fn texts_are_examined_for_definitions_that_lean_runs_as_tactics() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut worker = worker_that(scratch.path(), false, TrustLayers::ALL, true);
+    let under = |header: &str, helpers: &str, body: &str| Candidate {
+        header: header.into(),
+        ..candidate("theorem t : (1 : Nat) = 1 := by", helpers, body)
+    };
+    let ends = "def g (n : Nat) : Nat := if h : n = 0 then 0 else g (n - 1)\ntermination_by n\n";
+    let own = "\n  rfl\nwhere\n  evil : Lean.Syntax := .missing\n";
+    let run = "have f : Nat → autoParam (1 = 1) t.evil → 1 = 1 := fun _ h => h\n";
+    let defines = "of type `Lean.Syntax`";
+    let beside = "a proof of termination beside another definition";
+    // The tactics of default arguments are part of the text, and a definition that is alone may end by any proof.
+    let with_default = "theorem a (n : Nat) (_ : 0 < n := by decide) : n = n := by\n  rfl\ntheorem b : 1 = 1 := by\n  exact a 1";
+    let recursive = "\n  let rec go (m : Nat) : 0 + m = m := by\n    match m with\n    | 0 => rfl\n    | k + 1 => \
+                     exact congrArg Nat.succ (go k)\n    termination_by m\n  exact congrArg (· + 1) (go 0)";
+    let defaults = "def half (n : Nat) (_ : 0 < n := by decide) : Nat := n / 2\nstructure S where\n  x : Nat\n  \
+                    h : x = x := by rfl\ndef s : S := { x := half 2 }\n";
+    let named = "def Foo._auto_1 : Lean.Syntax := .missing\n";
+    let requests = [
+        vec![
+            (under("", with_default, "\n  exact b"), ""),
+            (under("", "", recursive), ""),
+            (under("", "", &format!("\n  {run}  rfl")), "the name `autoParam`"),
+            (
+                under(
+                    "",
+                    "theorem a : True := by\n  trivial\nwhere\n  evil := Lean.mkAtom \"rfl\"",
+                    "\n  rfl",
+                ),
+                defines,
+            ),
+            (
+                under("", "", &format!("{own}  g (n : Nat) : n = n := g (n - 1)\n  decreasing_by exact h\n")),
+                beside,
+            ),
+            (under("", "", "\n  rfl\ntermination_by 1\nwhere\n  evil : Lean.Syntax := .missing\n"), beside),
+        ],
+        vec![(under(&format!("{defaults}{ends}"), "", "\n  rfl"), "")],
+        vec![(under("def evil := Lean.mkAtom \"rfl\"\n", "", "\n  rfl"), defines)],
+        vec![(
+            under(&format!("mutual\ndef evil := Lean.mkAtom \"rfl\"\n{ends}end\n"), "", "\n  rfl"),
+            beside,
+        )],
+        vec![(under(named, "", "\n  rfl"), "the name `_auto_1`")],
+    ];
+    for request in requests {
+        let (asked, reasons): (Vec<Candidate>, Vec<&str>) = request.into_iter().unzip();
+        for ((outcome, reason), asked) in check(&mut worker, &asked).iter().zip(reasons).zip(&asked) {
+            let expected = if reason.is_empty() { Proved } else { Refused };
+            assert_eq!(outcome.verdict, expected, "{asked:?}: {}", outcome.reason);
+            assert!(outcome.reason.contains(reason), "{asked:?}: {}", outcome.reason);
+        }
+    }
+}
+
 /// Grammar of Aesop with the kinds that its source declares. It has no elaborators.
 const GRAMMAR: &str = r#"
 namespace Aesop.Frontend.Parser
@@ -638,6 +698,11 @@ fn axioms_of_a_header_count() {
     let through = "axiom foo : False\ntheorem bar : False := foo\n";
     let outcomes = check(&mut worker, &[under(through, "\n  exact bar.elim")]);
     assert_eq!(verdict(&outcomes[0]), (Refused, "axioms layer: foo".to_owned()));
+    let unchecked =
+        "set_option debug.skipKernelTC true in\ntheorem boom : (1 : Nat) = 2 := by decide +kernel\n";
+    let outcomes = check(&mut worker, &[under(unchecked, "\n  exact boom")]);
+    assert_eq!(outcomes[0].verdict, Refused);
+    assert!(outcomes[0].reason.contains("the header: the kernel refuses `"), "{outcomes:?}");
 }
 
 /// Statements with binders, layouts and instances that the sets lack.
