@@ -3,7 +3,7 @@
 
 pub use sgs_data::text_table::text_table as table;
 
-use crate::terminal::harmless;
+use crate::terminal::{columns, harmless};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::fmt::Display;
@@ -26,6 +26,28 @@ pub fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
+/// Writes a line, wrapped to the width of a terminal. Further lines are indented by `indent` columns.
+pub fn wrapped_line(text: &str, indent: usize) -> Result<()> {
+    let columns = if io::stdout().is_terminal() { columns() } else { usize::MAX };
+    line(wrapped(text, columns, indent))
+}
+
+/// Breaks a text between words into lines of at most `columns` columns, unless a word is longer.
+fn wrapped(text: &str, columns: usize, indent: usize) -> String {
+    let (mut out, mut at) = (String::with_capacity(text.len()), 0);
+    for word in text.split_inclusive(' ') {
+        let width = word.trim_end().chars().count();
+        if at > indent && at + width > columns {
+            out.truncate(out.trim_end().len());
+            out.push_str(&format!("\n{:indent$}", ""));
+            at = indent;
+        }
+        out.push_str(word);
+        at += word.chars().count();
+    }
+    out
+}
+
 /// Writes a value as indented JSON.
 pub fn json(value: &impl Serialize) -> Result<()> {
     line(serde_json::to_string_pretty(value)?)
@@ -34,4 +56,18 @@ pub fn json(value: &impl Serialize) -> Result<()> {
 fn write_line(out: &mut impl Write, text: impl Display) -> io::Result<()> {
     writeln!(out, "{}", harmless(&text.to_string(), false))?;
     out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_broken_between_words() {
+        let text = "solved      22.0% of 100 targets ever; 6.2% now";
+        assert_eq!(wrapped(text, 80, 12), text);
+        let expected = "solved      22.0% of 100\n            targets ever;\n            6.2% now";
+        assert_eq!(wrapped(text, 25, 12), expected);
+        assert_eq!(wrapped("next        /a/long/path", 15, 12), "next        /a/long/path");
+    }
 }

@@ -15,7 +15,14 @@ use sgs_rundir::{EndReason, PublishedRound, RunView, table_row};
 use sgs_selfplay::ProblemId;
 
 /// Width of the first column.
-const NAME: usize = 12;
+pub const NAME: usize = 12;
+
+const CONTINUE: &str = "to continue";
+
+/// Returns whether a line of the summary is a command, which must not be broken.
+pub fn is_command(line: &str) -> bool {
+    line.starts_with("next ") || line.starts_with(CONTINUE)
+}
 
 /// Formats a line of the summary.
 pub fn line(name: &str, text: &str) -> String {
@@ -54,7 +61,8 @@ pub fn lines(run: &RunData, view: &RunView, shown: &TextDisplay) -> Result<Vec<S
     if let Some(why) = &run.ended {
         line("ended", why.clone());
     }
-    line("next", next(view, &folder::config_of(view)?));
+    line("next", format!("sgs prove --run {}", view.path().display()));
+    line(CONTINUE, continue_command(view, &folder::config_of(view)?));
     Ok(lines)
 }
 
@@ -185,11 +193,6 @@ fn time(run: &RunData) -> String {
         text.push_str(&format!(": {}", shares.join(", ")));
     }
     text
-}
-
-fn next(view: &RunView, config: &RunConfig) -> String {
-    let path = view.path().display();
-    format!("sgs prove --run {path}   (to continue: {})", continue_command(view, config))
 }
 
 /// Returns the command that continues a finished run.

@@ -6,8 +6,9 @@ use crate::pace::Pace;
 use crate::page::LivePage;
 use crate::terminal::{self, LiveGuard, LiveLine, StyledText, Tone, paint};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use sgs_analysis::plot::grouped;
 use sgs_formal::FormalSystem;
-use sgs_run::RunEvent;
+use sgs_run::{RoundStage, RunEvent};
 use sgs_rundir::metrics::MetricValues;
 use sgs_selfplay::round::StageProgress;
 use sgs_selfplay::{Problem, Progress, Review, Role, RoundOutcome, TaskKind};
@@ -39,7 +40,8 @@ impl ProgressFormat {
 const STAGES: [(TaskKind, &str); 4] = [
     (TaskKind::Conjecture, "conjectures"),
     (TaskKind::Rollout, "rollouts"),
-    (TaskKind::Judgement, "verdicts"),
+    // Completions without a proof that can be read are not checked.
+    (TaskKind::Judgement, "proofs checked"),
     (TaskKind::Review, "reviews"),
 ];
 
@@ -109,8 +111,6 @@ pub struct View {
     pace: Pace,
     /// The bar of the whole run.
     head: TextBar,
-    /// The text of `head` about the current round.
-    stage: String,
     standing: TextBar,
     counts: TextBar,
     solved: [TextBar; 2],
@@ -164,7 +164,6 @@ impl View {
             system,
             pace,
             head,
-            stage: String::new(),
             standing,
             counts,
             solved,
@@ -190,7 +189,13 @@ impl View {
             page.on(event);
         }
         match event {
-            RunEvent::Stage { round, rounds, stage } => self.begin(*round, *rounds, stage.as_str()),
+            RunEvent::Stage { round, stage: RoundStage::Evaluating, .. } => self.begin(match round {
+                0 => "evaluating the base model".to_owned(),
+                _ => format!("evaluating after {}", output::counted(*round as usize, "round")),
+            }),
+            RunEvent::Stage { round, rounds, stage } => {
+                self.begin(format!("round {round} ({} of {rounds})  {}", round + 1, stage.as_str()));
+            }
             RunEvent::Progress(progress) => self.progress(progress),
             RunEvent::Conjecture { statement, .. } if self.show == ProgressFormat::Live => {
                 let text = self.system.display_statement(statement);
@@ -224,25 +229,18 @@ impl View {
         }
     }
 
-    /// Shows that a round has started or entered another stage.
-    fn begin(&mut self, round: u32, rounds: u32, what: &str) {
+    /// Shows that a stage of the run has started.
+    fn begin(&mut self, stage: String) {
         self.has_worked = true;
-        self.stage = format!(" of {rounds}  {what}");
-        self.show_head(round);
+        self.advance(0.0);
+        let left = self.pace.left().map_or_else(String::new, |left| format!("   {left} left"));
+        self.head.set(vec![(Some(Tone::Strong), stage), (None, left)]);
         self.counts.set(Vec::new());
-        let ever = self.rates.last().copied().unwrap_or(0.0);
+        let Some(ever) = self.rates.last() else { return };
         let last = self.last_rate.map(|rate| format!("   last round {:.1}% of attempts", 100.0 * rate));
         let ever = (Some(Tone::Good), format!("ever solved {:.1}%", 100.0 * ever));
         self.standing
             .set(vec![ever, (None, format!("{}   {}", last.unwrap_or_default(), sparkline(&self.rates)))]);
-    }
-
-    /// Draws the bar of the whole run.
-    fn show_head(&self, round: u32) {
-        let left = self.pace.left().map_or_else(String::new, |left| format!("   {left} left"));
-        self.advance(0.0);
-        let round = (Some(Tone::Strong), format!("round {round}"));
-        self.head.set(vec![round, (None, format!("{}{left}", self.stage))]);
     }
 
     /// Shows the counts of the current round.
@@ -432,9 +430,9 @@ fn line(outcome: &RoundOutcome, metrics: &MetricValues, newly: usize) -> String 
     let get = |name: &str| metrics.scalars.get(name).copied();
     let percent = |name: &str| get(name).map_or_else(|| "    -".to_owned(), |x| format!("{:5.1}", 100.0 * x));
     let mut out = format!(
-        "round {:>4}  generations {:>8}  ever solved {}% ({newly:+})  this round pass@1 {}%",
+        "round {:>4}  generations {:>9}  ever solved {}% ({newly:+})  this round pass@1 {}%",
         outcome.round,
-        get("generations").unwrap_or(0.0),
+        grouped(get("generations").unwrap_or(0.0)),
         percent("cumulative_solve_rate"),
         percent("target_solve_rate"),
     );

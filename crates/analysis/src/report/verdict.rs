@@ -161,7 +161,7 @@ impl HeldOutChange {
 
     /// Describes the mean difference with its interval over the problems, or returns `None` if there is none.
     fn difference(&self) -> Option<String> {
-        let Interval { value, low, high } = bootstrap_mean(&self.differences(), 0.95, RESAMPLES, 1)?;
+        let Interval { low, high, .. } = bootstrap_mean(&self.differences(), 0.95, RESAMPLES, 1)?;
         let meaning = if low > 0.0 {
             "a significant gain"
         } else if high < 0.0 {
@@ -169,6 +169,9 @@ impl HeldOutChange {
         } else {
             "not a significant change"
         };
+        // The rates are printed with one decimal: their difference must be that of the printed ones.
+        let printed = |rates: &[f64]| (1000.0 * mean(rates)).round() / 1000.0;
+        let value = printed(&self.after) - printed(&self.before);
         let [value, low, high] = [value, low, high].map(signed_points);
         Some(format!("{value} points (95% interval over the problems {low} to {high}), {meaning}"))
     }

@@ -178,6 +178,9 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
         super::doctor::read_whole(&args.dir)?;
     }
     let view = RunView::open(&args.dir)?;
+    if fleet_args.workers.is_none() {
+        view.check_fleet()?;
+    }
     let before = CoordinatorAddress::read(&args.dir)?.map(|remembered| remembered.fleet).unwrap_or_default();
     let workers = fleet(fleet_args, before)?;
     let frozen = folder::config_of(&view)?;
@@ -405,7 +408,10 @@ fn print_results(path: &Path, shown: &TextDisplay, json: bool) {
             ended.iter().for_each(|line| eprintln!("{line}"));
         } else {
             for line in summary::lines(&run, &RunView::open(path)?, shown)? {
-                crate::output::line(line)?;
+                match summary::is_command(&line) {
+                    true => crate::output::line(line)?,
+                    false => crate::output::wrapped_line(&line, summary::NAME)?,
+                }
             }
         }
         let written = report::write(&[run], &path.join("report"), &FigureOptions::default())?;

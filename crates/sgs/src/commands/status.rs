@@ -7,6 +7,7 @@ use crate::output::{self, counted};
 use crate::page;
 use anyhow::{Context, Result};
 use serde::Serialize;
+use sgs_analysis::plot::grouped;
 use sgs_analysis::run::{RunData, metric};
 use sgs_fleet::BoardStatus;
 use sgs_run::config::machine;
@@ -226,9 +227,9 @@ fn activity(status: &RunStatus) -> String {
 }
 
 fn solved(metrics: &MetricValues, limit: Option<u64>) -> String {
-    let limit = limit.map(|limit| format!(" (limit {limit})")).unwrap_or_default();
+    let limit = limit.map(|limit| format!(" (limit {})", grouped(limit as f64))).unwrap_or_default();
     let value = |name| RunData::value(metrics, name);
-    let count = |name| value(name).map_or("?".to_owned(), |n: f64| format!("{n:.0}"));
+    let count = |name| value(name).map_or("?".to_owned(), grouped);
     let rate = value(metric::CUMULATIVE).map_or("?".to_owned(), |r| format!("{:.1}%", 100.0 * r));
     format!(
         "{} of {} targets ({rate}) after {} generations{limit}",
@@ -255,7 +256,7 @@ fn table(rounds: &[MetricValues]) -> String {
     let cell = |round: &MetricValues, name: &str, is_share: bool| match RunData::value(round, name) {
         None => "-".to_owned(),
         Some(v) if is_share => format!("{:.1}%", 100.0 * v),
-        Some(v) if v.fract() == 0.0 => format!("{v:.0}"),
+        Some(v) if v.fract() == 0.0 => grouped(v),
         Some(v) => format!("{v:.2}"),
     };
     let rows: Vec<Vec<String>> = rounds

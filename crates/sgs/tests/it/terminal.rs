@@ -113,17 +113,17 @@ fn check_live_view(columns: u32, lines: u32) {
     terminal.type_line(&run(&folder, 3, ""));
     let live = terminal.wait("the live view", |screen| {
         let live = |line: &str| line.contains("rollouts ") && !line.contains("--set");
-        screen.contains(" of 3  sampling") && screen.lines().any(live) && rounds(screen).len() == 1
+        screen.contains(" of 3)  sampling") && screen.lines().any(live) && rounds(screen).len() == 1
     });
     terminal.save(&format!("{name}-live"));
     // The view is on the screen once, without remains of an older one and without wrapped lines.
-    for part in [" of 3  sampling", "rollouts ", "ever solved "] {
+    for part in [" of 3)  sampling", "rollouts ", "ever solved "] {
         let lines = live.lines().filter(|line| line.contains(part) && !line.contains("--set"));
         let lines = lines.filter(|line| !line.starts_with("round "));
         assert_eq!(lines.count(), 1, "{part}\n{live}");
     }
     assert!(!live.contains(" 0 of 0") && !live.contains("0/0"), "an empty count:\n{live}");
-    let bar = live.lines().find(|line| line.contains(" of 3  sampling")).unwrap();
+    let bar = live.lines().find(|line| line.contains(" of 3)  sampling")).unwrap();
     assert!(bar.starts_with('█') && bar.contains(" left"), "a bar over the run with the time left:\n{live}");
     let end = terminal.wait("the end", |screen| screen.contains("\ncode 0"));
     terminal.save(&format!("{name}-end"));
