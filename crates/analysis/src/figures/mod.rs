@@ -20,7 +20,7 @@ pub(crate) use seeds::{Curve, SeedGroup, groups, repeats};
 
 use crate::fit::{ConfirmedFit, Fit, FitError, FitOptions, HALVES, HALVES_SEED, HalvesFit, TailFit, examine};
 use crate::plot::{Figure, Ink};
-use crate::run::{RunData, method_label};
+use crate::run::RunData;
 use sgs_selfplay::Method;
 use std::collections::BTreeSet;
 
@@ -72,13 +72,12 @@ pub fn draw<'a>(runs: &'a [RunData], options: &FigureOptions) -> Vec<PlottedRun<
 /// Returns distinct names for legends: the method if it is distinct, or the method and the seed, or the name of the run.
 /// Names that are still equal are numbered.
 fn labels(runs: &[RunData]) -> Vec<String> {
-    let by_method: Option<Vec<String>> =
-        runs.iter().map(|r| Some(method_label(r.method?).to_owned())).collect();
+    let by_method: Option<Vec<String>> = runs.iter().map(|r| r.method_label().map(str::to_owned)).collect();
     let by_seed = || -> Option<Vec<String>> {
-        let is_alone = |m: Method| runs.iter().filter(|r| r.method == Some(m)).count() == 1;
+        let is_alone = |name: &str| runs.iter().filter(|r| r.method_label() == Some(name)).count() == 1;
         let label = |r: &RunData| {
-            let (method, name) = (r.method?, method_label(r.method?));
-            Some(if is_alone(method) { name.to_owned() } else { format!("{name}, seed {}", r.seed?) })
+            let name = r.method_label()?;
+            Some(if is_alone(name) { name.to_owned() } else { format!("{name}, seed {}", r.seed?) })
         };
         runs.iter().map(label).collect()
     };
@@ -164,5 +163,12 @@ mod tests {
         assert_eq!(labels(&runs), ["SGS, seed 1", "SGS, seed 2", "STP"]);
         assert_eq!(labels(&runs[1..]), ["SGS", "STP"]);
         assert_eq!(labels(&[run(None, 1), run(None, 1)]), ["run-1", "run-1 (2)"]);
+        // A run of a file has the file's name.
+        let own = |seed| RunData { label: Some("mine".into()), ..run(Some(Method::Sgs), seed) };
+        assert_eq!(labels(&[own(1), run(Some(Method::Sgs), 1)]), ["mine", "SGS"]);
+        assert_eq!(
+            labels(&[own(1), own(2), run(Some(Method::Sgs), 1)]),
+            ["mine, seed 1", "mine, seed 2", "SGS"]
+        );
     }
 }

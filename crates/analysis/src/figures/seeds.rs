@@ -5,7 +5,7 @@ use crate::compare::{BUDGET, common_generations};
 use crate::fit::{CurvePoint, Fit, FitError, FitOptions, HALVES, HALVES_SEED, examine};
 use crate::plot::theme::SERIES_COLOURS;
 use crate::plot::{Ink, Series, SeriesStyle};
-use crate::run::{RunData, method_label, metric};
+use crate::run::{RunData, metric};
 use crate::stats::measured_at;
 use sgs_selfplay::Method;
 
@@ -33,13 +33,12 @@ pub(crate) fn groups<'a: 'b, 'b>(
         }
     }
     out.iter_mut().for_each(|group| leave_repeats_out(&mut group.runs, |d| d.run));
-    let methods: Vec<Option<Method>> =
-        out.iter().map(|g| g.runs.first().and_then(|d| d.run.method)).collect();
+    let methods: Vec<Option<&str>> =
+        out.iter().map(|g| g.runs.first().and_then(|d| d.run.method_label())).collect();
     for (i, group) in out.iter_mut().enumerate().filter(|(_, g)| g.runs.len() > 1) {
         let method = methods.get(i).copied().flatten();
         let is_alone = methods.iter().filter(|m| **m == method).count() == 1;
-        let name =
-            method.filter(|_| is_alone).map_or_else(|| group.label.clone(), |m| method_label(m).to_owned());
+        let name = method.filter(|_| is_alone).map_or_else(|| group.label.clone(), str::to_owned);
         group.label = format!("{name}, {} seeds", group.runs.len());
     }
     out

@@ -28,6 +28,8 @@ pub struct RunData {
     pub name: String,
     /// The method, if the configuration names one.
     pub method: Option<Method>,
+    /// The user's name for the method, if the configuration has one.
+    pub label: Option<String>,
     /// The size (`metamath-quick`, …), if the configuration names one.
     pub size: Option<String>,
     /// The seed, if the configuration names one.
@@ -320,6 +322,14 @@ pub(crate) fn stage_seconds(round: &MetricValues) -> Option<[f64; 7]> {
 pub fn stage_totals(run: &RunData) -> [f64; 7] {
     let times: Vec<[f64; 7]> = run.rounds.iter().filter_map(stage_seconds).collect();
     std::array::from_fn(|stage| times.iter().map(|time| time[stage]).sum())
+}
+
+impl RunData {
+    /// Returns the name of the run's method in legends, if the method is known.
+    pub fn method_label(&self) -> Option<&str> {
+        let own = method_label(self.method?);
+        Some(self.label.as_deref().unwrap_or(own))
+    }
 }
 
 /// Returns a method's name in legends.

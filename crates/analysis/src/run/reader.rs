@@ -106,6 +106,7 @@ impl<'a> RunReader<'a> {
         let run = RunData {
             name: name_of(path),
             method,
+            label: text("label").map(str::to_owned).filter(|label| !label.is_empty()),
             baseline: Baseline::of(&config, method),
             size: text("size").map(str::to_owned),
             seed: table.get("seed").and_then(|seed| seed.as_integer()?.try_into().ok()),

@@ -70,7 +70,7 @@ sgs_keys::table! {
         pub micro_batch_tokens: usize = 16_384, in 1..=100_000_000,
         /// Peak learning rate.
         pub learning_rate: f64 = 1e-3, in at_least(0.0).at_most(1e3),
-        /// Steps of linear warmup.
+        /// Steps of linear warmup, at most a quarter of all steps.
         pub warmup_steps: u64 = 200, in 0..=1_000_000_000,
         /// Final learning rate, as a fraction of the peak.
         pub floor: f64 = 0.1, in at_least(0.0).at_most(1.0),

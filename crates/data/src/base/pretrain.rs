@@ -348,7 +348,12 @@ fn options(train: &TrainConfig, steps: u64) -> TrainOptions {
             weight_decay: train.weight_decay,
             ..AdamConfig::default()
         },
-        schedule: LrSchedule::Cosine { warmup: train.warmup_steps, total: steps, floor: train.floor },
+        // A recipe for a large corpus has a longer warm-up than the whole training on a small one.
+        schedule: LrSchedule::Cosine {
+            warmup: train.warmup_steps.min(steps / 4),
+            total: steps,
+            floor: train.floor,
+        },
         batch_size: train.batch_size,
         shuffle_seed: None,
     }

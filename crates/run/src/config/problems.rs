@@ -85,6 +85,9 @@ impl std::str::FromStr for SystemName {
         match name {
             "metamath" => Ok(Self::Metamath),
             "lean" => Ok(Self::Lean),
+            "external" => Err(Usage(
+                "the system `external` needs the program of a configuration: use --run RUN or --run FILE.toml".into(),
+            )),
             other => Err(Usage(format!("unknown formal system `{other}`; expected metamath or lean"))),
         }
     }

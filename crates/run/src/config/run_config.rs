@@ -27,6 +27,8 @@ sgs_keys::table! {
     pub struct RunConfig {
         /// Name of the method.
         pub method: String = "sgs".to_owned(), in "a method, as `sgs run METHOD` or in a file",
+        /// Name of the method in tables and figures; empty: that of `method`. A run of FILE.toml is labelled FILE.
+        pub label: String = String::new(), in "at most 60 characters",
         /// Name of the size.
         pub size: String = "metamath-quick".to_owned(), in "a size, as `--size SIZE` or in a file",
         /// Seed of all random numbers.
@@ -244,6 +246,9 @@ pub const METHODS: [(&str, &str); 16] = [
     ("sampling-only", include_str!("../../presets/method/sampling-only.toml")),
 ];
 
+/// Maximum length of `label`, in characters.
+const LABEL: usize = 60;
+
 /// The user's choices from which a configuration is resolved.
 #[derive(Clone, Debug, Default)]
 pub struct Layers {
@@ -401,6 +406,9 @@ pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, Strin
     }
     stack.file = source;
     if stack.file.is_some() {
+        if let Some(stem) = named.and_then(|name| Path::new(name).file_stem()?.to_str()) {
+            stack.set("label", Value::String(stem.chars().take(LABEL).collect()), from_file())?;
+        }
         stack.lay(file, &from_file())?;
     }
     for (key, name, value) in environment {
@@ -681,6 +689,9 @@ pub(crate) fn unknown<'a>(what: &str, name: &str, all: impl Iterator<Item = &'a 
 /// Checks each key, then the combinations of keys that depend on each other.
 fn check(config: &RunConfig) -> Result<()> {
     config.check("").map_err(Usage::of)?;
+    if config.label.chars().count() > LABEL {
+        return Err(Usage(format!("`label` has more than {LABEL} characters")).into());
+    }
     let algorithm = config.algorithm.validate();
     algorithm.map_err(|e| Usage::of(InvalidValue { key: dotted("algorithm", &e.key), ..e }))?;
     let conjecturer = &config.algorithm.conjecturer;

@@ -238,7 +238,8 @@ fn an_external_system_does_not_inherit_the_size_of_metamath() {
     let file = dir.path().join("mine.toml");
     std::fs::write(&file, "[problems]\nsystem = \"external\"\n").unwrap();
     let method = Some(file.to_str().unwrap().to_owned());
-    assert_eq!(of(&Layers { method: method.clone(), ..external(&[]) }, &[]).config, set.config);
+    let of_file = of(&Layers { method: method.clone(), ..external(&[]) }, &[]).config;
+    assert_eq!(RunConfig { label: String::new(), ..of_file }, set.config);
     // A later layer and a named size take precedence.
     let metamath = Layers { method: method.clone(), ..external(&["problems.system=metamath"]) };
     assert_eq!(of(&metamath, &[]).config.size, "metamath-quick");
@@ -432,4 +433,24 @@ fn the_default_size_has_a_measured_baseline() {
     ] {
         assert!(!has_baseline("sgs", "metamath-quick", false, &[other]), "{other}");
     }
+}
+
+#[test]
+fn the_name_of_a_file_labels_its_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("mine.toml");
+    let label = |method: &str, set: &[&str]| {
+        let set = set.iter().map(|s| (*s).to_owned()).collect();
+        let layers = Layers { method: Some(method.to_owned()), set, ..Layers::default() };
+        resolve(&layers, std::iter::empty()).map(|resolved| resolved.config.label)
+    };
+    std::fs::write(&file, "method = \"sgs\"\n").unwrap();
+    let path = file.to_str().unwrap();
+    assert_eq!(label("sgs", &[]).unwrap(), "");
+    assert_eq!(label(path, &[]).unwrap(), "mine");
+    assert_eq!(label(path, &["label=other"]).unwrap(), "other");
+    let long = format!("label={}", "x".repeat(61));
+    assert!(label("sgs", &[&long]).unwrap_err().to_string().contains("more than 60 characters"));
+    std::fs::write(&file, "method = \"sgs\"\nlabel = \"own\"\n").unwrap();
+    assert_eq!(label(path, &[]).unwrap(), "own");
 }

@@ -40,7 +40,10 @@ pub(super) fn read(paths: &[PathBuf], sides: &[ComparedRun]) -> Result<Option<Me
 
 /// Returns the name of a method, with the keys in which it differs from other groups of the same method.
 fn label(own: &[usize], all: &[Vec<usize>], sides: &[ComparedRun]) -> String {
-    let method = |group: &[usize]| sides[group[0]].data.method;
+    let method = |group: &[usize]| {
+        let run = &sides[group[0]].data;
+        run.label.as_deref().or_else(|| Some(run.method?.as_str()))
+    };
     let Some(name) = method(own) else { return sides[own[0]].name.clone() };
     let same: Vec<&ComparedRun> =
         all.iter().filter(|group| method(group) == method(own)).map(|group| &sides[group[0]]).collect();
@@ -51,7 +54,7 @@ fn label(own: &[usize], all: &[Vec<usize>], sides: &[ComparedRun]) -> String {
         keys.filter(|key| key != "seed" && !key.starts_with("frozen.") && !BUDGET.contains(&key.as_str()));
     let settings =
         keys.map(|key| format!(" {key}={}", sides[own[0]].keys.get(&key).map_or("-", String::as_str)));
-    format!("{}{}", name.as_str(), settings.collect::<String>())
+    format!("{name}{}", settings.collect::<String>())
 }
 
 /// Formats the results of methods and their differences from the baseline.
