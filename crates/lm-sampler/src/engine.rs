@@ -193,7 +193,16 @@ impl<D: Decode> Sampler<D> {
     /// # Errors
     /// Returns an error if an unfinished request has the same id.
     pub fn submit(&mut self, request: Request) -> Result<(), SamplerError> {
-        self.scheduler.submit(request)
+        self.scheduler.submit(request, false)
+    }
+
+    /// Queues a request as [`Sampler::submit`] does, but before those that are not urgent. If it does not fit, the next
+    /// step preempts running requests that are not urgent; they continue later with the same tokens.
+    ///
+    /// # Errors
+    /// Returns an error if an unfinished request has the same id.
+    pub fn submit_urgent(&mut self, request: Request) -> Result<(), SamplerError> {
+        self.scheduler.submit(request, true)
     }
 
     /// Cancels a request. The next step returns it with the tokens sampled so far. Returns `false` if no

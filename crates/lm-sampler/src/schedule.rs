@@ -7,10 +7,12 @@
 //! share the full pages of the prompt; the last, partially filled page is copied.
 //!
 //! A running request gets a page when it needs one, because most completions end long before their maximum length. If no
-//! page is free, the running request that was submitted last is preempted: it gives back its pages and returns to the
-//! head of the queue with the tokens that it has sampled. When it runs again, these tokens are *replayed*: they are fed
-//! again, one per step, which writes the same keys and values as before. So completions do not depend on preemption. The
-//! oldest request is never preempted, and has room for its maximum length, so every request ends.
+//! page is free, the running request with the last [`Rank`] is preempted: it gives back its pages and returns to the
+//! queue with the tokens that it has sampled. When it runs again, these tokens are *replayed*: they are fed again, one
+//! per step, which writes the same keys and values as before. So completions do not depend on preemption. The first
+//! request is never preempted, and has room for its maximum length, so every request ends.
+//!
+//! A queued urgent request preempts running requests that are not urgent until it fits.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -67,6 +69,15 @@ impl PlannedStep {
     }
 }
 
+/// Order in which requests are admitted and get pages: urgent ones first, then by submission. After each plan, every
+/// running request precedes every queued one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    is_ordinary: bool,
+    /// Position in the order of submission.
+    number: u64,
+}
+
 /// A prompt with at least one unfinished request.
 #[derive(Debug)]
 struct SharedPrompt {
@@ -77,6 +88,8 @@ struct SharedPrompt {
     resident: bool,
     /// Number of tokens whose keys and values are in the cache.
     filled: usize,
+    /// First rank of the requests for which the prompt is being prefilled.
+    rank: Rank,
     /// Number of queued requests.
     waiting: usize,
     /// Number of running requests.
@@ -98,8 +111,7 @@ impl SharedPrompt {
 /// A request that waits for a slot and pages.
 #[derive(Debug)]
 struct QueuedRequest {
-    /// Position in the order of submission.
-    number: u64,
+    rank: Rank,
     request: Request,
     /// Index in [`Scheduler::prompts`].
     prompt: usize,
@@ -132,8 +144,7 @@ impl SampledSoFar {
 
 #[derive(Debug)]
 struct RunningRequest {
-    /// Position in the order of submission. Every running request precedes every queued one.
-    number: u64,
+    rank: Rank,
     request: Request,
     /// Index in [`Scheduler::prompts`].
     prompt: usize,
@@ -158,20 +169,21 @@ impl RunningRequest {
 pub(crate) struct Scheduler {
     limits: Limits,
     pool: PagePool,
+    /// In the order of their ranks.
     queue: VecDeque<QueuedRequest>,
     /// Number of submitted requests.
     submitted: u64,
     /// Sum over the running requests of the free pages that are kept for them. It is 0 if none needs further pages.
     headroom: usize,
-    /// Requests that need a page for the next step, by number, with their slots. Empty between steps; kept so that a step
+    /// Requests that need a page for the next step, by rank, with their slots. Empty between steps; kept so that a step
     /// allocates nothing.
-    lacking: Vec<(u64, usize)>,
+    lacking: Vec<(Rank, usize)>,
     slots: Vec<Option<RunningRequest>>,
     free_slots: Vec<usize>,
     prompts: Vec<Option<SharedPrompt>>,
     free_prompts: Vec<usize>,
     by_tokens: HashMap<Arc<[u32]>, usize>,
-    /// Resident prompts that are not completely prefilled, in order of admission.
+    /// Resident prompts that are not completely prefilled, in the order of their ranks.
     filling: Vec<usize>,
     /// Slot of each unfinished request, or `None` if it is queued.
     slot_of: HashMap<RequestId, Option<usize>>,
@@ -252,8 +264,8 @@ impl Scheduler {
         &self.pool
     }
 
-    /// Queues a request. A request that can never run finishes immediately as refused.
-    pub fn submit(&mut self, request: Request) -> Result<(), SamplerError> {
+    /// Queues a request, an urgent one before the others. A request that can never run finishes immediately as refused.
+    pub fn submit(&mut self, mut request: Request, is_urgent: bool) -> Result<(), SamplerError> {
         if self.slot_of.contains_key(&request.id) {
             return Err(SamplerError::DuplicateId(request.id));
         }
@@ -261,24 +273,31 @@ impl Scheduler {
             self.done.push(SampledSoFar::default().completion(request.id, Finish::Refused(reason)));
             return Ok(());
         }
+        request.params = request.params.canonical();
+        let rank = Rank { is_ordinary: !is_urgent, number: self.submitted };
+        self.submitted += 1;
         let prompt = match self.by_tokens.get(&request.prompt) {
             Some(index) => *index,
-            None => self.add_prompt(&request.prompt),
+            None => self.add_prompt(&request.prompt, rank),
         };
-        prompt_at_mut(&mut self.prompts, prompt).waiting += 1;
-        self.slot_of.insert(request.id, None);
-        let number = self.submitted;
-        self.submitted += 1;
-        self.queue.push_back(QueuedRequest { number, request, prompt, sampled: SampledSoFar::default() });
+        self.enqueue(QueuedRequest { rank, request, prompt, sampled: SampledSoFar::default() });
         Ok(())
     }
 
-    fn add_prompt(&mut self, tokens: &Arc<[u32]>) -> usize {
+    fn enqueue(&mut self, queued: QueuedRequest) {
+        prompt_at_mut(&mut self.prompts, queued.prompt).waiting += 1;
+        self.slot_of.insert(queued.request.id, None);
+        let at = self.queue.partition_point(|other| other.rank < queued.rank);
+        self.queue.insert(at, queued);
+    }
+
+    fn add_prompt(&mut self, tokens: &Arc<[u32]>, rank: Rank) -> usize {
         let prompt = SharedPrompt {
             tokens: Arc::clone(tokens),
             pages: Vec::new(),
             resident: false,
             filled: 0,
+            rank,
             waiting: 0,
             running: 0,
         };
@@ -376,12 +395,12 @@ impl Scheduler {
         plan.clear();
         // Running requests come first, because a request that is admitted now could be preempted for them at once.
         self.add_pages();
-        while self.admit_next() {}
+        while self.admit_next() || self.preempt_for_urgent() {}
         self.plan_decode(plan);
         self.plan_prefill(plan);
     }
 
-    /// Gives every request that is decoded in this step a page for its next token, in the order of submission.
+    /// Gives every request that is decoded in this step a page for its next token, in the order of their ranks.
     fn add_pages(&mut self) {
         if self.headroom == 0 {
             return;
@@ -394,12 +413,12 @@ impl Scheduler {
         let slots = self.slots.iter().enumerate();
         let mut lacking = std::mem::take(&mut self.lacking);
         lacking.extend(slots.filter_map(|(slot, running)| {
-            running.as_ref().filter(|r| lacks_page(r)).map(|r| (r.number, slot))
+            running.as_ref().filter(|r| lacks_page(r)).map(|r| (r.rank, slot))
         }));
         lacking.sort_unstable();
-        for (number, slot) in lacking.drain(..) {
+        for (rank, slot) in lacking.drain(..) {
             // If this request was preempted, so were all that follow it.
-            if self.slots[slot].is_none() || !self.make_room(number) {
+            if self.slots[slot].is_none() || !self.make_room(rank) {
                 break;
             }
             let running = running_at_mut(&mut self.slots, slot);
@@ -410,32 +429,47 @@ impl Scheduler {
         self.lacking = lacking;
     }
 
-    /// Frees a page for the running request `number`: releases the pages of idle prompts, then preempts the requests that
-    /// were submitted last. Returns false if that request was itself preempted.
+    /// Frees a page for the running request at `rank`: releases the pages of idle prompts, then preempts the requests with
+    /// the last ranks. Returns false if that request was itself preempted.
     #[allow(clippy::expect_used, reason = "a pool that is too small for one request must stop the program")]
-    fn make_room(&mut self, number: u64) -> bool {
+    fn make_room(&mut self, rank: Rank) -> bool {
         if self.pool.free() == 0 {
             self.evict_idle(None);
         }
         while self.pool.free() == 0 {
-            let running = self.slots.iter().enumerate();
-            let last = running.filter_map(|(slot, running)| Some((running.as_ref()?.number, slot))).max();
-            let (last, slot) = last.expect("invariant: the request that needs a page is running");
+            let (last, slot) =
+                self.last_running().expect("invariant: the request that needs a page is running");
             self.preempt(slot);
-            if last == number {
+            if last == rank {
                 return false;
             }
         }
         true
     }
 
-    /// Moves a running request back to the head of the queue.
+    /// Returns the last running request and its slot.
+    fn last_running(&self) -> Option<(Rank, usize)> {
+        let running = self.slots.iter().enumerate();
+        running.filter_map(|(slot, running)| Some((running.as_ref()?.rank, slot))).max()
+    }
+
+    /// Preempts the last running request if the head of the queue precedes it, which only an urgent request can. Returns
+    /// whether it did.
+    fn preempt_for_urgent(&mut self) -> bool {
+        let Some(queued) = self.queue.front().filter(|queued| !queued.rank.is_ordinary) else { return false };
+        let Some((last, slot)) = self.last_running() else { return false };
+        let precedes = queued.rank < last;
+        if precedes {
+            self.preempt(slot);
+        }
+        precedes
+    }
+
+    /// Moves a running request back to the queue, before all that have never run.
     fn preempt(&mut self, slot: usize) {
-        let RunningRequest { number, request, prompt, sampled, .. } = self.vacate(slot);
-        prompt_at_mut(&mut self.prompts, prompt).waiting += 1;
+        let RunningRequest { rank, request, prompt, sampled, .. } = self.vacate(slot);
+        self.enqueue(QueuedRequest { rank, request, prompt, sampled });
         self.release_unneeded(prompt);
-        self.slot_of.insert(request.id, None);
-        self.queue.push_front(QueuedRequest { number, request, prompt, sampled });
     }
 
     /// Starts the request at the head of the queue if a slot and enough pages are free. Returns whether it did.
@@ -460,7 +494,7 @@ impl Scheduler {
         if self.pool.free() < needed {
             return false;
         }
-        let Some(QueuedRequest { number, request, mut sampled, .. }) = self.queue.pop_front() else {
+        let Some(QueuedRequest { rank, request, mut sampled, .. }) = self.queue.pop_front() else {
             return false;
         };
         let prompt = prompt_at_mut(&mut self.prompts, index);
@@ -468,9 +502,6 @@ impl Scheduler {
             prompt.pages.extend((0..shared).map(|_| self.pool.allocate()));
             prompt.resident = true;
             prompt.filled = 0;
-            if prompt.target() > 0 {
-                self.filling.push(index);
-            }
         }
         prompt.waiting -= 1;
         prompt.running += 1;
@@ -483,9 +514,25 @@ impl Scheduler {
         self.headroom += headroom;
         self.free_slots.pop();
         self.slot_of.insert(request.id, Some(slot));
-        let running = RunningRequest { number, request, prompt: index, table, most_pages, fed: 0, sampled };
+        let running = RunningRequest { rank, request, prompt: index, table, most_pages, fed: 0, sampled };
         self.slots[slot] = Some(running);
+        self.prefill_for(rank, index);
         true
+    }
+
+    /// Has a prompt prefilled, unless it is filled, before those of requests that follow `rank`.
+    fn prefill_for(&mut self, rank: Rank, index: usize) {
+        let prompt = prompt_at_mut(&mut self.prompts, index);
+        let place = self.filling.iter().position(|other| *other == index);
+        if prompt.is_filled() || place.is_some() && prompt.rank <= rank {
+            return;
+        }
+        prompt.rank = rank;
+        if let Some(place) = place {
+            self.filling.remove(place);
+        }
+        let at = self.filling.partition_point(|other| prompt_at(&self.prompts, *other).rank < rank);
+        self.filling.insert(at, index);
     }
 
     /// Releases the pages of prompts without running requests, except those of the prompt `keep`.
@@ -764,7 +811,7 @@ mod tests {
         let mut scheduler = Scheduler::new(limits(40));
         let prompt: Vec<u32> = (0..11).map(|t| t % 9).collect();
         for id in 0..3 {
-            scheduler.submit(request(id, &prompt, 5)).unwrap();
+            scheduler.submit(request(id, &prompt, 5), false).unwrap();
         }
         let mut plan = PlannedStep::default();
         scheduler.plan(&mut plan);
@@ -790,7 +837,7 @@ mod tests {
     fn three_requests() -> (Scheduler, Mirror, Vec<SampledCompletion>) {
         let mut scheduler = Scheduler::new(limits(8));
         for id in 0..3 {
-            scheduler.submit(request(id, &[id as u32], 24)).unwrap();
+            scheduler.submit(request(id, &[id as u32], 24), false).unwrap();
         }
         (scheduler, Mirror { pages: vec![vec![None; 4]; 8] }, Vec::new())
     }
@@ -804,7 +851,7 @@ mod tests {
         // The first two have four pages each.
         assert_eq!((scheduler.running(), scheduler.pool.free()), (2, 0));
         let queued = scheduler.queue.front().unwrap();
-        assert_eq!((queued.number, &queued.sampled.tokens[..]), (2, &[2, 3, 4, 5, 6, 7, 8, 0][..]));
+        assert_eq!((queued.rank.number, &queued.sampled.tokens[..]), (2, &[2, 3, 4, 5, 6, 7, 8, 0][..]));
         assert!(scheduler.so_far(RequestId(2)).is_none());
         run_steps(&mut scheduler, &mut mirror, &mut finished, 1);
         assert_eq!((scheduler.running(), scheduler.waiting()), (1, 2));
@@ -826,6 +873,49 @@ mod tests {
         assert_eq!((finished.len(), finished[0].tokens.len()), (1, 8));
     }
 
+    /// Three requests take all slots, or all pages. An urgent one with a prompt starts in the next step nevertheless.
+    #[test]
+    fn an_urgent_request_preempts_the_last_ones() {
+        for (pages, steps, running) in [(40, 5, 3), (8, 16, 2)] {
+            let mut scheduler = Scheduler::new(limits(pages));
+            let mut mirror = Mirror { pages: vec![vec![None; 4]; pages] };
+            let mut finished = Vec::new();
+            for id in 0..3 {
+                scheduler.submit(request(id, &[id as u32], 24), false).unwrap();
+            }
+            run_steps(&mut scheduler, &mut mirror, &mut finished, steps);
+            scheduler.submit(request(3, &[1, 2, 3, 4, 5, 6], 2), true).unwrap();
+            // One step for the prompt and two for the tokens.
+            run_steps(&mut scheduler, &mut mirror, &mut finished, 3);
+            assert_eq!(finished.iter().map(|done| done.id.0).collect::<Vec<_>>(), [3]);
+            assert!(scheduler.running() < running + 1 && scheduler.waiting() > 0);
+            run_steps(&mut scheduler, &mut mirror, &mut finished, 80);
+            assert_eq!(finished.iter().map(|done| done.id.0).collect::<Vec<_>>(), [3, 0, 1, 2]);
+            for done in &finished {
+                let want: Vec<u32> =
+                    (0..done.tokens.len() as u32).map(|i| (done.id.0 as u32 + i) % 9).collect();
+                assert_eq!(done.tokens, want);
+            }
+        }
+    }
+
+    /// The prompts of other requests take many steps.
+    #[test]
+    fn an_urgent_prompt_is_prefilled_first() {
+        let mut scheduler = Scheduler::new(limits(60));
+        for id in 0..2 {
+            scheduler.submit(request(id, &[id as u32; 60], 2), false).unwrap();
+        }
+        let mut mirror = Mirror { pages: vec![vec![None; 4]; 60] };
+        let mut finished = Vec::new();
+        run_steps(&mut scheduler, &mut mirror, &mut finished, 1);
+        scheduler.submit(request(2, &[2; 9], 1), true).unwrap();
+        run_steps(&mut scheduler, &mut mirror, &mut finished, 2);
+        assert_eq!(finished.iter().map(|done| done.id.0).collect::<Vec<_>>(), [2]);
+        run_steps(&mut scheduler, &mut mirror, &mut finished, 40);
+        assert_eq!(finished.len(), 3);
+    }
+
     /// Runs 500 requests with prompts of 200 tokens, eight of each, and with the lengths of a prover: 2% reach 8,192 tokens,
     /// the others have a geometric distribution with mean 800. The cache has 2,700 pages of 16 tokens. Returns the number
     /// of steps and the tokens that were replayed, as a share of those sampled.
@@ -842,7 +932,7 @@ mod tests {
         };
         let mut scheduler = Scheduler::new(limits);
         for id in 0..500 {
-            scheduler.submit(request(id, &[(id / 8) as u32; 200], 8192)).unwrap();
+            scheduler.submit(request(id, &[(id / 8) as u32; 200], 8192), false).unwrap();
         }
         // Whether a token ends its completion follows from the request and the index alone.
         let ends = |spec: &SampleSpec| {
@@ -896,7 +986,7 @@ mod tests {
             truncated,
             hot,
         ] {
-            scheduler.submit(r).unwrap();
+            scheduler.submit(r, false).unwrap();
         }
         let mut finished = Vec::new();
         scheduler.take_done(&mut finished);
@@ -933,9 +1023,10 @@ mod tests {
             for (i, (action, length, kind, max_new)) in actions.iter().enumerate() {
                 match action {
                     0..6 => {
+                        let is_urgent = *action == 5;
                         let prompt: Vec<u32> = (0..*length as u32).map(|t| (t * kind + kind) % 9).collect();
                         asked.insert(i as u64, *max_new);
-                        scheduler.submit(request(i as u64, &prompt, *max_new)).unwrap();
+                        scheduler.submit(request(i as u64, &prompt, *max_new), is_urgent).unwrap();
                     }
                     6 => { scheduler.cancel(RequestId((length % (i + 1)) as u64)); }
                     _ => run_steps(&mut scheduler, &mut mirror, &mut finished, *length % 5),

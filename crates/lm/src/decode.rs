@@ -42,6 +42,14 @@ impl SamplingParams {
         Self { temperature: 0.0, ..Self::default() }
     }
 
+    /// Returns the same parameters with a temperature that devices can divide by. Below the smallest normal number, the
+    /// reciprocal may be infinite, and devices may round the temperature to 0, which has the same meaning.
+    #[must_use]
+    pub fn canonical(self) -> Self {
+        let is_tiny = self.temperature < f32::MIN_POSITIVE;
+        Self { temperature: if is_tiny { 0.0 } else { self.temperature }, ..self }
+    }
+
     /// Returns whether some tokens are excluded.
     pub fn truncates(&self) -> bool {
         self.temperature > 0.0 && (self.top_p < 1.0 || self.top_k > 0)

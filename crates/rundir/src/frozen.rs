@@ -13,6 +13,9 @@ use toml::{Table, Value};
 const FROZEN: &str = "frozen";
 /// Name of the list in that table that records changes. It is ignored when configurations are compared.
 const HISTORY: &str = "history";
+/// Name of the key in that table that says whether the run has a `fleet.toml`; absent in runs without one. It is ignored
+/// when configurations are compared.
+const FLEET: &str = "fleet";
 /// Maximum number of differences in a message.
 const NAMED_DIFFERENCES: usize = 8;
 
@@ -52,8 +55,11 @@ impl FrozenConfig {
     }
 
     /// Writes the list with the checksum of `config.toml`, then `config.toml`. The checksum reveals later edits.
-    pub(crate) fn write(&self, path: &Path) -> Result<()> {
-        let text = self.render(path)?;
+    pub(crate) fn write(&self, path: &Path, has_fleet: bool) -> Result<()> {
+        let mut text = self.render(path)?;
+        if has_fleet {
+            text = with_fleet(&text, true).ok_or_else(|| no_table(path))?;
+        }
         write_sums(path, &[text.as_bytes()])?;
         files::write_file(path, text.as_bytes())
     }
@@ -66,6 +72,7 @@ impl FrozenConfig {
         let (mut frozen, given) = (read(path)?, parse(path, &self.render(path)?)?);
         if let Some(Value::Table(recorded)) = frozen.get_mut(FROZEN) {
             recorded.remove(HISTORY);
+            recorded.remove(FLEET);
         }
         let mut differences = Vec::new();
         compare("", &frozen, &given, &mut differences);
@@ -99,11 +106,44 @@ pub(crate) fn change(path: &Path, changes: &[(&str, Value)], rounds: u32, unix_t
             return Err(refused("cannot be changed"));
         }
     }
-    // The list names both texts until the new one is written, so that it is valid at every moment.
-    let before = fs::read(path).map_err(Error::io("read", path))?;
-    write_sums(path, &[&before, text.as_bytes()])?;
-    files::write_file(path, text.as_bytes())?;
-    write_sums(path, &[text.as_bytes()])
+    let before = fs::read_to_string(path).map_err(Error::io("read", path))?;
+    replace(path, &before, &text)
+}
+
+/// Replaces the text of `config.toml`. The list of checksums names both texts until the new one is written, so that it is
+/// valid at every moment.
+fn replace(path: &Path, before: &str, after: &str) -> Result<()> {
+    write_sums(path, &[before.as_bytes(), after.as_bytes()])?;
+    files::write_file(path, after.as_bytes())?;
+    write_sums(path, &[after.as_bytes()])
+}
+
+/// Returns whether the run has a `fleet.toml`, as far as `config.toml` records it.
+pub(crate) fn has_fleet(path: &Path) -> Result<bool> {
+    let table = read(path)?;
+    Ok(value_of(&table, &format!("{FROZEN}.{FLEET}")).and_then(Value::as_bool).unwrap_or_default())
+}
+
+/// Records whether the run has a `fleet.toml`, so that the loss of the file is noticed.
+pub(crate) fn record_fleet(path: &Path, has_fleet: bool) -> Result<()> {
+    if self::has_fleet(path)? == has_fleet {
+        return Ok(());
+    }
+    let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
+    replace(path, &text, &with_fleet(&text, has_fleet).ok_or_else(|| no_table(path))?)
+}
+
+/// Returns the text with another value of this key, or `None` if it has no table `frozen`.
+fn with_fleet(text: &str, has_fleet: bool) -> Option<String> {
+    let head = format!("\n[{FROZEN}]\n");
+    with_value(text, &format!("{FROZEN}.{FLEET}"), &Value::from(has_fleet)).or_else(|| {
+        let (before, after) = text.split_once(&head)?;
+        Some(format!("{before}{head}{FLEET} = {has_fleet}\n{after}"))
+    })
+}
+
+fn no_table(path: &Path) -> Error {
+    Error::Config { path: path.to_path_buf(), what: format!("has no line `[{FROZEN}]`") }
 }
 
 fn value_of<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
@@ -224,7 +264,7 @@ mod tests {
     fn the_same_configuration_passes_in_another_order_and_with_comments() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.toml");
-        config("k = 8\n[lm]\nlr = 1e-3\nname = 'a'\n").write(&path).unwrap();
+        config("k = 8\n[lm]\nlr = 1e-3\nname = 'a'\n").write(&path, false).unwrap();
         config("# again\nk = 8\n[lm]\nname = \"a\"\nlr = 0.001\n").check(&path).unwrap();
     }
 
@@ -241,7 +281,7 @@ mod tests {
     fn every_difference_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.toml");
-        config("k = 8\nold = 1\n[lm]\nlr = 1e-3\n").write(&path).unwrap();
+        config("k = 8\nold = 1\n[lm]\nlr = 1e-3\n").write(&path, false).unwrap();
         let mut other = config("k = 9\nnew = 1\n[lm]\nlr = 1e-3\n");
         other.version = "0.2.0".into();
         other.data.insert("extra".into(), "cd".into());
@@ -262,7 +302,7 @@ mod tests {
     fn a_change_is_recorded_and_is_not_a_difference() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.toml");
-        config("# mine\nk = 8\nrounds = 40\n[lm]\nrounds = 1\n").write(&path).unwrap();
+        config("# mine\nk = 8\nrounds = 40\n[lm]\nrounds = 1\n").write(&path, false).unwrap();
         change(&path, &[("rounds", Value::from(80))], 40, 1.5).unwrap();
         change(&path, &[("rounds", Value::from(90)), ("k", Value::from(9))], 80, 2.0).unwrap();
         let text = fs::read_to_string(&path).unwrap();
@@ -274,7 +314,7 @@ mod tests {
         config("k = 9\nrounds = 90\n[lm]\nrounds = 1\n").check(&path).unwrap();
         // Lists in tables, on one line or several.
         config("k = 9\n[a]\nurls = []\n[a.b]\nurls = [\n    \"u\",\n    \"[v]\",\n]\nz = 1\n")
-            .write(&path)
+            .write(&path, false)
             .unwrap();
         let list = |url: &str| Value::Array(vec![url.into()]);
         change(&path, &[("a.b.urls", list("w")), ("a.urls", list("=")), ("a.b.z", 2.into())], 3, 1.5)

@@ -53,6 +53,7 @@ pub(crate) fn plan(
     first_round: u32,
 ) -> Result<ResumePlan> {
     let markers = journal.markers()?;
+    check_checkpoints(&markers, checkpoints)?;
     // Two rounds may be in progress: one that is being published, and the next one, which is sampling. The earlier round
     // continues first.
     let last = markers.iter().rfind(|m| m.stage == JournalStage::Published);
@@ -99,6 +100,23 @@ pub(crate) fn next_step(reached: Option<JournalStage>) -> NextStep {
 /// Returns the round of the checkpoint with the current weights.
 pub(crate) fn checkpoint_in_use(markers: &[Marker]) -> Option<u32> {
     markers.iter().rev().find(|m| m.stage >= JournalStage::Updated).and_then(|m| m.checkpoint)
+}
+
+/// Checks that no marker names an older checkpoint than exists for its round: the checkpoint of a round is published
+/// before its marker. The markers must have been read before, because another process may publish a checkpoint in the
+/// meantime.
+pub(crate) fn check_checkpoints(markers: &[Marker], checkpoints: &Checkpoints) -> Result<()> {
+    let existing = checkpoints.list()?;
+    for marker in markers.iter().filter(|marker| marker.stage >= JournalStage::Updated) {
+        let is_newer = |c: &&Checkpoint| c.round <= marker.round && Some(c.round) > marker.checkpoint;
+        let Some(newer) = existing.iter().rfind(is_newer) else { continue };
+        let named = marker.checkpoint.map_or("the base model".into(), |c| format!("checkpoint {c}"));
+        let what = format!("it is newer than {named}, which the journal names for round {}", marker.round);
+        let advice = "if it belongs to this run, move journal.sqlite away (with its -wal and -shm files) and resume: the run \
+                      continues after its last published round with the newest checkpoint; otherwise move it away";
+        return Err(Error::damaged(&newer.directory, what, advice));
+    }
+    Ok(())
 }
 
 /// Returns the checkpoint of a round, which must exist.

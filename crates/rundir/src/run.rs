@@ -80,7 +80,7 @@ impl RunDir {
         write_fleet(path, fleet)?;
         reached("run.config", path)?;
         // Write this file last, because a directory with it is a run.
-        config.write(&config_path)?;
+        config.write(&config_path, fleet.is_some())?;
         Ok(Self { view: RunView::open(path)?, journal, removed, _lock: lock })
     }
 
@@ -149,13 +149,19 @@ impl RunDir {
         frozen::change(&self.view.path().join(CONFIG), changes, rounds, unix_time())
     }
 
-    /// Replaces `fleet.toml`, or removes it if one process does all the work. Call it before any other process can depend
-    /// on the decision, so that a run that is killed continues with the same kind of workers.
+    /// Replaces `fleet.toml`, or removes it if one process does all the work, and records in `config.toml` whether it
+    /// exists. Call it before any other process can depend on the decision, so that a run that is killed continues with the
+    /// same kind of workers.
     ///
     /// # Errors
     /// Returns an error if the file cannot be written.
     pub fn record_fleet(&self, text: Option<&str>) -> Result<()> {
-        write_fleet(self.view.path(), text)
+        let config = self.view.path().join(CONFIG);
+        // A file that is recorded exists, also after a crash between the two.
+        match text {
+            Some(_) => write_fleet(self.view.path(), text).and_then(|()| frozen::record_fleet(&config, true)),
+            None => frozen::record_fleet(&config, false).and_then(|()| write_fleet(self.view.path(), None)),
+        }
     }
 
     /// Returns read access to the run.
@@ -408,7 +414,8 @@ impl RunDir {
     /// Returns an error if the metrics of a published round cannot be read. A sink that fails is not an error: see
     /// [`MetricSinks`].
     pub fn sinks(&self) -> Result<MetricSinks> {
-        let lines = JsonLinesSink::open(&self.view.metrics_file());
+        let path = self.view.metrics_file();
+        let lines = self.view.check_metrics().and_then(|()| JsonLinesSink::open(&path));
         let recorded = match &lines {
             Ok(lines) => lines.recorded(),
             // The last round is unknown. Recording all rounds again would duplicate them in TensorBoard.

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::evaluations::{self, Evaluation};
 use crate::frozen;
 use crate::journal::{DEADLINE, JournalReader, JournalStage, Marker};
+use crate::metrics::json_lines;
 use crate::outcome::state_after;
 use crate::resume::{self, ResumePlan};
 use crate::rounds::{self, PublishedRound, directory_name};
@@ -68,6 +69,20 @@ impl RunView {
     /// Returns an error if the file cannot be read or is not valid TOML.
     pub fn config(&self) -> Result<toml::Table> {
         frozen::read(&self.path.join(CONFIG))
+    }
+
+    /// Checks that `fleet.toml` exists if the run has remote workers. Older programs did not record this.
+    ///
+    /// # Errors
+    /// Returns an error that says what to do, or that `config.toml` cannot be read.
+    pub fn check_fleet(&self) -> Result<()> {
+        let path = self.path.join(FLEET);
+        if path.exists() || !frozen::has_fleet(&self.path.join(CONFIG))? {
+            return Ok(());
+        }
+        let advice = "restore it from a copy, or resume with `--workers SPEC` (`--workers embedded`: this process does all \
+                      the work)";
+        Err(Error::damaged(&path, "it is missing, although the run has other workers", advice))
     }
 
     /// Returns the record of the run's end, or `None` if the run has not ended.
@@ -139,7 +154,8 @@ impl RunView {
         resume::plan(&self.journal()?, &self.checkpoints(), self.rounds()?.len(), first_round)
     }
 
-    /// Checks every file of the run that has a checksum: configuration, rounds, evaluations, checkpoints and journal.
+    /// Checks every file of the run that has a checksum: configuration, rounds, evaluations, checkpoints and journal; and
+    /// compares `metrics.jsonl` with them.
     ///
     /// Takes about one second per gigabyte. Checkpoints that another process removes in the meantime are ignored.
     ///
@@ -184,7 +200,20 @@ impl RunView {
         if journal.exists() {
             examined.file(&journal, self.read_journal());
         }
+        // Without its rounds, which are reported above, the file cannot be checked.
+        if examined.damages.is_empty() && self.metrics_file().exists() {
+            examined.file(&self.metrics_file(), self.check_metrics());
+        }
         Ok(examined)
+    }
+
+    /// Compares `metrics.jsonl` with the metrics of the rounds and evaluations.
+    pub(crate) fn check_metrics(&self) -> Result<()> {
+        json_lines::check(&self.metrics_file(), || {
+            let (rounds, evaluations) = (self.rounds()?, self.evaluations()?);
+            let evaluated = evaluations.iter().map(Evaluation::metrics);
+            rounds.iter().map(PublishedRound::metrics).chain(evaluated).collect()
+        })
     }
 
     fn read_journal(&self) -> Result<()> {
@@ -194,6 +223,7 @@ impl RunView {
         for round in journal.rounds_with_records()? {
             journal.for_each_record(round, None, |_| Ok(()))?;
         }
+        resume::check_checkpoints(&markers, &self.checkpoints())?;
         self.check_published(&markers)
     }
 

@@ -1,6 +1,6 @@
 //! The engine thread, which owns the model and its sampler.
 
-use crate::queue::{CompletionCall, FairQueue, SampleEvent, StartedSample};
+use crate::queue::{CompletionCall, FairQueue, NextSample, Origin, SampleEvent, StartedSample};
 use sgs_lm::Device;
 use sgs_lm::model::{Mode, Model};
 use sgs_lm::trainer::Trainer;
@@ -100,7 +100,7 @@ impl ModelEngine {
             sampler,
             max_batch: options.max_batch,
             active: HashMap::new(),
-            queue: FairQueue::default(),
+            queue: FairQueue::new(options.max_batch),
             load: None,
             is_paused: false,
             next: 0,
@@ -139,6 +139,7 @@ impl ModelEngine {
 
 /// A completion in progress.
 struct ActiveSample {
+    origin: Origin,
     to: UnboundedSender<SampleEvent>,
     stream: bool,
     sent: usize,
@@ -191,21 +192,26 @@ impl<D: Device + Decode> EngineLoop<D> {
         self.is_paused || self.load.is_some()
     }
 
-    /// Starts waiting completions until the batch is full. Returns after it has scored a prompt, so that the
-    /// completions in progress get a step first.
+    /// Starts waiting completions until the batch is full, and the first ones of further clients. Returns after it has
+    /// scored a prompt, so that the completions in progress get a step first.
     fn start_waiting(&mut self) {
         while !self.is_held()
-            && self.sampler.running() + self.sampler.waiting() < self.max_batch
-            && let Some((call, index, to)) = self.queue.pop()
+            && let Some(sample) = self.queue.pop(self.free_slots())
         {
-            self.start(&call, index, &to);
-            if call.score {
+            let is_scored = sample.call.score;
+            self.start(sample);
+            if is_scored {
                 return;
             }
         }
     }
 
-    fn start(&mut self, call: &CompletionCall, index: usize, announce: &UnboundedSender<StartedSample>) {
+    fn free_slots(&self) -> usize {
+        self.max_batch.saturating_sub(self.sampler.running() + self.sampler.waiting())
+    }
+
+    fn start(&mut self, sample: NextSample) {
+        let NextSample { call, index, to: announce, origin, is_first } = sample;
         let id = RequestId(self.next);
         self.next += 1;
         let prompt = Arc::clone(&call.prompts[index / call.n]);
@@ -216,16 +222,22 @@ impl<D: Device + Decode> EngineLoop<D> {
             // The first completion uses the seed itself, and so equals a sample of the library.
             let seed = call.seed.wrapping_add(((index % call.n) as u64).wrapping_mul(sgs_base::random::STEP));
             let (max_new_tokens, params, stop) = (call.max_new_tokens, call.params, Arc::clone(&call.stop));
-            self.sampler.submit(Request { id, prompt, seed, max_new_tokens, params, stop })?;
+            let request = Request { id, prompt, seed, max_new_tokens, params, stop };
+            // A client that fills the batch, or the memory, must not delay another one.
+            match is_first {
+                true => self.sampler.submit_urgent(request)?,
+                false => self.sampler.submit(request)?,
+            }
             Ok(scores)
         });
         // Sending fails if the client has gone. The sample is then cancelled after the next step.
         match submitted {
             Ok(scores) => {
                 let _ = announce.send(StartedSample { index, weights, scores, events });
-                self.active.insert(id, ActiveSample { to, stream: call.stream, sent: 0 });
+                self.active.insert(id, ActiveSample { origin, to, stream: call.stream, sent: 0 });
             }
             Err(error) => {
+                self.queue.ended(origin);
                 let _ = to.send(SampleEvent::Failed(error.to_string()));
                 let _ = announce.send(StartedSample { index, weights, scores: Vec::new(), events });
             }
@@ -248,6 +260,7 @@ impl<D: Device + Decode> EngineLoop<D> {
             tracing::error!("{error}");
             self.sampler.cancel_all();
             for (_, sample) in std::mem::take(&mut self.active) {
+                self.queue.ended(sample.origin);
                 let _ = sample.to.send(SampleEvent::Failed(error.to_string()));
             }
         }
@@ -262,6 +275,7 @@ impl<D: Device + Decode> EngineLoop<D> {
         }
         for completion in finished.drain(..) {
             let Some(mut sample) = self.active.remove(&completion.id) else { continue };
+            self.queue.ended(sample.origin);
             if sample.stream {
                 sample.send_new(&completion.tokens, &completion.log_probs);
             }

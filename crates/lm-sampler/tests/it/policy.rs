@@ -221,3 +221,26 @@ fn greedy_and_truncated_sampling() {
     let above: f64 = p.iter().filter(|q| **q > lowest).sum();
     assert!(above < 0.3, "{above}");
 }
+
+/// The reciprocal of these temperatures is infinite, or nearly.
+#[test]
+fn tiny_temperatures_select_the_most_probable_token() {
+    let device = device();
+    let model = model(&device, "llama_gqa_tied");
+    for top_k in [0, 5] {
+        let sample = |temperature: f32| {
+            let params = SamplingParams { temperature, top_k, ..SamplingParams::default() };
+            let mut sampler = Sampler::new(&model, &options(4)).unwrap();
+            let mut done = Vec::new();
+            // The other request is sampled in the same step.
+            let requests = [Request { params, ..request(0, &[3, 1, 4], 20) }, request(1, &[1, 5], 20)];
+            sampler.run(&model, requests, |_, completion| done.push(completion)).unwrap();
+            done.sort_by_key(|completion| completion.id);
+            done
+        };
+        let greedy = sample(0.0);
+        for temperature in [1e-45, 1e-40, 1e-38, f32::MIN_POSITIVE, 1e-37, 1e-30] {
+            assert_eq!(sample(temperature), greedy, "{temperature:e}");
+        }
+    }
+}

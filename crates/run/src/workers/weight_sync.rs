@@ -102,6 +102,7 @@ impl WeightSource {
 
     /// Fetches a file over several connections, and returns its SHA-256. A part is hashed and written while later ones
     /// arrive.
+    #[allow(clippy::expect_used, reason = "only a defect can end the thread that hashes")]
     fn fetch_file(&self, model: &ModelManifest, file: &ManifestFile, path: &Path) -> Result<String> {
         let mut out = File::create(path).with_context(|| format!("cannot make {}", path.display()))?;
         std::thread::scope(|scope| {

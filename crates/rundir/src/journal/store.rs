@@ -31,13 +31,13 @@ const TABLES: &str = "
         checkpoint INTEGER,
         detail TEXT NOT NULL,
         unix_time REAL NOT NULL,
-        sum TEXT,
+        sum TEXT NOT NULL,
         PRIMARY KEY (round, stage)
     ) STRICT;
 ";
 
 /// Adds the checksums of markers to a journal of an older program. Its existing markers have no checksums and are
-/// accepted without them.
+/// accepted without them; in a journal of this program, the column is never null.
 const ADD_SUM: &str = "ALTER TABLE marker ADD COLUMN sum TEXT";
 
 pub(super) fn failed(action: &'static str, path: &Path) -> impl FnOnce(rusqlite::Error) -> Error + use<> {

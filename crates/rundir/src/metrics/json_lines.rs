@@ -4,8 +4,9 @@ use super::sink::LastRecorded;
 use super::{MetricKind, MetricSink, MetricValues};
 use crate::error::{Error, Result};
 use crate::write_point::reached;
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// Appends to a JSON Lines file. A torn last line is removed when the file is opened.
@@ -33,14 +34,9 @@ impl JsonLinesSink {
         file.read_to_end(&mut text).map_err(Error::io("read", path))?;
         let whole = text.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
         let mut recorded = LastRecorded::default();
-        for (number, line) in text[..whole].split(|&b| b == b'\n').enumerate().filter(|(_, l)| !l.is_empty())
-        {
-            let metrics: MetricValues = serde_json::from_slice(line).map_err(|error| {
-                let what = format!("line {} is not the metrics of a round: {error}", number + 1);
-                Error::damaged(path, what, "move it away: it is written again from the rounds")
-            })?;
-            recorded.note(metrics.kind, metrics.round);
-        }
+        parse(path, &text[..whole])?
+            .iter()
+            .for_each(|(_, metrics)| recorded.note(metrics.kind, metrics.round));
         file.set_len(whole as u64).map_err(Error::io("cut the torn end of", path))?;
         file.seek(SeekFrom::End(0)).map_err(Error::io("read", path))?;
         Ok(Self { path: path.to_path_buf(), file, recorded })
@@ -50,6 +46,70 @@ impl JsonLinesSink {
     pub fn recorded(&self) -> LastRecorded {
         self.recorded
     }
+}
+
+/// Compares the file with the metrics of the published rounds and evaluations, which have checksums. A torn last line is
+/// ignored, as is a missing file. The caller lists the rounds after the call, because a process may be writing.
+///
+/// # Errors
+/// Returns an error that names the first line that differs, or the first round that is missing before a later one.
+pub(crate) fn check(path: &Path, published: impl FnOnce() -> Result<Vec<MetricValues>>) -> Result<()> {
+    let mut text = match fs::read(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        text => text.map_err(Error::io("read", path))?,
+    };
+    let whole = text.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
+    // A torn line is not an object yet.
+    if serde_json::from_slice::<serde::de::IgnoredAny>(&text[whole..]).is_err() {
+        text.truncate(whole);
+    }
+    let lines = parse(path, &text)?;
+    let published: BTreeMap<_, _> = published()?.into_iter().map(|m| ((m.kind, m.round), m)).collect();
+    let mut recorded = BTreeSet::new();
+    for (number, line) in &lines {
+        let (kind, round) = (line.kind, line.round);
+        let subject = subject(kind, round);
+        match published.get(&(kind, round)) {
+            // As text, because NaN is not equal to itself.
+            Some(own) if json(own) == json(line) => {}
+            Some(_) => {
+                return Err(damaged(path, format!("line {number} differs from the metrics of {subject}")));
+            }
+            None => return Err(damaged(path, format!("line {number} is about {subject}, which is missing"))),
+        }
+        recorded.insert((kind, round));
+    }
+    let last = |kind| recorded.iter().rfind(|(of, _)| *of == kind).copied();
+    match published.keys().find(|key| Some(**key) < last(key.0) && !recorded.contains(*key)) {
+        Some((kind, round)) => Err(damaged(path, format!("it lacks {}", subject(*kind, *round)))),
+        None => Ok(()),
+    }
+}
+
+fn subject(kind: MetricKind, round: u32) -> String {
+    match kind {
+        MetricKind::Round => format!("round {round}"),
+        MetricKind::Evaluation => format!("evaluation {round}"),
+    }
+}
+
+fn json(metrics: &MetricValues) -> Option<String> {
+    serde_json::to_string(metrics).ok()
+}
+
+/// Returns the metrics of all lines with their numbers.
+fn parse(path: &Path, text: &[u8]) -> Result<Vec<(usize, MetricValues)>> {
+    let lines = text.split(|&b| b == b'\n').enumerate().filter(|(_, line)| !line.is_empty());
+    let parsed = lines.map(|(before, line)| {
+        let metrics = serde_json::from_slice(line);
+        let what = |error| format!("line {} is not the metrics of a round: {error}", before + 1);
+        Ok((before + 1, metrics.map_err(|error| damaged(path, what(error)))?))
+    });
+    parsed.collect()
+}
+
+fn damaged(path: &Path, what: String) -> Error {
+    Error::damaged(path, what, "move it away: `sgs resume` writes it again from the rounds")
 }
 
 impl MetricSink for JsonLinesSink {

@@ -3,7 +3,7 @@
 //! The files of the rounds are authoritative: sinks are brought up to date from them when a run is opened, and a failing
 //! sink does not affect the run.
 
-mod json_lines;
+pub(crate) mod json_lines;
 pub mod names;
 mod sink;
 mod tags;

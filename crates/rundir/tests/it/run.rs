@@ -364,6 +364,44 @@ fn sinks_are_brought_up_to_date_and_a_failing_one_is_disabled() {
 }
 
 #[test]
+fn altered_metrics_of_all_rounds_are_reported() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run");
+    let run = create(&path);
+    (0..3).for_each(|round| whole_round(&run, round));
+    let mut evaluation = MetricValues::of_evaluation(2);
+    evaluation.set("held_out/pass@1", f64::NAN);
+    run.publish_evaluation(&evaluation, Vec::new()).unwrap();
+    run.sinks().unwrap();
+    let file = path.join("metrics.jsonl");
+    let damages = || RunView::open(&path).unwrap().examine().unwrap().damages;
+    assert!(damages().is_empty(), "{:?}", damages());
+    let text = fs::read_to_string(&file).unwrap();
+    let without =
+        |n: usize| text.lines().enumerate().filter(move |(i, _)| *i != n).map(|(_, l)| format!("{l}\n"));
+    for (altered, what) in [
+        (text.replace("16.0", "17.0"), "line 3 differs from the metrics of round 2"),
+        (text.replace("null", "0.5"), "line 4 differs from the metrics of evaluation 2"),
+        (text.replace("{\"round\":1,", "{\"round\":8,"), "line 2 is about round 8, which is missing"),
+        (without(1).collect(), "it lacks round 1"),
+        ("{}".into(), "line 1 is not the metrics of a round"),
+        ("{}\n".into(), "line 1 is not the metrics of a round"),
+    ] {
+        assert_ne!(altered, text);
+        fs::write(&file, altered).unwrap();
+        let found = damages();
+        assert!(found.len() == 1 && found[0].to_string().contains(what), "{what}: {found:?}");
+        let sinks = run.sinks().unwrap();
+        assert!(sinks.active() == 1 && sinks.failures()[0].contains(what), "{:?}", sinks.failures());
+    }
+    // Without the last lines, or with a torn one, it is only behind.
+    fs::write(&file, &text[..text.len() - 5]).unwrap();
+    assert!(damages().is_empty(), "{:?}", damages());
+    assert_eq!(run.sinks().unwrap().active(), 2);
+    assert_eq!(fs::read_to_string(&file).unwrap(), text);
+}
+
+#[test]
 fn evaluations_are_recorded_once_and_removed_with_lost_weights() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("run");
@@ -692,9 +730,54 @@ fn an_interrupted_creation_is_repeated_and_the_remains_of_a_run_are_rejected() {
     drop(create(&path));
 }
 
+#[test]
+fn a_lost_fleet_file_is_reported_until_it_is_replaced() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run");
+    let file = path.join("fleet.toml");
+    let missing = || {
+        let view = RunView::open(&path).unwrap();
+        view.check_fleet().is_err_and(|error| error.to_string().contains("resume with `--workers SPEC`"))
+    };
+    drop(RunDir::create(&path, &config(), Some("url = 1")).unwrap());
+    assert!(!missing());
+    fs::remove_file(&file).unwrap();
+    assert!(missing());
+    let run = open(&path).unwrap();
+    run.check_config(&config()).unwrap();
+    run.record_fleet(None).unwrap();
+    assert!(!missing());
+    run.record_fleet(Some("url = 2")).unwrap();
+    run.change_config(&[("k", 9.into())]).unwrap();
+    assert!(!missing());
+    fs::remove_file(&file).unwrap();
+    assert!(missing());
+    drop(run);
+    // Older programs did not record the file.
+    let text = fs::read_to_string(path.join("config.toml")).unwrap();
+    fs::write(path.join("config.toml"), text.replace("fleet = true\n", "")).unwrap();
+    fs::remove_file(path.join("SHA256SUMS")).unwrap();
+    let run = open(&path).unwrap();
+    assert!(!missing());
+    run.record_fleet(Some("url = 3")).unwrap();
+    drop(run);
+    assert!(open(&path).is_ok() && !missing());
+    fs::remove_file(&file).unwrap();
+    assert!(missing());
+}
+
 fn sql(path: &Path, statement: &str) {
     rusqlite::Connection::open(path.join("journal.sqlite")).unwrap().execute_batch(statement).unwrap();
 }
+
+/// Replaces the table of markers by that of an older program, in which checksums may be missing.
+const OLDER_MARKERS: &str = "
+    ALTER TABLE marker RENAME TO other;
+    CREATE TABLE marker (round INTEGER NOT NULL, stage TEXT NOT NULL, checkpoint INTEGER, detail TEXT NOT NULL,
+        unix_time REAL NOT NULL, sum TEXT, PRIMARY KEY (round, stage)) STRICT;
+    INSERT INTO marker SELECT * FROM other;
+    DROP TABLE other;
+";
 
 #[test]
 fn an_altered_marker_is_reported_and_never_followed() {
@@ -719,6 +802,12 @@ fn a_marker_whose_checksum_was_removed_is_reported() {
     let run = create(&path);
     (0..3).for_each(|round| whole_round(&run, round));
     drop(run);
+    let journal = rusqlite::Connection::open(path.join("journal.sqlite")).unwrap();
+    let error = journal.execute("UPDATE marker SET sum = NULL", []).unwrap_err().to_string();
+    assert!(error.contains("NOT NULL constraint"), "{error}");
+    drop(journal);
+    // A journal that an older program began may lack checksums.
+    sql(&path, OLDER_MARKERS);
     sql(&path, "UPDATE marker SET checkpoint = 1, sum = NULL WHERE round = 2");
     let message = open(&path).unwrap_err().to_string();
     assert!(message.contains("of round 2 has lost its checksum"), "{message}");
@@ -727,6 +816,38 @@ fn a_marker_whose_checksum_was_removed_is_reported() {
         &path,
         "UPDATE marker SET checkpoint = round WHERE stage IN ('updated', 'published'); UPDATE marker SET sum = NULL",
     );
+    assert_eq!(open(&path).unwrap().plan(0).unwrap().checkpoint.unwrap().round, 2);
+}
+
+/// Without checksums of markers, the checkpoints reveal that a marker names older weights.
+#[test]
+fn a_marker_that_names_an_older_checkpoint_is_reported_and_never_followed() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run");
+    let run = create(&path);
+    (0..3).for_each(|round| whole_round(&run, round));
+    run.start_round(3).unwrap();
+    run.finish_sampling(3).unwrap();
+    run.skip_update(3, "").unwrap();
+    drop(run);
+    sql(&path, OLDER_MARKERS);
+    sql(&path, "UPDATE marker SET sum = NULL");
+    fs::remove_dir_all(path.join("checkpoints/0000")).unwrap();
+    assert_eq!(open(&path).unwrap().plan(0).unwrap().checkpoint.unwrap().round, 2);
+    assert!(RunView::open(&path).unwrap().examine().unwrap().damages.is_empty());
+    for (older, named) in [("1", "checkpoint 1"), ("NULL", "the base model")] {
+        sql(&path, &format!("UPDATE marker SET checkpoint = {older} WHERE round >= 2 AND checkpoint = 2"));
+        let error = open(&path).unwrap().plan(0).unwrap_err().to_string();
+        assert!(
+            error.contains("checkpoints/0002 is damaged: it is newer than") && error.contains(named),
+            "{error}"
+        );
+        let damages = RunView::open(&path).unwrap().examine().unwrap().damages;
+        assert!(damages.len() == 1 && damages[0].to_string() == error, "{damages:?}");
+        sql(&path, "UPDATE marker SET checkpoint = 2 WHERE round >= 2 AND stage IN ('updated', 'published')");
+    }
+    // Without the journal, the newest checkpoint is used.
+    fs::remove_file(path.join("journal.sqlite")).unwrap();
     assert_eq!(open(&path).unwrap().plan(0).unwrap().checkpoint.unwrap().round, 2);
 }
 

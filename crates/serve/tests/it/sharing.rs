@@ -1,6 +1,8 @@
 //! Clients that leave, flood or do not read, together with a client that behaves.
 
-use crate::small_server::{BATCH, KEY, WINDOW, complete, own, post, receive, send, start};
+use crate::small_server::{
+    BATCH, KEY, WINDOW, complete, complete_elsewhere, own, post, receive, send, start, start_sized,
+};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr};
@@ -90,6 +92,56 @@ fn a_client_with_many_completions_does_not_delay_another() {
         }
         assert_eq!(flood.join().unwrap()["choices"].as_array().unwrap().len(), 1024);
     });
+}
+
+/// Hidden size of a slow model: long completions take seconds.
+const SLOW: usize = if cfg!(debug_assertions) { 32 } else { 768 };
+
+/// Starts long completions on a slow server, and returns their time and that of a short completion after they have
+/// started. The short one is sent by `complete_other`.
+fn time_during_long_ones(
+    n: usize,
+    pages: Option<u64>,
+    complete_other: fn(SocketAddr, &Value) -> Value,
+) -> [Duration; 2] {
+    let server = start_sized(None, SLOW, pages);
+    let at = server.address();
+    let long = json!({ "prompt": "w1", "max_tokens": WINDOW - 1, "ignore_eos": true, "n": n, "seed": 1 });
+    std::thread::scope(|scope| {
+        let begin = Instant::now();
+        let flood = scope.spawn(move || (complete(at, &long), begin.elapsed()));
+        settle();
+        let start = Instant::now();
+        complete_other(at, &short());
+        let other = start.elapsed();
+        let (reply, flood) = flood.join().unwrap();
+        let lengths = reply["usage"]["completion_tokens"].as_u64().unwrap();
+        assert_eq!(lengths, (n * (WINDOW - 1)) as u64, "all are complete");
+        println!("{flood:?} for the long completions, {other:?} for a short one");
+        [flood, other]
+    })
+}
+
+/// None of a client's completions ends before all do: no slot becomes free.
+#[test]
+fn a_client_that_fills_the_batch_does_not_delay_another() {
+    let [flood, other] = time_during_long_ones(2 * BATCH, None, complete_elsewhere);
+    assert!(other < flood / 10, "{other:?} of {flood:?}");
+}
+
+/// The memory is full before the batch is.
+#[test]
+fn a_client_that_fills_the_memory_does_not_delay_another() {
+    let pages = WINDOW as u64 / 16;
+    let [flood, other] = time_during_long_ones(BATCH, Some(2 * pages), complete_elsewhere);
+    assert!(other < flood / 8, "{other:?} of {flood:?}");
+}
+
+/// Clients on one machine have the same address.
+#[test]
+fn a_call_that_fills_the_batch_does_not_delay_another() {
+    let [flood, other] = time_during_long_ones(2 * BATCH, None, complete);
+    assert!(other < flood / 10, "{other:?} of {flood:?}");
 }
 
 /// After a client has closed its connection, its completions take no more compute time, whether they are streamed or

@@ -1,12 +1,13 @@
 //! A server of a small random model, and a client that sees every byte.
 
 use serde_json::{Value, json};
+use sgs_lm::Device;
 use sgs_lm::config::ModelConfig;
 use sgs_lm::testing::small_shape;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::weights::HostWeights;
 use sgs_lm_cpu::Cpu;
-use sgs_lm_sampler::SamplerOptions;
+use sgs_lm_sampler::{SamplerError, SamplerOptions};
 use sgs_serve::{ApiKey, ModelEngine, ModelServer, ModelServerConfig};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -25,10 +26,15 @@ pub const KEY: &str = "a-secret";
 
 /// Starts a server on a free port.
 pub fn start(key: Option<&str>) -> ModelServer {
+    start_sized(key, 32, None)
+}
+
+/// Starts a server whose model has this hidden size, and whose sampler has memory for this many pages of 16 tokens.
+pub fn start_sized(key: Option<&str>, hidden_size: usize, pages: Option<u64>) -> ModelServer {
     let config = ModelConfig {
         vocab_size: VOCABULARY,
-        hidden_size: 32,
-        intermediate_size: 64,
+        hidden_size,
+        intermediate_size: 2 * hidden_size,
         layers: 2,
         heads: 2,
         kv_heads: 2,
@@ -46,8 +52,14 @@ pub fn start(key: Option<&str>) -> ModelServer {
     });
     std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
     let tokenizer = Tokenizer::load(folder.path()).unwrap();
-    let options = SamplerOptions { max_batch: BATCH, ..SamplerOptions::default() };
+    let mut options = SamplerOptions { max_batch: BATCH, ..SamplerOptions::default() };
     let device = Arc::new(Cpu::new(1).unwrap());
+    if let Some(pages) = pages {
+        let nothing = SamplerOptions { memory_budget_bytes: 0, ..options };
+        let error = nothing.plan(device.footprint(), &config, WINDOW).unwrap_err();
+        let SamplerError::Budget { work, page, .. } = error else { panic!("{error}") };
+        options.memory_budget_bytes = work + page * pages;
+    }
     let weights = HostWeights::random(&config, 0);
     let (engine, _) = ModelEngine::start(device, weights, WINDOW, &options, "small", "random").unwrap();
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -58,7 +70,11 @@ pub fn start(key: Option<&str>) -> ModelServer {
 
 /// Sends a request without waiting for the reply.
 pub fn send(address: SocketAddr, call: &str, headers: &str, body: &str) -> TcpStream {
-    let mut stream = TcpStream::connect(address).unwrap();
+    send_over(TcpStream::connect(address).unwrap(), call, headers, body)
+}
+
+/// Sends a request on a new connection without waiting for the reply.
+fn send_over(mut stream: TcpStream, call: &str, headers: &str, body: &str) -> TcpStream {
     stream.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
     let head =
         format!("{call} HTTP/1.1\r\n{headers}content-length: {}\r\nconnection: close\r\n\r\n", body.len());
@@ -89,7 +105,24 @@ pub fn post(address: SocketAddr, path: &str, body: &Value) -> TcpStream {
 
 /// Requests completions and waits for them.
 pub fn complete(address: SocketAddr, body: &Value) -> Value {
-    let (status, reply) = receive(post(address, "/v1/completions", body));
+    completions(post(address, "/v1/completions", body))
+}
+
+/// Requests completions from another address than the other clients, and waits for them.
+pub fn complete_elsewhere(address: SocketAddr, body: &Value) -> Value {
+    let connect = async {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::from(([127, 0, 0, 2], 0))).unwrap();
+        socket.connect(address).await.unwrap().into_std().unwrap()
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+    let stream = runtime.block_on(connect);
+    stream.set_nonblocking(false).unwrap();
+    completions(send_over(stream, "POST /v1/completions", &own(address), &body.to_string()))
+}
+
+fn completions(stream: TcpStream) -> Value {
+    let (status, reply) = receive(stream);
     assert_eq!(status, 200, "{reply}");
     reply
 }

@@ -24,6 +24,9 @@ const MOST_ROWS: usize = 8;
 /// Key of the changes to a configuration since the start of the run. The configuration itself contains them.
 const HISTORY: &str = "frozen.history";
 
+/// Key that says whether a run has other workers, which do not affect its results.
+const FLEET: &str = "frozen.fleet";
+
 /// Key of the hash of the weights that a run started from.
 const BASE: &str = "frozen.data.base-model";
 
@@ -53,6 +56,7 @@ impl ComparedRun {
         let mut keys = BTreeMap::new();
         folder::flatten("", &RunView::open(path)?.config()?, &mut keys);
         keys.remove(HISTORY);
+        keys.remove(FLEET);
         let (name, data) = (path.display().to_string(), read_metrics(path)?);
         ensure!(!data.is_empty(), "{name} has no finished round yet");
         data.notes.iter().for_each(|note| eprintln!("warning: {name}: {note}"));

@@ -165,6 +165,17 @@ fn a_coordinator_that_is_killed_before_it_listens_is_resumed_as_one() {
         !text(&run.join("fleet.toml")).contains("url")
     };
     let run = attempts.find(killed_early).expect("one of ten coordinators is killed before it listens");
+    // Without the file, the run must not continue with other workers than before.
+    let [file, away] = ["fleet.toml", "away"].map(|name| run.join(name));
+    std::fs::rename(&file, &away).unwrap();
+    let error = sgs(&["resume", run.to_str().unwrap()]).expect(1).err;
+    assert!(
+        error.contains("fleet.toml is damaged: it is missing") && error.contains("--workers embedded"),
+        "{error}"
+    );
+    let found = sgs(&["doctor", run.to_str().unwrap()]).expect(1).out;
+    assert!(found.contains("fleet.toml is damaged: it is missing"), "{found}");
+    std::fs::rename(&away, &file).unwrap();
     let _second = start(command(&["resume", run.to_str().unwrap()]), &folder.path().join("second"));
     assert!(url(&run).contains("127.0.0.1:"));
 }

@@ -13,8 +13,15 @@ pub const NAME: &str = "run";
 
 /// Checks the files of a run.
 pub fn area(run: &Path) -> Result<Area> {
+    let fleet = RunView::open(run)?.check_fleet();
+    area_with(run, fleet)
+}
+
+/// Checks the files of a run, and adds the result of another check.
+fn area_with(run: &Path, other: sgs_rundir::Result<()>) -> Result<Area> {
     let started = Instant::now();
-    let examined = examine(&RunView::open(run)?)?;
+    let mut examined = examine(&RunView::open(run)?)?;
+    examined.found(other);
     let damages = examined.damages.iter().map(|damage| damage.to_string());
     let usable = examined.damages.is_empty();
     let found = format!(
@@ -30,12 +37,12 @@ pub fn area(run: &Path) -> Result<Area> {
     Ok(Area { name: NAME, purpose: "checksums of all files", usable, checks })
 }
 
-/// Checks the files of a run and prints a summary.
+/// Checks the files of a run and prints a summary. `sgs resume` itself decides whether the run needs its `fleet.toml`.
 ///
 /// # Errors
 /// Returns an error that lists all damage.
 pub fn read_whole(run: &Path) -> Result<()> {
-    let area = area(run)?;
+    let area = area_with(run, Ok(()))?;
     let found = |check: &Check| format!("{}: {}", check.name, check.found);
     let lines: Vec<String> = area.checks.iter().map(found).collect();
     if area.usable {
