@@ -8,7 +8,7 @@ use crate::served::{RECORDED, Servers};
 use crate::train::policies::{self, PolicySet};
 use crate::train::ranks::distributed_trainer::DistributedTrainer;
 use crate::workers::config::By;
-use crate::workers::coordinator::{CoordinatorAddress, RemoteWorkers};
+use crate::workers::coordinator::RemoteWorkers;
 use crate::workers::generate::{self, GenerateCounters, GenerateSettings};
 use crate::workers::manifest::RunManifest;
 use crate::workers::tasks::{self, GENERATE, VERIFY};
@@ -73,7 +73,6 @@ impl RunWorkers {
         let run = runner.run.view().path();
         let remote = match &runner.fleet {
             Some(config) => {
-                runner.run.record_fleet(CoordinatorAddress::decision(Some(config))?.as_deref())?;
                 let mut remote = RemoteWorkers::open(config, run)?;
                 // Other workers do not have the external system or the user's database.
                 let is_local =
