@@ -166,7 +166,7 @@ fn a_warning_stays_above_the_view_when_the_terminal_is_resized() {
     terminal.type_line(&run(&folder, 3, &format!("--workers {fleet}")));
     terminal.wait("the view with a warning above it", |screen| {
         let warned = screen.find("sbatch rejects");
-        warned.is_some() && warned < screen.rfind(" of 3  evaluating")
+        warned.is_some() && warned < screen.rfind("evaluating the base model")
     });
     terminal.tmux(&["resize-window", "-x", "80", "-y", "24"]).unwrap();
     std::thread::sleep(Duration::from_secs(2));
