@@ -262,3 +262,16 @@ fn percent(share: f64) -> String {
 fn count(generations: f64) -> String {
     grouped(generations)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_is_that_of_the_printed_rates() {
+        // 5.0% and 6.8%: the unrounded difference is 1.74 points.
+        let change = HeldOutChange { before: vec![0.0504; 9], after: vec![0.0678; 9], generations: 1.0 };
+        let text = change.difference().unwrap_or_default();
+        assert!(text.starts_with("+1.8 points"), "{text}");
+    }
+}

@@ -116,7 +116,7 @@ fn reading(name: &'static str, read: impl Fn(&str) -> Result<(), Malformed>) -> 
     )
 }
 
-/// Returns the verdicts on proofs of a problem, or the reason for which one is missing.
+/// Returns the verdicts on proofs of a problem, or the reason why one is missing.
 fn verdicts(problem: &Problem, judged: Vec<Judgement>) -> Result<Vec<Verdict>, String> {
     let verdict = |judgement: Judgement| match judgement.verdict {
         Verdict::Infra => Err(format!("no verdict for {}: {}", problem.id, judgement.reason)),

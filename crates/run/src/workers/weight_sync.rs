@@ -20,14 +20,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-/// Size of one part of a file, in bytes.
+/// Size of one chunk of a file, in bytes.
 const PART: usize = 8 << 20;
-
-/// Connections that fetch the parts of one file. One connection decrypts about 1 GB/s.
-const CONNECTIONS: usize = 4;
 
 /// Pause between two requests to the coordinator.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -91,86 +87,49 @@ impl WeightSource {
         }
     }
 
-    /// Fetches a model into a folder.
+    /// Fetches a model into a folder. Each part of a file is hashed and written while the next one arrives.
     fn fetch(&self, model: &ModelManifest, folder: &Path) -> Result<()> {
         for file in &model.files {
             let path = folder.join(file.name.as_str());
-            check_sum(&path, file, &self.fetch_file(model, file, &path)?)?;
+            let mut out = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+            let (sender, parts) = sync_channel::<Vec<u8>>(1);
+            let write = move || -> std::io::Result<String> {
+                let mut hash = Sha256::new();
+                for part in parts {
+                    hash.update(&part);
+                    out.write_all(&part)?;
+                }
+                Ok(hex(&hash.finalize()))
+            };
+            let (received, found) = beside(write, || self.receive(model, file, sender))?;
+            let found = found.with_context(|| format!("cannot write {}", path.display()))?;
+            received?;
+            check_sum(&path, file, &found)?;
         }
         Ok(())
     }
 
-    /// Fetches a file over several connections, and returns its SHA-256. A part is hashed and written while later ones
-    /// arrive.
-    #[allow(clippy::expect_used, reason = "only a defect can end the thread that hashes")]
-    fn fetch_file(&self, model: &ModelManifest, file: &ManifestFile, path: &Path) -> Result<String> {
-        let mut out = File::create(path).with_context(|| format!("cannot make {}", path.display()))?;
-        std::thread::scope(|scope| {
-            let connect = |first| {
-                let (sender, parts) = sync_channel(1);
-                (parts, scope.spawn(move || self.receive(model, file, first, &sender)))
-            };
-            let (connections, receivers): (Vec<_>, Vec<_>) = (0..CONNECTIONS).map(connect).unzip();
-            let (to_hash, parts) = sync_channel::<Arc<Vec<u8>>>(1);
-            let hash = scope.spawn(move || {
-                let mut hash = Sha256::new();
-                parts.iter().for_each(|part| hash.update(&part[..]));
-                hex(&hash.finalize())
-            });
-            let mut written = Ok(());
-            // Connection `i` has the parts `i`, `i + CONNECTIONS`, …, so one part of each in turn is the file's order. A
-            // connection closes its channel after its last part, or after an error.
-            for part in connections.iter().cycle().map_while(|parts| parts.recv().ok()).map(Arc::new) {
-                to_hash.send(Arc::clone(&part)).expect("invariant: the thread that hashes takes every part");
-                written = out.write_all(&part);
-                if written.is_err() {
-                    break;
-                }
-            }
-            // Ends the other threads.
-            drop((connections, to_hash));
-            for receiver in receivers {
-                joined(receiver)?;
-            }
-            written.with_context(|| format!("cannot write {}", path.display()))?;
-            Ok(joined(hash))
-        })
-    }
-
-    /// Sends every part of a file that connection `first` fetches to `parts`, in order. Ends early if the channel is closed.
-    fn receive(
-        &self,
-        model: &ModelManifest,
-        file: &ManifestFile,
-        first: usize,
-        parts: &SyncSender<Vec<u8>>,
-    ) -> Result<()> {
+    /// Sends the parts of a file to `parts`, in order. Ends early if the receiver is gone.
+    fn receive(&self, model: &ModelManifest, file: &ManifestFile, parts: SyncSender<Vec<u8>>) -> Result<()> {
         let name = model.artifact_name(file);
-        for start in (0..file.bytes).step_by(PART).skip(first).step_by(CONNECTIONS) {
-            let bytes = (file.bytes - start).min(PART as u64) as usize;
-            let mut part = Vec::new();
-            while part.len() < bytes {
-                let (at, missing) = (start + part.len() as u64, bytes - part.len());
-                let chunk = self.until(&name, || match self.client.read_file(&name, at, missing)? {
-                    Some(chunk) => Ok(Some(chunk)),
-                    // The run has moved on to newer weights.
-                    None => Err(CallError::Refused(format!("{name} has been removed"))),
-                })?;
-                let fits = (1..=missing).contains(&chunk.bytes.len()) && chunk.total == file.bytes;
-                ensure!(fits, "{name} differs from its entry in the manifest");
-                if part.is_empty() { part = chunk.bytes } else { part.extend(chunk.bytes) }
-            }
-            if parts.send(part).is_err() {
+        let mut at = 0;
+        while at < file.bytes {
+            let part = self.until(&name, || match self.client.read_file(&name, at, PART)? {
+                Some(part) => Ok(Some(part)),
+                // The run has moved on to newer weights.
+                None => Err(CallError::Refused(format!("{name} has been removed"))),
+            })?;
+            ensure!(
+                !part.bytes.is_empty() && part.total == file.bytes,
+                "{name} differs from its entry in the manifest"
+            );
+            at += part.bytes.len() as u64;
+            if parts.send(part.bytes).is_err() {
                 break;
             }
         }
         Ok(())
     }
-}
-
-/// Waits for a thread, and panics if it has panicked.
-fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Checks that the files match the manifest.
