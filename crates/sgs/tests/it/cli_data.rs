@@ -2,7 +2,11 @@
 
 use crate::program;
 use crate::program::{file, path, sgs};
+use sgs_data::corpus::CorpusRow;
+use sgs_rundir::table::RowReader;
+use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::Path;
 
 const PROBLEMS: &str = r#"[{"name":"a","formal_statement":"theorem a (x : Nat) : x = x := by sorry"},
 {"name":"b","formal_statement":"theorem b (p q : Prop) (h : p) : p ∨ q := by\n  exact Or.inl h"},
@@ -79,12 +83,26 @@ fn a_database_too_small_to_compose_theorems_is_refused() {
     assert!(built.err.contains("warning: 1 of 1 theorems have no valid proof: `a1i`"), "{}", built.err);
 }
 
-/// Builds a corpus and evaluates the shipped Guide on reviews of targets that are not in the corpus.
+/// Builds corpora with short proofs, and evaluates the shipped Guide on reviews of targets that are not in them.
 #[test]
-fn guide_is_evaluated_on_conjectures_of_known_quality() {
+fn corpora_keep_the_maximum_of_steps_and_measure_the_guide() {
     let dir = tempfile::tempdir().unwrap();
     let data = path(dir.path(), "data");
-    sgs(&["data", "build", "--out", &data, "--composed", "100", "--reviews", "1"]).expect(0);
+    let short = ["--composed", "200", "--reviews", "1", "--max-steps", "3"];
+    sgs(&[&["data", "build", "--out", &data][..], &short].concat()).expect(0);
+    let card = std::fs::read_to_string(format!("{data}/README.md")).unwrap();
+    assert!(card.contains("--reviews 1 --max-steps 3`"), "the command is repeatable: {card}");
+    let mut longest = BTreeMap::new();
+    for file in ["solver.parquet", "conjecturer-proofs.parquet"] {
+        for row in RowReader::<CorpusRow>::open(&Path::new(&data).join(file)).unwrap() {
+            let row = row.unwrap();
+            let steps = row.completion.split_whitespace().filter(|token| token.starts_with('~')).count();
+            let most = longest.entry(format!("{} {}", row.role, row.kind)).or_insert(0);
+            *most = steps.max(*most);
+        }
+    }
+    assert!(longest.len() >= 4 && longest.values().all(|steps| *steps == 3), "{longest:?}");
+
     let reviews = format!("{data}/guide-held-out.parquet");
     let json = sgs(&["eval", "-k", "1", "--limit", "60", "--reviews", &reviews, "--json"]).expect(0).json();
     let guide = &json["guide"];
