@@ -218,6 +218,13 @@ def isIn (name : Name) : List Name → Bool
   | [] => false
   | other :: rest => name == other || isIn name rest
 
+/-- Makes a theorem without a proof of an axiom. Lean adds the variables of a header to a theorem even if its statement does
+not contain them (`include`, instances), but not to an axiom. -/
+private def asTheorem (stx : Syntax) : Frontend.FrontendM Syntax := do
+  let template ← Frontend.runCommandElabM `(command| theorem pinned : True := sorry)
+  let pinned := stx[1]
+  return stx.setArg 1 (.node .none ``Parser.Command.theorem #[mkAtom "theorem", pinned[1], pinned[2], template.raw[1][3]])
+
 /-- Elaborates the pinned statement over the header. Generated dependencies of its type are renamed, because the elaboration
 of the theorem may generate declarations with the same names. -/
 def pin (examines : Bool) (state : Command.State) (candidate : Candidate) : IO (Except String Pinned) := do
@@ -228,6 +235,7 @@ def pin (examines : Bool) (state : Command.State) (candidate : Candidate) : IO (
     | .ok commands =>
       unless commands.size == 1 do return .error s!"the statement is {commands.size} commands"
       if let .error what ← examine .statement commands state then return .error s!"the statement contains {what}"
+      let (commands, _) ← runFrontend "" state (commands.mapM asTheorem)
       final ← elaborate candidate.pinned state commands
   else final ← runCommands candidate.pinned state
   if let some error ← firstError final.messages.toList then return .error s!"the statement cannot be elaborated: {error}"

@@ -171,12 +171,13 @@ def headerDeclarations : List Name := under `Lean.Parser.Command [
 def refusedInHeaders : List Name :=
   [`Lean.Parser.Command.unsafe, `Lean.Parser.Command.meta, `Lean.Parser.Command.axiom, `Lean.Parser.Command.opaque]
 
-/-- Attributes that a header may use. None of them runs code or replaces the code of a definition. -/
+/-- Attributes that a header may use. None of them runs code or replaces the code of a definition. (`norm_num`, `positivity`
+and `aesop` would make a definition of the header a part of these tactics.) -/
 def headerAttributes : List Name := [
   `simp, `Lean.Parser.Attr.simp, `ext, `Lean.Parser.Attr.ext, `Lean.Parser.Attr.instance, `instance, `reducible,
   `semireducible, `irreducible, `inline, `norm_cast, `Lean.Parser.Attr.norm_cast, `push_cast, `refl, `symm, `trans, `congr,
   `elab_as_elim, `class, `Lean.Parser.Attr.class, `Lean.Parser.Attr.default_instance, `default_instance, `simps, `mono,
-  `gcongr, `norm_num, `positivity, `fun_prop, `aesop, `local, `coe, `Lean.Attr.coe, `match_pattern, `grind,
+  `gcongr, `fun_prop, `local, `coe, `Lean.Attr.coe, `match_pattern, `grind,
   `Lean.Parser.Attr.grind, `Lean.deprecated, `ring_nf, `field_simps, `continuity, `measurability, `to_additive]
 
 end SgsJudge

@@ -293,9 +293,26 @@ partial def walkConfiguration (children : Array Syntax) : WalkM Unit := do
       else if (components name).contains "native" then refuse "the configuration `native`"
     | _ => pure ()
 
+/-- Whether a kind belongs to a notation that a text has declared. -/
+private def isNotation (env : Environment) (kind : Name) : Bool :=
+  !isImported env kind && (env.find? kind).any fun info =>
+    info.type.isConstOf ``ParserDescr || info.type.isConstOf ``TrailingParserDescr
+
+/-- Whether a node is an antiquotation (`$x`), which only code that generates syntax contains. Lean runs it as code of the
+macro where a notation expands to it. -/
+private def isAntiquotation : Name → Bool
+  | .str _ last => last.startsWith "antiquot" || last == "token_antiquot"
+  | _ => false
+
 /-- Checks that a node may be elaborated. If only macros expand it, returns the expansions. -/
 private def expansionsOf (kind : Name) (stx : Syntax) : WalkM (List Syntax) := do
   let role := (← get).role
+  if isNotation (← getEnv) kind then
+    -- Its name may be that of a kind on the lists, which the imports do not contain.
+    let found ← expansions stx
+    -- The expansions of a scoped notation are unknown where its scope is not open, but Lean could open the scope.
+    if found.isEmpty || elaborators (← getEnv) kind then refuse s!"the notation `{showName kind}`, whose meaning is not known here"
+    return found
   if role == .header && headerCommands.contains kind then return []
   if (if role == .statement then elaborableInStatements else elaborable).contains kind then return []
   if elaborators (← getEnv) kind then refuse s!"`{showName kind}`"
@@ -320,7 +337,8 @@ private def examineNode (stx : Syntax) (isExpanded : Bool) (next : Pending) : Wa
     if seen.nodes ≥ maxNodes then refuse "too many nodes"
     let expanded := if isExpanded then seen.expanded.insert digest (stx :: equals) else seen.expanded
     set { seen with nodes := seen.nodes + 1, expanded }
-    if isConfiguration kind && kind != ``Parser.Tactic.optConfig then
+    if isAntiquotation kind then refuse "an antiquotation"
+    if isConfiguration kind && kind != ``Parser.Tactic.optConfig && !isNotation (← getEnv) kind then
       if elaborators (← getEnv) kind && !elaborable.contains kind then refuse s!"`{showName kind}`"
       walkConfiguration children
       return next

@@ -90,7 +90,7 @@ pub enum ServiceError {
     #[error("refusing to listen on {0} without a token and TLS: listen on 127.0.0.1")]
     Unprotected(SocketAddr),
     /// The address is unavailable.
-    #[error("cannot listen on {address}: {error}")]
+    #[error("cannot listen on {address}: {error}; choose another port, or 0 for any free one")]
     Listen {
         /// The address.
         address: SocketAddr,

@@ -76,7 +76,7 @@ pub enum ModelServerError {
     #[error("refusing weight updates from {0} without a key: provide one in a file")]
     OpenUpdates(PathBuf),
     /// The address is unavailable.
-    #[error("cannot listen on {0}: {1}")]
+    #[error("cannot listen on {0}: {1}; choose another port, or 0 for any free one")]
     Listen(SocketAddr, std::io::Error),
     /// The folder for updates is inaccessible.
     #[error("{0}: {1}")]

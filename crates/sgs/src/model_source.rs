@@ -87,7 +87,11 @@ impl ModelSource {
         };
         let view = if is_configuration(path) { None } else { Some(RunView::open(path)?) };
         let config = match &view {
-            Some(view) => folder::config_of(view)?,
+            Some(view) => {
+                let config = folder::config_of(view)?;
+                folder::check_system(path, &config)?;
+                config
+            }
             None => configuration(path, &[])?,
         };
         let own = config.problems.system;

@@ -33,7 +33,7 @@ pub fn wrapped_line(text: &str, indent: usize) -> Result<()> {
 }
 
 /// Breaks a text between words into lines of at most `columns` columns, unless a word is longer.
-fn wrapped(text: &str, columns: usize, indent: usize) -> String {
+pub fn wrapped(text: &str, columns: usize, indent: usize) -> String {
     let (mut out, mut at) = (String::with_capacity(text.len()), 0);
     for word in text.split_inclusive(' ') {
         let width = word.trim_end().chars().count();

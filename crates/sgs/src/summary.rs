@@ -5,6 +5,7 @@ use crate::theorems::{self, ProvedTheorem};
 use crate::{output, pace};
 use anyhow::Result;
 use sgs_analysis::plot::grouped;
+use sgs_analysis::report::held_out_difference;
 use sgs_analysis::run::{EvaluationData, RunData, StatementDisplay as _, metric, stage_totals};
 use sgs_analysis::stats::pass_at_k_interval;
 use sgs_run::config::held_out::HeldOut;
@@ -108,7 +109,11 @@ fn held_out(run: &RunData, config: &RunConfig) -> String {
     }
     let [problems, samples] =
         [(last.held_out.len(), "problem"), (k as usize, "sample")].map(|(n, noun)| output::counted(n, noun));
-    text + &format!(" ({problems}, {samples} each)")
+    text.push_str(&format!(" ({problems}, {samples} each)"));
+    if let Some(difference) = held_out_difference(run, 1) {
+        text.push_str(&format!("; pass@1 {difference}"));
+    }
+    text
 }
 
 table_row! {

@@ -281,7 +281,7 @@ impl View {
                     && let Some(line) = evaluation_line::line(metrics, self.base.as_ref())
                 {
                     self.print_last_round();
-                    eprintln!("{}", paint(Tone::Strong, &line));
+                    eprintln!("{}", paint(Tone::Strong, &output::wrapped(&line, terminal::columns(), 4)));
                 }
             }
         }
@@ -348,7 +348,7 @@ impl View {
         let line = paint(tone, &format(outcome, metrics, self.newly_solved));
         let is_first = self.round_lines.last.is_none();
         if is_first {
-            eprintln!("some rounds with newly solved targets (+N: since the line above):");
+            eprintln!("some rounds, and the latest (+N: targets solved since the line above):");
         }
         if (is_first || self.newly_solved > 0) && self.round_lines.is_due(self.pace.done(0.0)) {
             eprintln!("{line}");
@@ -377,7 +377,9 @@ impl View {
             let Review { relevance, redundancy, complexity } = review;
             let [first, second] = &self.conjecture;
             first.set(vec![(None, format!("  conjecture  {}", self.system.display_statement(statement)))]);
-            let scores = format!("relevance {relevance}, redundancy {redundancy}, complexity {complexity}");
+            let scores = format!(
+                "relevance {relevance} of 5, redundancy {redundancy} of 1, complexity {complexity} of 4"
+            );
             second.set(vec![(Some(Tone::Quiet), format!("              {scores}"))]);
         }
     }

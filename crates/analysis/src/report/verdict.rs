@@ -154,6 +154,24 @@ struct HeldOutChange {
 }
 
 impl HeldOutChange {
+    /// Returns pass@k of the base model and of a run's last weights; `None` unless both were evaluated on the same number
+    /// of problems.
+    fn of(run: &RunData, k: u32) -> Option<Self> {
+        // The rate of a problem with too few judged attempts is NaN.
+        let rate = |&(judged, proved): &(u32, u32)| {
+            pass_at_k(judged.into(), proved.into(), k.into()).unwrap_or(f64::NAN)
+        };
+        let rates = |tallies: &[(u32, u32)]| -> Vec<f64> { tallies.iter().map(rate).collect() };
+        let first = run.held_out().next().filter(|e| e.after == 0)?;
+        let last = run.held_out().next_back().filter(|e| e.after > 0)?;
+        let change = Self {
+            before: rates(&first.held_out_tallies()),
+            after: rates(&last.held_out_tallies()),
+            generations: run.generations_before(last).or_else(|| run.last(metric::GENERATIONS))?,
+        };
+        Some(change).filter(|change| change.before.len() == change.after.len())
+    }
+
     /// Returns the differences of the problems with judged attempts before and after.
     fn differences(&self) -> Vec<f64> {
         self.after.iter().zip(&self.before).map(|(a, b)| a - b).filter(|d| d.is_finite()).collect()
@@ -170,32 +188,24 @@ impl HeldOutChange {
             "not a significant change"
         };
         // The rates are printed with one decimal: their difference must be that of the printed ones.
-        let printed = |rates: &[f64]| (1000.0 * mean(rates)).round() / 1000.0;
-        let value = printed(&self.after) - printed(&self.before);
+        let printed =
+            |rates: &[f64]| format!("{:.1}", 100.0 * mean(rates)).parse::<f64>().map(|rate| rate / 100.0);
+        let value = printed(&self.after).ok()? - printed(&self.before).ok()?;
         let [value, low, high] = [value, low, high].map(signed_points);
         Some(format!("{value} points (95% interval over the problems {low} to {high}), {meaning}"))
     }
 }
 
+/// Describes the change of a run's pass@k on held-out problems, with its interval. Returns `None` if the base model and
+/// later weights were not evaluated on the same number of problems.
+pub fn held_out_difference(run: &RunData, k: u32) -> Option<String> {
+    HeldOutChange::of(run, k)?.difference()
+}
+
 /// Returns pass@k on held-out problems, averaged over the runs of a group that have evaluated the base model and later
 /// weights on the same number of problems.
 fn held_out_change(group: &SeedGroup<'_, '_>, k: u32) -> Option<HeldOutChange> {
-    // The rate of a problem with too few judged attempts is NaN.
-    let rate = |&(judged, proved): &(u32, u32)| {
-        pass_at_k(judged.into(), proved.into(), k.into()).unwrap_or(f64::NAN)
-    };
-    let rates = |tallies: &[(u32, u32)]| -> Vec<f64> { tallies.iter().map(rate).collect() };
-    let of = |run: &RunData| {
-        let first = run.held_out().next().filter(|e| e.after == 0)?;
-        let last = run.held_out().next_back().filter(|e| e.after > 0)?;
-        let change = HeldOutChange {
-            before: rates(&first.held_out_tallies()),
-            after: rates(&last.held_out_tallies()),
-            generations: run.generations_before(last).or_else(|| run.last(metric::GENERATIONS))?,
-        };
-        Some(change).filter(|change| change.before.len() == change.after.len())
-    };
-    let all: Vec<HeldOutChange> = group.runs.iter().filter_map(|d| of(d.run)).collect();
+    let all: Vec<HeldOutChange> = group.runs.iter().filter_map(|d| HeldOutChange::of(d.run, k)).collect();
     let problems = all.first()?.before.len();
     let same: Vec<_> = all.iter().filter(|change| change.before.len() == problems).collect();
     let average = |of: &dyn Fn(&HeldOutChange) -> f64| {

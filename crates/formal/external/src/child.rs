@@ -26,8 +26,9 @@ pub enum Fault {
     /// The system reported an error. Its process continues.
     #[error("the system reported an error: {0}")]
     Reported(String),
-    #[error("given up after {failures} failed requests (external.failures); the last one: {last}")]
-    GivenUp { failures: u32, last: String },
+    /// `limit` says which limit was exceeded.
+    #[error("given up after {limit}; the last request: {last}")]
+    GivenUp { limit: String, last: String },
 }
 
 impl Fault {

@@ -16,4 +16,4 @@ mod system;
 
 pub use child::Fault;
 pub use settings::ExternalSettings;
-pub use system::External;
+pub use system::{External, IDENTITY};

@@ -58,7 +58,13 @@ struct State {
 
 impl State {
     fn given_up(&self) -> Option<Fault> {
-        self.is_given_up.then(|| Fault::GivenUp { failures: self.failures, last: self.last.clone() })
+        self.is_given_up.then(|| {
+            let limit = match self.in_succession >= MOST_IN_SUCCESSION {
+                true => format!("{} failed requests in succession", self.in_succession),
+                false => format!("{} failed requests (external.failures)", self.failures),
+            };
+            Fault::GivenUp { limit, last: self.last.clone() }
+        })
     }
 }
 
@@ -93,7 +99,7 @@ impl Pool {
         let mut reserved = self.take()?;
         let answer = reserved.exchange(op, request);
         let answer = answer.and_then(|result| decode(result).map_err(|error| Fault::Invalid { op, error }));
-        reserved.end(answer.as_ref().err());
+        reserved.end(op, answer.as_ref().err());
         answer
     }
 
@@ -142,14 +148,14 @@ impl Reserved<'_> {
     }
 
     /// Counts the result of the request. Keeps the process for the next one, unless the fault is fatal.
-    fn end(mut self, fault: Option<&Fault>) {
+    fn end(mut self, op: &str, fault: Option<&Fault>) {
         let keeps = !fault.is_some_and(Fault::is_fatal);
         let mut state = self.pool.state();
         match fault {
             Some(fault) => {
                 state.failures += 1;
                 state.in_succession += 1;
-                state.last = fault.to_string();
+                state.last = format!("`{op}`: {fault}");
             }
             None => state.in_succession = 0,
         }

@@ -19,6 +19,9 @@ pub struct External {
     needs_rubric: bool,
 }
 
+/// The beginning of the identity of every external system ([`FormalSystem::identity`]).
+pub const IDENTITY: &str = "external: ";
+
 /// Number of processes that may fail on the same completion before it is given up.
 const TRIES: u32 = 3;
 
@@ -257,7 +260,7 @@ impl FormalSystem for External {
     }
 
     fn identity(&self) -> String {
-        format!("external: {} {}", self.description.name, self.description.version)
+        format!("{IDENTITY}{} {}", self.description.name, self.description.version)
     }
 
     fn broken(&self) -> Option<String> {

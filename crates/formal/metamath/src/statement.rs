@@ -353,8 +353,7 @@ pub fn context_limit(theory: &Theory, context: &str) -> Result<StatementId, Stat
     if context.is_empty() {
         return Ok(StatementId(theory.database().statements().len() as u32));
     }
-    theory
-        .database()
-        .find(context)
-        .ok_or_else(|| error("unknown-context", format!("there is no label `{context}` in the database")))
+    theory.database().find(context).ok_or_else(|| {
+        error("unknown-context", format!("context: there is no label `{context}` in the database"))
+    })
 }

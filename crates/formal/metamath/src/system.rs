@@ -27,6 +27,9 @@ use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
+/// The checkers of every database ([`FormalSystem::identity`]).
+pub const IDENTITY: &str = "the unifier and the kernel";
+
 /// The embedded formal system, for one database.
 pub struct Metamath {
     theory: Theory,
@@ -449,7 +452,7 @@ impl FormalSystem for Metamath {
     }
 
     fn identity(&self) -> String {
-        "the unifier and the kernel".to_owned()
+        IDENTITY.to_owned()
     }
 
     fn verify(&self, problem: &Problem, proof: &str) -> Judgement {

@@ -91,18 +91,21 @@ pub fn change(run: &RunDir, budget: Budget, set: &[String]) -> Result<RunConfig>
     let before = config_of(run.view())?;
     let published = run.view().rounds()?.len();
     if let Some(rounds) = rounds.filter(|rounds| (*rounds as usize) < published) {
-        return Err(Usage(format!("--rounds {rounds}: the run already has more ({published})")).into());
+        return Err(Usage(format!(
+            "--rounds {rounds} is the total, and the run already has {published}: give a larger number"
+        ))
+        .into());
     }
     let worked = seconds_worked(run.view())? / 60.0;
     if let Some(minutes) = minutes.filter(|minutes| *minutes > 0.0 && *minutes <= worked) {
         return Err(Usage(format!(
-            "--minutes {minutes}: the run has already worked for {worked:.2} minutes"
+            "--minutes {minutes} is the total, and the run has already worked for {worked:.2}: give a larger number"
         ))
         .into());
     }
     let sampled = sampled_generations(run.view())?;
     if let Some(generations) = generations.filter(|limit| *limit > 0 && *limit as f64 <= sampled) {
-        return Err(Usage(format!("--generations {generations}: the run already has {sampled}")).into());
+        return Err(Usage(format!("--generations {generations} is the total, and the run already has {sampled}: give a larger number")).into());
     }
     let wanted = RunConfig {
         rounds: rounds.unwrap_or(before.rounds),
@@ -240,19 +243,50 @@ fn remove_old_keys(table: &mut Table) {
     }
 }
 
+/// Checks that the formal system of a run's configuration is the one that its proofs were verified with. A program that
+/// uses this crate can run a formal system of its own, which no key names.
+///
+/// # Errors
+/// Returns [`Usage`] if another formal system verified the run's proofs, or an error if the record cannot be read.
+pub fn check_system(run: &Path, config: &RunConfig) -> Result<()> {
+    let path = run.join(CHECKER);
+    let recorded = match std::fs::read_to_string(&path) {
+        Ok(recorded) => recorded,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(e).with_context(|| format!("cannot read {}", path.display())),
+    };
+    let recorded = recorded.trim();
+    let is_own = match config.problems.system {
+        SystemName::Metamath => recorded == sgs_metamath::system::IDENTITY,
+        SystemName::Lean => recorded.starts_with("Lean"),
+        SystemName::External => recorded.starts_with(sgs_external::IDENTITY),
+    };
+    if !is_own {
+        return Err(Usage(format!(
+            "{} is a run of a program with a formal system of its own, `{recorded}` ({CHECKER}): use that program",
+            run.display()
+        ))
+        .into());
+    }
+    Ok(())
+}
+
+/// File with the identity of the checker that verifies a run's proofs.
+const CHECKER: &str = "checker.txt";
+
 /// Records the identity of the checker that verifies this run's proofs, or compares it with the recorded one. A run
 /// must not mix the verdicts of different checkers.
 ///
 /// # Errors
 /// Returns an error if another checker is recorded, or if the file cannot be read or written.
-pub fn same_checker(run: &Path, identity: &str) -> Result<()> {
-    let path = run.join("checker.txt");
+pub(crate) fn same_checker(run: &Path, identity: &str) -> Result<()> {
+    let path = run.join(CHECKER);
     match std::fs::read_to_string(&path) {
         Ok(recorded) if recorded.trim() == identity => Ok(()),
         // A run of an early version. Its bounds are those of its frozen configuration.
         Ok(recorded) if identity.split(sgs_lean::BOUNDS).next() == Some(recorded.trim()) => Ok(()),
         Ok(recorded) => bail!(
-            "the run's verdicts so far come from another checker (checker.txt): `{}`; this machine has `{identity}`",
+            "the run's verdicts so far come from another checker ({CHECKER}): `{}`; this machine has `{identity}`",
             recorded.trim()
         ),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
@@ -307,7 +341,36 @@ fn weights_hash(folder: &Path) -> Result<String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::same_checker;
+    use super::{check_system, same_checker};
+    use crate::config::{RunConfig, SystemName};
+    use crate::error::RunError;
+
+    #[test]
+    fn a_run_of_another_program_is_refused() {
+        let run = tempfile::tempdir().unwrap();
+        let mut config = RunConfig::default();
+        check_system(run.path(), &config).expect("a run that has not begun");
+        let identities = [
+            (SystemName::Metamath, sgs_metamath::system::IDENTITY),
+            (SystemName::Lean, "Lean (version 4.28.0), file"),
+            (SystemName::External, "external: sequences 1"),
+        ];
+        for (system, identity) in identities {
+            config.problems.system = system;
+            for (other, recorded) in identities.into_iter().chain([(SystemName::Metamath, "echo")]) {
+                std::fs::write(run.path().join("checker.txt"), format!("{recorded}\n")).unwrap();
+                let checked = check_system(run.path(), &config);
+                match other == system && recorded == identity {
+                    true => checked.unwrap(),
+                    false => {
+                        let error = checked.unwrap_err();
+                        assert!(matches!(error, RunError::Usage(_)), "{error}");
+                        assert!(error.to_string().contains(recorded), "{error}");
+                    }
+                }
+            }
+        }
+    }
 
     #[test]
     fn a_run_keeps_its_checker() {

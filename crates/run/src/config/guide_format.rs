@@ -14,6 +14,9 @@ const MIN_REVIEWS: f64 = 20.0;
 /// Rounds between two warnings. The Guide is not trained, so the fraction hardly changes from round to round.
 const WARNING_INTERVAL: u32 = 10;
 
+/// Fraction of readable reviews from which a model has learned the format, if not well enough.
+const LEARNED: f64 = 0.3;
+
 /// Returns a cause of malformed reviews or a remedy. The model for Lean is the one that the paper's authors fine-tuned.
 fn remedy(system: SystemName) -> &'static str {
     match system {
@@ -41,7 +44,10 @@ pub fn check(config: &RunConfig, readable: u32, sampled: u32) -> Result<()> {
         "{readable} of the Guide's {sampled} reviews can be read ({:.0}%), and algorithm.guide.min_readable is {least}; \
          {}. To run with this Guide, set algorithm.guide.min_readable=0",
         100.0 * share,
-        remedy(config.problems.system)
+        match share < LEARNED {
+            true => remedy(config.problems.system),
+            false => "the model knows the format, but needs more training on reviews",
+        }
     )))
 }
 
@@ -112,12 +118,14 @@ mod tests {
         let mut config = RunConfig::default();
         check(&config, 52, 64).unwrap();
         check(&config, 0, 0).unwrap();
-        let error = check(&config, 51, 64).unwrap_err().to_string();
+        let error = check(&config, 5, 64).unwrap_err().to_string();
         assert!(error.contains("prompts of Metamath (docs/guides.md), or model.context"), "{error}");
-        config.problems.system = SystemName::Lean;
         let error = check(&config, 51, 64).unwrap_err().to_string();
+        assert!(error.contains("(80%)") && error.contains("needs more training on reviews"), "{error}");
+        config.problems.system = SystemName::Lean;
+        let error = check(&config, 15, 64).unwrap_err().to_string();
         for part in [
-            "51 of the Guide's 64 reviews can be read (80%)",
+            "15 of the Guide's 64 reviews can be read (23%)",
             "LukeBailey181Pub/dspv2_guide",
             "algorithm.guide.min_readable=0",
         ] {

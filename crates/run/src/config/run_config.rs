@@ -412,6 +412,11 @@ pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, Strin
         stack.lay(file, &from_file())?;
     }
     for (key, name, value) in environment {
+        if !key.contains('.') && stack.keys.iter().any(|known| known.key.replace('.', "_") == key) {
+            return Err(
+                Usage(format!("environment {name}: write two underscores for each dot of the key")).into()
+            );
+        }
         stack.assign(&key, &value, Layer::Variable(name))?;
     }
     for setting in &layers.set {

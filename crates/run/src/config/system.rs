@@ -318,7 +318,8 @@ pub fn check_set(system: SystemName, set: &str) -> Result<(), Usage> {
         SystemName::External if Path::new(set).is_file() => return Ok(()),
         SystemName::External => {
             return Err(Usage(format!(
-                "{set} is not a file: the problems of an external system are in a file of lines such as {PLAIN}"
+                "{set} is not a file (a relative path begins at the current folder): the problems of an external system \
+                 are in a file of lines such as {PLAIN}"
             )));
         }
     };
@@ -474,7 +475,8 @@ impl ProblemLine {
                 None => {}
             }
         }
-        error.to_string()
+        // The parser sees one line, which is not the first one of the file.
+        error.to_string().replace(" at line 1 column", " at column")
     }
 
     fn read(line: &str) -> Result<Self> {

@@ -9,6 +9,7 @@ use super::rounds::RoundLoop;
 use super::runner::Runner;
 use super::stages::Sampling;
 use crate::Outcome;
+use crate::config::folder;
 use crate::error::{Result, RunError};
 use crate::train::policies::PolicySet;
 use crate::train::ranks::command::RankCommand;
@@ -31,6 +32,8 @@ where
     /// Returns an error if any part of the run fails. Finished work is on disk, and the run can be resumed.
     pub fn work<'a>(mut self, listener: &'a mut Listener<'a>) -> Result<Outcome> {
         let mut events = EventStream::new(&self.targets, listener);
+        // Before anything is sampled, so that a run never mixes the verdicts of two checkers.
+        folder::same_checker(self.run.view().path(), &self.system.identity())?;
         let plan = self.run.plan(0)?;
         let (policies, mut trainer) = self.load(&plan)?;
         let done =

@@ -271,7 +271,7 @@ impl ServedRoles {
         };
         let served = sgs_fleet::run_worker(coordinator, config, drain.clone(), self.concurrency, handler);
         if let Some(error) = end.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            return Err(error).context("the endpoint of `sampling.endpoint`");
+            return Err(error).context("the endpoint of `sampling.endpoint` cannot be used");
         }
         served?;
         Ok(())

@@ -81,7 +81,7 @@ impl Servers {
         for ServerGroup { kind, roles, urls } in e.groups() {
             let connect = |url: &String| {
                 let served = ServedRoles::of_run(config, url, &roles, tokenizer()?, probe, context);
-                served.context("the endpoint of `sampling.endpoint`")
+                served.context("the endpoint of `sampling.endpoint` cannot be used")
             };
             let connected: Vec<ServedRoles> = urls.iter().map(connect).collect::<Result<_>>()?;
             let trained = roles.iter().copied().find(|role| config.weights_of(*role).is_trained());

@@ -1,4 +1,4 @@
-//! Checks that the Solver's prompts fit into the context window.
+//! Checks that the Solver's prompts fit into the context window, and that the tokenizer knows their words.
 
 use crate::Usage;
 use crate::config::RunConfig;
@@ -11,7 +11,8 @@ use sgs_selfplay::{Problem, Role, Weights};
 use std::borrow::Borrow;
 
 /// Checks that the prompts of a run's targets fit into the context window of its model, which must also hold at least
-/// one token of the completion. Returns a warning if some of them do not. Prompts for an external server are not checked.
+/// one token of the completion. Returns a warning if some of them do not, or if some contain words that the tokenizer does
+/// not know. Prompts for an external server are not checked.
 ///
 /// # Errors
 /// Returns an error if no prompt fits, or if one cannot be encoded.
@@ -26,14 +27,30 @@ pub fn check<P: Borrow<Problem>>(
         return Ok(None);
     }
     let window = config.window(model);
-    let length = |target: &P| Ok(encode(tokenizer, &system.solver_prompt(target.borrow()))?.len());
-    let lengths: Vec<usize> = targets.iter().map(length).collect::<Result<_>>()?;
+    let unknown = tokenizer.special_tokens().unk.as_deref().and_then(|token| tokenizer.id_of(token));
+    let (mut lengths, mut with_unknown) = (Vec::with_capacity(targets.len()), Vec::new());
+    for target in targets {
+        let prompt = encode(tokenizer, &system.solver_prompt(target.borrow()))?;
+        lengths.push(prompt.len());
+        if prompt.iter().any(|token| Some(*token) == unknown) {
+            with_unknown.push(&target.borrow().id);
+        }
+    }
+    let warn_of_unknown = || {
+        let first = with_unknown.first()?;
+        Some(format!(
+            "the prompts of {} of {} targets, such as `{first}`, contain words that the tokenizer does not know: check \
+             the statements, or train a model whose texts contain these words",
+            with_unknown.len(),
+            targets.len()
+        ))
+    };
     let long = lengths.iter().filter(|length| **length >= window).count();
     let (Some(shortest), Some(longest)) = (lengths.iter().min(), lengths.iter().max()) else {
         return Ok(None);
     };
     if long == 0 {
-        return Ok(None);
+        return Ok(warn_of_unknown());
     }
     let (all, least) = (lengths.len(), longest + 1);
     let remedy = match config.model.context {

@@ -27,7 +27,9 @@ pub fn run(args: &ExportArgs) -> Result<Outcome> {
             check_is_not_of_run(option, file, &args.dir)?;
         }
     }
-    let problems = folder::config_of(&view)?.problems;
+    let config = folder::config_of(&view)?;
+    folder::check_system(view.path(), &config)?;
+    let problems = config.problems;
     let name = problems.system;
     let lines = args.jsonl.as_deref().unwrap_or(Path::new("-"));
     let wanted = |kind| match args.only {

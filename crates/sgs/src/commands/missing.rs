@@ -82,7 +82,15 @@ fn lean_lack(config: &RunConfig) -> Option<MissingRequirement> {
 fn model_lack(config: &RunConfig) -> Option<MissingRequirement> {
     // A run has, or makes, every other model when it begins.
     let BaseSource::Folder(folder) = config.model.base_source() else { return None };
-    (!is_model(folder)).then(|| no_model("model", &config.model.base))
+    if is_model(folder) {
+        let found = || format!("{} is not a model folder: tokenizer.json not found", config.model.base);
+        return (!folder.join("tokenizer.json").is_file()).then(|| MissingRequirement {
+            what: "model",
+            found: found(),
+            remedy: None,
+        });
+    }
+    Some(no_model("model", &config.model.base))
 }
 
 /// Returns the Guide's own model if it is missing. `sgs sft` makes it; a run never does.
@@ -99,7 +107,10 @@ fn no_model(what: &'static str, name: &str) -> MissingRequirement {
         && !Path::new(name).exists();
     MissingRequirement {
         what,
-        found: format!("{name} is not a model folder: config.json not found"),
+        found: match Path::new(name).join("config.toml").is_file() {
+            true => format!("{name} is a run: choose one of its models, such as {name}/base"),
+            false => format!("{name} is not a model folder: config.json not found"),
+        },
         remedy: from_hub.then(|| format!("hf download {name} --local-dir {name}")),
     }
 }

@@ -99,7 +99,7 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
     let (is_new, place) = (!out.exists(), out.display());
     let is_first = out.parent().is_some_and(|parent| !parent.as_os_str().is_empty() && !parent.exists());
     let greeting = format!(
-        "{} at size {}, writing to {place} (Ctrl-C stops it; to continue: `sgs resume {place}`)",
+        "{} at size {}, writing to {place}\nCtrl-C stops it; to continue: `sgs resume {place}`",
         config.method, config.size
     );
     let decision = CoordinatorAddress::decision(workers.as_ref())?;
@@ -184,6 +184,7 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
     let before = CoordinatorAddress::read(&args.dir)?.map(|remembered| remembered.fleet).unwrap_or_default();
     let workers = fleet(fleet_args, before)?;
     let frozen = folder::config_of(&view)?;
+    folder::check_system(view.path(), &frozen)?;
     check_requirements(&frozen, workers.as_ref(), &Layers::default())?;
     // A run keeps its own copy of a model that was made for it.
     let base = match is_model(&args.dir.join("base")) {
@@ -316,7 +317,6 @@ fn run_on_device<D: Parallel + Decode>(
     let Opened { system, targets, held_out, notes } = system::open(&config, &scratch, &base)?;
     let shared = |problems: Vec<Problem>| problems.into_iter().map(Arc::new).collect();
     let (targets, held_out): (Vec<Arc<Problem>>, _) = (shared(targets), shared(held_out));
-    folder::same_checker(&path, &system.identity())?;
     let (model, tokenizer) = (ModelConfig::load(&base)?, Tokenizer::load(&base)?);
     let unfit = prompts::check(&config, &model, &tokenizer, &*system, &targets)?;
     let unfit = unfit.map(|text| format!("{} {text}", paint(Tone::Bad, "warning:")));

@@ -10,7 +10,7 @@ use sgs_lm_sampler::SamplerOptions;
 use sgs_run::config::device;
 use sgs_run::with_device;
 use sgs_selfplay::Role;
-use sgs_serve::{ApiKey, ModelEngine, ModelServer, ModelServerConfig};
+use sgs_serve::{ApiKey, ModelEngine, ModelServer, ModelServerConfig, ModelServerError};
 use std::time::Duration;
 
 /// Interval between checks of the interrupt flag.
@@ -41,7 +41,11 @@ pub fn run(args: &ServeModelArgs) -> Result<Outcome> {
         updates: args.updates.clone(),
     };
     let window = engine.served().window;
-    let service = ModelServer::start(engine, tokenizer, config).map_err(usage)?;
+    let service = ModelServer::start(engine, tokenizer, config).map_err(|error| match error {
+        // The address is free at another time, so the arguments are not wrong.
+        ModelServerError::Listen(..) => error.into(),
+        error => usage(error),
+    })?;
     let whose = match args.play.run {
         Some(_) => format!("the run's {}", args.role.as_str()),
         None => "the model of all roles".to_owned(),

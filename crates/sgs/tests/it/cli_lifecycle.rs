@@ -156,7 +156,11 @@ fn the_time_budget_covers_all_sessions_of_a_run() {
     run(&out, &["rounds=1", "evaluation.held_out=none"]).expect(0);
     let rounds = || RunView::open(Path::new(&out)).unwrap().rounds().unwrap().len();
     let refused = sgs(&["resume", &out, "--rounds", "3", "--minutes", "0.0001"]).expect(2);
-    assert!(refused.err.contains("--minutes 0.0001: the run has already worked for"), "{}", refused.err);
+    assert!(
+        refused.err.contains("--minutes 0.0001 is the total, and the run has already worked for"),
+        "{}",
+        refused.err
+    );
     // Time spent in earlier sessions counts. The start of the second session exceeds the limit.
     let worked = seconds_worked(&RunView::open(Path::new(&out)).unwrap()).unwrap() / 60.0;
     let limit = format!("{:.6}", worked + 1e-5);
@@ -173,7 +177,7 @@ fn the_time_budget_covers_all_sessions_of_a_run() {
     assert!(lifted.err.contains("-minute limit is removed"), "{}", lifted.err);
     assert_eq!(rounds(), 2);
     let fewer = sgs(&["resume", &out, "--rounds", "1"]).expect(2);
-    assert!(fewer.err.contains("--rounds 1: the run already has more (2)"), "{}", fewer.err);
+    assert!(fewer.err.contains("--rounds 1 is the total, and the run already has 2"), "{}", fewer.err);
 }
 
 /// No table contains the time before the first round.

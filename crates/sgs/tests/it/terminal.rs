@@ -132,7 +132,7 @@ fn check_live_view(columns: u32, lines: u32) {
     assert!((2..=8).contains(&rounds(&end).len()), "{end}");
     assert!(rounds(&end).last().is_some_and(|line| line.starts_with("round    7 ")), "{end}");
     let place = |part: &str| end.find(part).unwrap_or_else(|| panic!("{part}\n{end}"));
-    assert!(place("rounds with newly solved") < place("round    0 "), "{end}");
+    assert!(place("some rounds, and the latest") < place("round    0 "), "{end}");
     assert!(place("round    7 ") < place("held out, after 8 rounds"), "{end}");
     assert!(end.lines().filter(|line| !line.is_empty()).count() <= 40, "{end}");
     assert!(rounds(&end).iter().all(|line| line.ends_with(" s")), "each round must take one line:\n{end}");

@@ -549,6 +549,62 @@ fn texts_are_examined_for_definitions_that_lean_runs_as_tactics() {
     }
 }
 
+/// A notation may be code (`$x`), or hide a text until its parameters are known, its scope is open or its name is found on
+/// a list.
+#[test]
+#[ignore = "runs Lean: minutes of CPU time; `just lean` runs it"]
+fn texts_are_examined_through_the_notations_of_a_header() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut worker = worker_that(scratch.path(), false, TrustLayers::ALL, true);
+    let under = |header: &str, statement: &str, body: &str| Candidate {
+        header: header.into(),
+        ..candidate(statement, "", body)
+    };
+    let plain = "theorem t : (1 : Nat) = 1 := by";
+    let skip = "\n  exact sss debug.skipKernelTC rfl";
+    let of_option = "sss\" pp.all:max x:max => (set_option pp.all true in x)\n";
+    let named = format!("notation (name := Mathlib.Tactic.linarith) \"{of_option}");
+    let configuration = format!("notation (name := myconfig) \"{of_option}");
+    let scoped = format!("namespace Foo\nscoped notation \"{of_option}end Foo\n");
+    let opened = "\n  exact open Foo in sss debug.skipKernelTC rfl";
+    let option = "set_option debug.skipKernelTC";
+    let notations = format!(
+        "notation \"{of_option}namespace Foo\nscoped notation \"double \" x:max => x + x\nend Foo\nopen Foo\n"
+    );
+    let variables = "variable {α : Type} [DecidableEq α]\nvariable (p : Prop) (hp : p)\ninclude hp\n";
+    let requests = [
+        vec![
+            (under(&notations, "theorem t : double 1 = 2 := by", "\n  exact sss pp.all rfl"), ""),
+            (under(&notations, plain, skip), option),
+        ],
+        vec![(under(&named, plain, skip), option)],
+        vec![(under(&configuration, plain, skip), option)],
+        vec![
+            (under(&scoped, plain, "\n  rfl"), ""),
+            (under(&scoped, plain, opened), "whose meaning is not known here"),
+            (
+                under(&scoped, "theorem t (_ : open Foo in sss pp.all True) : 1 = 1 := by", "\n  rfl"),
+                "not known here",
+            ),
+        ],
+        vec![(under("notation \"zzz\" => $(Lean.mkAtom \"rfl\")\n", plain, "\n  rfl"), "an antiquotation")],
+        // A theorem has the variables of the header that its statement does not contain.
+        vec![
+            (under(variables, "theorem t (a b : α) : a = b ∨ a ≠ b := by", "\n  exact Decidable.em _"), ""),
+            (under(variables, "theorem t : p ∨ False := by", "\n  exact Or.inl hp"), ""),
+            (under(variables, plain, "\n  rfl"), ""),
+        ],
+    ];
+    for request in requests {
+        let (asked, reasons): (Vec<Candidate>, Vec<&str>) = request.into_iter().unzip();
+        for ((outcome, reason), asked) in check(&mut worker, &asked).iter().zip(reasons).zip(&asked) {
+            let expected = if reason.is_empty() { Proved } else { Refused };
+            assert_eq!(outcome.verdict, expected, "{asked:?}: {}", outcome.reason);
+            assert!(outcome.reason.contains(reason), "{asked:?}: {}", outcome.reason);
+        }
+    }
+}
+
 /// Grammar of Aesop with the kinds that its source declares. It has no elaborators.
 const GRAMMAR: &str = r#"
 namespace Aesop.Frontend.Parser

@@ -90,12 +90,11 @@ impl SweepPlan {
         if let Some((key, _)) = lists.chain(varied).find(|(_, is_empty)| *is_empty) {
             return Err(file.error(&key, format!("{key} is empty, so there is nothing to run")).into());
         }
-        for label in ["method", "size"] {
+        for (label, own) in [("method", "methods"), ("size", "size"), ("seed", "seeds")] {
             let is_varied = plan.vary.contains_key(label);
             if is_varied || plan.set.contains_key(label) {
                 let place = format!("{}.{label}", if is_varied { "vary" } else { "set" });
-                let what =
-                    format!("`{label}` selects presets: use `methods` and `size` at the top of the file");
+                let what = format!("`{label}` is set by `{own}` at the top of the file");
                 return Err(file.error(&place, what).into());
             }
         }
@@ -137,7 +136,7 @@ impl SweepPlan {
                 for seed in &self.seeds {
                     let name = name_of(method, &varied, *seed);
                     if !names.insert(name.clone()) {
-                        let told = "a seed or a value occurs twice, or `seed` is also in [set] or [vary]";
+                        let told = "a seed or a value occurs twice";
                         return Err(Usage(format!(
                             "two runs of the sweep have the same name, {name}: {told}"
                         ))
