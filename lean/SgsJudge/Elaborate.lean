@@ -107,7 +107,7 @@ def examine (role : Role) (commands : Array Syntax) (state : Command.State) : IO
   let all : WalkM Unit := do
     commands.forM admit
     checkTogether
-  match (← runFrontend "" state (Frontend.runCommandElabM (all.run { role }).run)).1 with
+  match (← runFrontend "" state (Frontend.runCommandElabM (all.run { role, hidden := Hidden.of state.env }).run)).1 with
   | .error what => return .error what
   | .ok _ => return .ok ()
 
@@ -225,6 +225,10 @@ private def asTheorem (stx : Syntax) : Frontend.FrontendM Syntax := do
   let pinned := stx[1]
   return stx.setArg 1 (.node .none ``Parser.Command.theorem #[mkAtom "theorem", pinned[1], pinned[2], template.raw[1][3]])
 
+/-- A state in which the missing proof of `asTheorem` is no error. -/
+private def withoutErrors (state : Command.State) : Command.State :=
+  { state with scopes := state.scopes.map fun scope => { scope with opts := scope.opts.setBool `warningAsError false } }
+
 /-- Elaborates the pinned statement over the header. Generated dependencies of its type are renamed, because the elaboration
 of the theorem may generate declarations with the same names. -/
 def pin (examines : Bool) (state : Command.State) (candidate : Candidate) : IO (Except String Pinned) := do
@@ -236,7 +240,7 @@ def pin (examines : Bool) (state : Command.State) (candidate : Candidate) : IO (
       unless commands.size == 1 do return .error s!"the statement is {commands.size} commands"
       if let .error what ← examine .statement commands state then return .error s!"the statement contains {what}"
       let (commands, _) ← runFrontend "" state (commands.mapM asTheorem)
-      final ← elaborate candidate.pinned state commands
+      final ← elaborate candidate.pinned (withoutErrors state) commands
   else final ← runCommands candidate.pinned state
   if let some error ← firstError final.messages.toList then return .error s!"the statement cannot be elaborated: {error}"
   let some info := final.env.find? candidate.pinnedName | return .error "the statement was not declared"

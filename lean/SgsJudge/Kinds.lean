@@ -163,6 +163,9 @@ def headerCommands : List Name := under `Lean.Parser.Command [
   "attribute", "omit", "include", "export", "mutual", "deriving", "noncomputableSection", "addDocString", "eoi", "check",
   "print"] ++ [`lemma, `Mathlib.Notation3.notation3]
 
+/-- Commands of a header that declare notations. -/
+def notations : List Name := under `Lean.Parser.Command ["notation", "mixfix"] ++ [`Mathlib.Notation3.notation3]
+
 /-- Declarations of a header. -/
 def headerDeclarations : List Name := under `Lean.Parser.Command [
   "abbrev", "definition", "theorem", "instance", "inductive", "classInductive", "structure", "example"]

@@ -64,9 +64,27 @@ partial def alike : Syntax → Syntax → Bool
     kind == other && children.size == others.size && (children.zip others).all fun (a, b) => alike a b
   | _, _ => false
 
+/-- Macros and elaborators of scopes that need not be open. A text can open a scope for a part of itself (`open … in`). -/
+structure Hidden where
+  macros : Std.HashMap Name (List Macro) := {}
+  elaborators : Std.HashSet Name := {}
+
+/-- Collects the entries of an attribute that belong to a scope. -/
+private def foldScoped {γ σ : Type} (attr : KeyedDeclsAttribute γ) (env : Environment) (add : σ → Name → γ → σ) (init : σ) : σ :=
+  (attr.ext.ext.getState env).scopedEntries.map.fold (init := init) fun found _ entries =>
+    entries.foldl (init := found) fun found entry => add found entry.key entry.value
+
+def Hidden.of (env : Environment) : Hidden :=
+  let add {γ : Type} (found : Std.HashSet Name) (kind : Name) (_ : γ) : Std.HashSet Name := found.insert kind
+  let terms := foldScoped Term.termElabAttribute env add {}
+  let tactics := foldScoped Tactic.tacticElabAttribute env add terms
+  { elaborators := foldScoped Command.commandElabAttribute env add tactics
+    macros := foldScoped macroAttribute env (fun found kind expand => found.insert kind (expand :: found.getD kind [])) {} }
+
 /-- What was seen of a text. -/
 structure Seen where
   role : Role
+  hidden : Hidden
   /-- The nodes of expansions, by digest. Equal nodes are examined once: a tactic that tries many others, such as that of an
   index `l[0]`, expands to the same ones again and again, and a macro may expand to itself. -/
   expanded : Std.HashMap UInt64 (List Syntax) := {}
@@ -95,15 +113,16 @@ def maxShift : Nat := 1 <<< 24
 /-- Maximum number of nodes in a text and its expansions. -/
 def maxNodes : Nat := 1000000
 
-private def elaborators (env : Environment) (kind : Name) : Bool :=
-  !(Term.termElabAttribute.getEntries env kind).isEmpty || !(Tactic.tacticElabAttribute.getEntries env kind).isEmpty ||
+private def elaborators (hidden : Hidden) (env : Environment) (kind : Name) : Bool :=
+  hidden.elaborators.contains kind || !(Term.termElabAttribute.getEntries env kind).isEmpty || !(Tactic.tacticElabAttribute.getEntries env kind).isEmpty ||
     !(Command.commandElabAttribute.getEntries env kind).isEmpty
 
 /-- The expansions of a node by each of its macros. -/
-private def expansions (stx : Syntax) : Command.CommandElabM (List Syntax) := do
+private def expansions (hidden : Hidden) (stx : Syntax) : Command.CommandElabM (List Syntax) := do
+  let kind := stx.getKind
   let mut found := []
-  for entry in macroAttribute.getEntries (← getEnv) stx.getKind do
-    try found := (← liftMacroM (entry.value stx)) :: found
+  for expand in (macroAttribute.getEntries (← getEnv) kind).map (·.value) ++ hidden.macros.getD kind [] do
+    try found := (← liftMacroM (expand stx)) :: found
     catch _ => pure ()
   return found
 
@@ -189,8 +208,9 @@ private def convertsLiterals (env : Environment) (info : ConstantInfo) : Bool :=
     | .const (.str type "noConfusionType") _ => !isNew type
     | .const name _ =>
       if isImported env name && isReducible env name then
-        -- A name for another type, which could be that of an instance.
-        !([`DecidablePred, `DecidableRel, `DecidableEq].contains name)
+        -- A name for another type, which could be that of an instance. The code of a notation has the other three.
+        !([`DecidablePred, `DecidableRel, `DecidableEq, ``Macro, `Lean.PrettyPrinter.Unexpander,
+          `Lean.PrettyPrinter.Delaborator.Delab].contains name)
       else if isImported env name then
         isClass env name && !isProp name && ((showName name).startsWith "Coe" || !(result.getAppArgs[0]?.any isNewType))
       else (env.find? name).any (· matches .defnInfo _)
@@ -200,11 +220,11 @@ private def convertsLiterals (env : Environment) (info : ConstantInfo) : Bool :=
 private def constantsOfHeader (env : Environment) : List ConstantInfo :=
   env.constants.foldStage2 (fun found _ info => info :: found) []
 
-/-- Checks that no constant of the header can take part in the evaluation of a configuration. -/
-private def checkInstances : WalkM Unit := do
+/-- Checks that no constant of the header can take part in code that Lean evaluates: a configuration or a notation. -/
+private def checkInstances (code : String) : WalkM Unit := do
   let env ← getEnv
   for info in constantsOfHeader env do
-    if convertsLiterals env info then refuse s!"a configuration beside `{showName info.name}`, which could be an instance for it"
+    if convertsLiterals env info then refuse s!"{code} beside `{showName info.name}`, which could be an instance for it"
 
 /-- Checks a name in a configuration: it must be that of a constructor of the library, wherever it is looked up. -/
 private def checkConstructor (name : Name) (dotted : Bool) : WalkM Unit := do
@@ -277,11 +297,13 @@ def walkKind (kind : Name) (stx : Syntax) : WalkM Unit := do
   if kind == ``Parser.Term.attrInstance then checkAttribute stx[1]
   if refusedParts.contains kind && role != .header then refuse s!"`{showName kind}`"
   if role == .header && refusedInHeaders.contains kind then refuse s!"`{showName kind}`"
+  -- Lean generates the code of a macro, and runs it wherever the notation occurs.
+  if role == .header && notations.contains kind then checkInstances "a notation"
 
 /-- Checks the parts of a configuration: an item is not called `native`, and its value, after `:=`, is a literal. -/
 partial def walkConfiguration (children : Array Syntax) : WalkM Unit := do
   let mut isValue := false
-  if children.any (· matches .atom _ ":=") then checkInstances
+  if children.any (· matches .atom _ ":=") then checkInstances "a configuration"
   for child in children do
     match child with
     | .atom _ ":=" => isValue := true
@@ -309,14 +331,15 @@ private def expansionsOf (kind : Name) (stx : Syntax) : WalkM (List Syntax) := d
   let role := (← get).role
   if isNotation (← getEnv) kind then
     -- Its name may be that of a kind on the lists, which the imports do not contain.
-    let found ← expansions stx
-    -- The expansions of a scoped notation are unknown where its scope is not open, but Lean could open the scope.
-    if found.isEmpty || elaborators (← getEnv) kind then refuse s!"the notation `{showName kind}`, whose meaning is not known here"
+    let hidden := (← get).hidden
+    let found ← expansions hidden stx
+    if found.isEmpty || elaborators hidden (← getEnv) kind then refuse s!"the notation `{showName kind}`, whose meaning is not known here"
     return found
   if role == .header && headerCommands.contains kind then return []
   if (if role == .statement then elaborableInStatements else elaborable).contains kind then return []
-  if elaborators (← getEnv) kind then refuse s!"`{showName kind}`"
-  expansions stx
+  let hidden := (← get).hidden
+  if elaborators hidden (← getEnv) kind then refuse s!"`{showName kind}`"
+  expansions hidden stx
 
 /-- Nodes to examine, each with whether it is part of an expansion. -/
 abbrev Pending := Array (Syntax × Bool)
@@ -339,7 +362,7 @@ private def examineNode (stx : Syntax) (isExpanded : Bool) (next : Pending) : Wa
     set { seen with nodes := seen.nodes + 1, expanded }
     if isAntiquotation kind then refuse "an antiquotation"
     if isConfiguration kind && kind != ``Parser.Tactic.optConfig && !isNotation (← getEnv) kind then
-      if elaborators (← getEnv) kind && !elaborable.contains kind then refuse s!"`{showName kind}`"
+      if elaborators (← get).hidden (← getEnv) kind && !elaborable.contains kind then refuse s!"`{showName kind}`"
       walkConfiguration children
       return next
     walkKind kind stx

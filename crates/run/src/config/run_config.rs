@@ -412,7 +412,8 @@ pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, Strin
         stack.lay(file, &from_file())?;
     }
     for (key, name, value) in environment {
-        if !key.contains('.') && stack.keys.iter().any(|known| known.key.replace('.', "_") == key) {
+        let is_meant = |known: &str| known.contains('.') && known.replace('.', "_") == key;
+        if stack.keys.iter().any(|known| is_meant(&known.key)) {
             return Err(
                 Usage(format!("environment {name}: write two underscores for each dot of the key")).into()
             );

@@ -371,15 +371,15 @@ fn errors_in_a_sweep_name_its_line() {
     for (lines, line, message) in [
         ("[set]\n\"algorithm.solver.learning_rte\" = 1", 2, "did you mean `algorithm.solver.learning_rate`?"),
         ("[set.algorithm.solver]\nlearning_rate = 7", 2, "expected a number above 0, below 1"),
-        ("[vary]\nseed = [1]\nrounds = [0]", 3, "expected an integer from 1"),
-        ("[set]\nsize = \"metamath\"", 2, "`size` selects presets"),
+        ("[vary]\n\"algorithm.temperature\" = [1.0]\nrounds = [0]", 3, "expected an integer from 1"),
+        ("[set]\nsize = \"metamath\"", 2, "`size` is set by `size` at the top"),
         ("seeds = [1, \"a\"]", 1, "`seeds` is [1, \"a\"]; expected a list of integers such as [1, 2]"),
         (
             "[vary]\n\"algorithm.temperature\" = 1.0",
             2,
             "`vary.algorithm.temperature` is 1.0; expected a list such as [1e-5]",
         ),
-        ("[vary]\nmethod = [\"sgs\"]", 2, "`method` selects presets"),
+        ("[vary]\nmethod = [\"sgs\"]", 2, "`method` is set by `methods` at the top"),
         ("method = \"sgs\"", 1, "did you mean `methods`?"),
     ] {
         let sweep = file(folder.path(), "s.toml", lines);

@@ -247,7 +247,7 @@ fn a_run_that_cannot_start_leaves_nothing() {
         ),
         (set("problems.set", &plain), 2, "`sgs prove < "),
         (set("problems.set", &empty), 2, "empty.jsonl contains no problems"),
-        (set("model.base", text(&model)), 1, text(&model)),
+        (set("model.base", text(&model)), 2, "is not a model folder: tokenizer.json not found"),
     ] {
         let out = folder.path().join("run");
         let done = run(text(&out), &[&setting]).expect(code);
@@ -353,9 +353,10 @@ fn a_sweep_completes_its_runs_and_can_be_resumed() {
             "10001 runs, more than the maximum of 10000",
         ),
         (
-            "[set]\nseed = 1\n[set.algorithm]\ntemperatur = 1.0\n",
+            "[set]\nminutes = 1\n[set.algorithm]\ntemperatur = 1.0\n",
             "wrong.toml:4: there is no key `algorithm.temperatur`",
         ),
+        ("[set]\nseed = 1\n", "wrong.toml:2: `seed` is set by `seeds`"),
         ("[set]\nrounds = 0\n", "wrong.toml:2: `rounds` is 0; expected an integer"),
         ("[vary]\n\"algorithm.temperature\" = [1.0, 9.0]\n", "wrong.toml:2: `algorithm.temperature` is 9.0"),
         ("[vary]\nroundz = [1]\n", "wrong.toml:2: there is no key `roundz`; did you mean `rounds`"),

@@ -571,23 +571,34 @@ fn texts_are_examined_through_the_notations_of_a_header() {
     let notations = format!(
         "notation \"{of_option}namespace Foo\nscoped notation \"double \" x:max => x + x\nend Foo\nopen Foo\n"
     );
-    let variables = "variable {α : Type} [DecidableEq α]\nvariable (p : Prop) (hp : p)\ninclude hp\n";
+    let instance = "instance (priority := 2000) one : OfNat Nat 1024 := ⟨1⟩\nnotation \"zzz\" => True\n";
+    let variables = "set_option warningAsError true\nvariable {α : Type} [DecidableEq α]\nvariable (p : Prop) (hp : p)\ninclude hp\n";
     let requests = [
         vec![
             (under(&notations, "theorem t : double 1 = 2 := by", "\n  exact sss pp.all rfl"), ""),
+            (under(&notations, "theorem t : double 1 = 2 := by", "\n  decide (kernel := false)"), ""),
             (under(&notations, plain, skip), option),
         ],
         vec![(under(&named, plain, skip), option)],
         vec![(under(&configuration, plain, skip), option)],
         vec![
             (under(&scoped, plain, "\n  rfl"), ""),
-            (under(&scoped, plain, opened), "whose meaning is not known here"),
+            (under(&scoped, plain, opened), option),
             (
-                under(&scoped, "theorem t (_ : open Foo in sss pp.all True) : 1 = 1 := by", "\n  rfl"),
-                "not known here",
+                under(
+                    &scoped,
+                    "theorem t (_ : open Foo in sss pp.all True) : (1 : Nat) = 1 := by",
+                    "\n  rfl",
+                ),
+                "",
+            ),
+            (
+                under(&scoped, "theorem t (_ : open Foo in sss pp.x True) : (1 : Nat) = 1 := by", "\n  rfl"),
+                "set_option pp.x",
             ),
         ],
         vec![(under("notation \"zzz\" => $(Lean.mkAtom \"rfl\")\n", plain, "\n  rfl"), "an antiquotation")],
+        vec![(under(instance, plain, "\n  rfl"), "a notation beside `one`")],
         // A theorem has the variables of the header that its statement does not contain.
         vec![
             (under(variables, "theorem t (a b : α) : a = b ∨ a ≠ b := by", "\n  exact Decidable.em _"), ""),

@@ -147,6 +147,9 @@ fn method_and_size_cannot_be_set_as_keys() {
     );
     let variable = std::iter::once(("SGS_SET_METHOD".to_owned(), "cispo".to_owned()));
     assert!(resolve(&Layers::default(), variable).unwrap_err().to_string().contains("SGS_SET_METHOD"));
+    let variable = std::iter::once(("SGS_SET_ALGORITHM_TEMPERATURE".to_owned(), "0.5".to_owned()));
+    let told = resolve(&Layers::default(), variable).unwrap_err().to_string();
+    assert!(told.contains("two underscores for each dot"), "{told}");
 }
 
 #[test]
