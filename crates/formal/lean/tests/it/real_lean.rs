@@ -572,7 +572,7 @@ fn texts_are_examined_through_the_notations_of_a_header() {
         "notation \"{of_option}namespace Foo\nscoped notation \"double \" x:max => x + x\nend Foo\nopen Foo\n"
     );
     let instance = "instance (priority := 2000) one : OfNat Nat 1024 := ⟨1⟩\nnotation \"zzz\" => True\n";
-    let variables = "set_option warningAsError true\nvariable {α : Type} [DecidableEq α]\nvariable (p : Prop) (hp : p)\ninclude hp\n";
+    let variables = "variable {α : Type} [DecidableEq α]\nvariable (p : Prop) (hp : p)\ninclude hp\n";
     let requests = [
         vec![
             (under(&notations, "theorem t : double 1 = 2 := by", "\n  exact sss pp.all rfl"), ""),
@@ -599,6 +599,7 @@ fn texts_are_examined_through_the_notations_of_a_header() {
         ],
         vec![(under("notation \"zzz\" => $(Lean.mkAtom \"rfl\")\n", plain, "\n  rfl"), "an antiquotation")],
         vec![(under(instance, plain, "\n  rfl"), "a notation beside `one`")],
+        vec![(under("set_option warningAsError true\n", plain, "\n  rfl"), "")],
         // A theorem has the variables of the header that its statement does not contain.
         vec![
             (under(variables, "theorem t (a b : α) : a = b ∨ a ≠ b := by", "\n  exact Decidable.em _"), ""),
