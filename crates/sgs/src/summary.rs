@@ -111,7 +111,7 @@ fn held_out(run: &RunData, config: &RunConfig) -> String {
         [(last.held_out.len(), "problem"), (k as usize, "sample")].map(|(n, noun)| output::counted(n, noun));
     text.push_str(&format!(" ({problems}, {samples} each)"));
     if let Some(difference) = held_out_difference(run, 1) {
-        text.push_str(&format!("; pass@1 {difference}"));
+        text.push_str(&format!("; pass@1 changed by {difference}"));
     }
     text
 }
