@@ -218,14 +218,14 @@ def isIn (name : Name) : List Name → Bool
   | [] => false
   | other :: rest => name == other || isIn name rest
 
-/-- Makes a theorem without a proof of an axiom. Lean adds the variables of a header to a theorem even if its statement does
+/-- Converts an axiom to a theorem whose proof is `sorry`. Lean adds the variables of a header to a theorem even if its statement does
 not contain them (`include`, instances), but not to an axiom. -/
 private def asTheorem (stx : Syntax) : Frontend.FrontendM Syntax := do
   let template ← Frontend.runCommandElabM `(command| theorem pinned : True := sorry)
   let pinned := stx[1]
   return stx.setArg 1 (.node .none ``Parser.Command.theorem #[mkAtom "theorem", pinned[1], pinned[2], template.raw[1][3]])
 
-/-- A state in which the missing proof of `asTheorem` is no error. -/
+/-- Lets the theorems of `asTheorem`, which lack a proof, cause a warning even if the header turns warnings into errors. -/
 private def withoutErrors (state : Command.State) : Command.State :=
   { state with scopes := state.scopes.map fun scope => { scope with opts := scope.opts.setBool `warningAsError false } }
 

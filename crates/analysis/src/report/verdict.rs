@@ -188,9 +188,9 @@ impl HeldOutChange {
             "not a significant change"
         };
         // The rates are printed with one decimal: their difference must be that of the printed ones.
-        let printed =
-            |rates: &[f64]| format!("{:.1}", 100.0 * mean(rates)).parse::<f64>().map(|rate| rate / 100.0);
-        let value = printed(&self.after).ok()? - printed(&self.before).ok()?;
+        // `format!` rounds ties to even.
+        let printed = |rates: &[f64]| (1000.0 * mean(rates)).round_ties_even() / 1000.0;
+        let value = printed(&self.after) - printed(&self.before);
         let [value, low, high] = [value, low, high].map(signed_points);
         Some(format!("{value} points (95% interval over the problems {low} to {high}), {meaning}"))
     }

@@ -164,10 +164,10 @@ fn surprise(counts: &[u64], p: &[f64]) -> f64 {
 }
 
 #[test]
-fn samples_follow_the_models_probabilities() {
+fn a_million_samples_follow_the_models_probabilities() {
     let device = device();
     let model = model(&device, "llama_gqa_tied");
-    let (prompt, draws) = ([5u32, 80, 33], 250_000u64);
+    let (prompt, draws) = ([5u32, 80, 33], 1_000_000u64);
     let first = distribution(&device, &model, &prompt);
     let likely = (0..first.len()).max_by(|a, b| first[*a].total_cmp(&first[*b])).unwrap() as u32;
     let second = distribution(&device, &model, &[&prompt[..], &[likely]].concat());

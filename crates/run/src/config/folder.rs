@@ -243,8 +243,8 @@ fn remove_old_keys(table: &mut Table) {
     }
 }
 
-/// Checks that the formal system of a run's configuration is the one that its proofs were verified with. A program that
-/// uses this crate can run a formal system of its own, which no key names.
+/// Checks that the formal system of a run's configuration is the one that verified its proofs. A program that uses this
+/// crate can run a custom formal system, although the configuration names another one.
 ///
 /// # Errors
 /// Returns [`Usage`] if another formal system verified the run's proofs, or an error if the record cannot be read.
@@ -263,7 +263,7 @@ pub fn check_system(run: &Path, config: &RunConfig) -> Result<()> {
     };
     if !is_own {
         return Err(Usage(format!(
-            "{} is a run of a program with a formal system of its own, `{recorded}` ({CHECKER}): use that program",
+            "{} belongs to a program with the custom formal system `{recorded}` ({CHECKER}): use that program",
             run.display()
         ))
         .into());

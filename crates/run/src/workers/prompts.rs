@@ -69,3 +69,31 @@ pub fn check<P: Borrow<Problem>>(
          sampled; {remedy}"
     )))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use sgs_metamath::system::Metamath;
+    use sgs_selfplay::ProblemId;
+    use std::path::Path;
+
+    #[test]
+    fn words_that_the_tokenizer_does_not_know_are_reported() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/small-model");
+        let (model, tokenizer) = (ModelConfig::load(&folder).unwrap(), Tokenizer::load(&folder).unwrap());
+        let system = Metamath::shipped().unwrap();
+        let target = |id: &str, statement: &str| Problem {
+            id: ProblemId::new(id),
+            statement: statement.into(),
+            context: "".into(),
+        };
+        let (known, odd) = (target("known", "( ph -> ph )"), target("odd", "( ph -> frobnicate )"));
+        let told = |targets: &[&Problem]| {
+            check(&RunConfig::default(), &model, &tokenizer, &system, targets).unwrap()
+        };
+        assert_eq!(told(&[&known]), None);
+        let warning = told(&[&known, &odd]).unwrap();
+        assert!(warning.contains("1 of 2 targets, such as `odd`"), "{warning}");
+    }
+}

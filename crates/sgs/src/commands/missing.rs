@@ -83,10 +83,9 @@ fn model_lack(config: &RunConfig) -> Option<MissingRequirement> {
     // A run has, or makes, every other model when it begins.
     let BaseSource::Folder(folder) = config.model.base_source() else { return None };
     if is_model(folder) {
-        let found = || format!("{} is not a model folder: tokenizer.json not found", config.model.base);
         return (!folder.join("tokenizer.json").is_file()).then(|| MissingRequirement {
             what: "model",
-            found: found(),
+            found: format!("{} is not a model folder: tokenizer.json not found", config.model.base),
             remedy: None,
         });
     }

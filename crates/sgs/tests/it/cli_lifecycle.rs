@@ -38,6 +38,11 @@ fn a_run_ends_with_results_and_next_steps() {
     assert!(done.out.contains(&format!("sgs resume {out} --rounds 4")), "{}", done.out);
     let page = std::fs::read_to_string(Path::new(&out).join("report/index.html")).unwrap();
     assert!(page.contains(" --rounds 2 --minutes 0"), "the page has a command for as many rounds");
+    assert!(
+        done.out.contains("; pass@1 changed by ") && done.out.contains(" points (95% interval"),
+        "{}",
+        done.out
+    );
     assert!(sgs(&["status", &out]).expect(0).out.contains("finished"));
     assert!(
         done.out.lines().any(|line| line.starts_with("round ") && line.ends_with(" left")),
@@ -50,6 +55,20 @@ fn a_run_ends_with_results_and_next_steps() {
     assert!(!done.err.contains("nothing was left"), "{}", done.err);
     let resumed = sgs(&["resume", &out]).expect(0);
     assert!(resumed.err.contains("nothing was left to do"), "{}", resumed.err);
+    // A run of a program with a custom formal system needs that program.
+    let checker = Path::new(&out).join("checker.txt");
+    let own = std::fs::read(&checker).unwrap();
+    std::fs::write(&checker, "echo\n").unwrap();
+    for command in [
+        &["resume", &out, "--rounds", "4"][..],
+        &["eval", "--run", &out, "-k", "1"],
+        &["prove", "--run", &out, "|- ( ph -> ph )"],
+        &["export", &out, "--jsonl", "-"],
+    ] {
+        let refused = sgs(command).expect(2);
+        assert!(refused.err.contains("the custom formal system `echo`"), "{command:?}: {}", refused.err);
+    }
+    std::fs::write(&checker, own).unwrap();
     let none = path(folder.path(), "none");
     let none = run(&none, &["minutes=0.0001", "evaluation.held_out=quick"]).expect(0).out;
     assert!(none.contains("all 100 problems of `quick` are among the targets"), "{none}");

@@ -489,6 +489,16 @@ fn configurations_evaluate_nothing_of_a_header(worker: &mut FileWorker) {
     );
 }
 
+/// Checks candidates of one header. A candidate with an empty reason must be proved, any other refused for its reason.
+fn assert_reasons(worker: &mut FileWorker, request: Vec<(Candidate, &str)>) {
+    let (asked, reasons): (Vec<Candidate>, Vec<&str>) = request.into_iter().unzip();
+    for ((outcome, reason), asked) in check(worker, &asked).iter().zip(reasons).zip(&asked) {
+        let expected = if reason.is_empty() { Proved } else { Refused };
+        assert_eq!(outcome.verdict, expected, "{asked:?}: {}", outcome.reason);
+        assert!(outcome.reason.contains(reason), "{asked:?}: {}", outcome.reason);
+    }
+}
+
 /// Lean runs a constant of type `Lean.Syntax` as a tactic if the type of an argument names it. No text may define such a
 /// constant where a later part of it could be elaborated.
 #[test]
@@ -540,12 +550,7 @@ fn texts_are_examined_for_definitions_that_lean_runs_as_tactics() {
         vec![(under(named, "", "\n  rfl"), "the name `_auto_1`")],
     ];
     for request in requests {
-        let (asked, reasons): (Vec<Candidate>, Vec<&str>) = request.into_iter().unzip();
-        for ((outcome, reason), asked) in check(&mut worker, &asked).iter().zip(reasons).zip(&asked) {
-            let expected = if reason.is_empty() { Proved } else { Refused };
-            assert_eq!(outcome.verdict, expected, "{asked:?}: {}", outcome.reason);
-            assert!(outcome.reason.contains(reason), "{asked:?}: {}", outcome.reason);
-        }
+        assert_reasons(&mut worker, request);
     }
 }
 
@@ -608,12 +613,7 @@ fn texts_are_examined_through_the_notations_of_a_header() {
         ],
     ];
     for request in requests {
-        let (asked, reasons): (Vec<Candidate>, Vec<&str>) = request.into_iter().unzip();
-        for ((outcome, reason), asked) in check(&mut worker, &asked).iter().zip(reasons).zip(&asked) {
-            let expected = if reason.is_empty() { Proved } else { Refused };
-            assert_eq!(outcome.verdict, expected, "{asked:?}: {}", outcome.reason);
-            assert!(outcome.reason.contains(reason), "{asked:?}: {}", outcome.reason);
-        }
+        assert_reasons(&mut worker, request);
     }
 }
 
