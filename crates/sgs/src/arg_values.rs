@@ -69,6 +69,9 @@ pub fn check_inputs(command: &Command, matches: &ArgMatches) -> anyhow::Result<(
             if value_name == Some("DIR") && path.is_file() {
                 return Err(Usage(format!("{} is a file; --{id} needs a folder", path.display())).into());
             }
+            if value_name != Some("DIR") && path.is_dir() {
+                return Err(Usage(format!("{} is a folder; --{id} needs a file", path.display())).into());
+            }
             check_writable(path).map_err(|error| {
                 Usage(format!("--{id} {}: cannot write there: {error}; choose another place", path.display()))
             })?;
@@ -91,7 +94,7 @@ pub fn check_inputs(command: &Command, matches: &ArgMatches) -> anyhow::Result<(
 /// processes, such as the ranks of a run, may check the same folder at the same time.
 fn check_writable(path: &Path) -> io::Result<()> {
     if path.exists() && !path.is_dir() {
-        return Ok(());
+        return Ok(access(path, Access::WRITE_OK)?);
     }
     let existing = path.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."));
     if !existing.is_dir() {

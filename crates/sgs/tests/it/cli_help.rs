@@ -195,6 +195,7 @@ fn usage_errors_exit_with_code_2_and_say_what_to_do() {
         (&["data", "import", "Cargo.toml", "--out", "-"], "Cargo.toml"),
         (&["data", "build", "--source", "Cargo.toml", "--out", "none"], "Cargo.toml:1:"),
         (&["export", ".", "--jsonl", "/proc/x.jsonl"], "--jsonl /proc/x.jsonl: cannot write there"),
+        (&["export", ".", "--mm", "tests"], "tests is a folder; --mm needs a file"),
         (&["run", "sgss"], "did you mean `sgs`?"),
         (&["run", "CISPO"], "did you mean `cispo`?"),
         (&["run", "metamath"], "`metamath` is a size: `sgs run --size metamath`"),
