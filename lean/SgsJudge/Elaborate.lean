@@ -144,7 +144,10 @@ private partial def runHeader (text : String) (state : Command.State) (position 
   match ← examine .header #[stx] state with
   | .error what => return .error { reason := s!"the header contains {what}", refused := true }
   | .ok () =>
+    let before := state.env
     let state ← elaborate text state #[stx]
+    if let some name := instanceOfNotation before state.env then
+      return .error { reason := s!"the header contains a notation beside `{showName name}`, which could be an instance for it", refused := true }
     if let some name := definedSyntax state.env then
       return .error { reason := s!"the header contains the definition `{showName name}` of type `Lean.Syntax`", refused := true }
     if let some error ← firstError state.messages.toList then return .error { reason := error }

@@ -157,6 +157,11 @@ def helperAttributes : List Name := [`Lean.Parser.Attr.simp, `simp]
 /-- Commands that may precede a helper, joined to it with `in`. -/
 def beforeHelpers : List Name := [`Lean.Parser.Command.set_option, `Lean.Parser.Command.open]
 
+/-- Commands of a header that may be joined to another command with `in`. None of them defines anything, so that the rules
+for one command see everything that existed before it. -/
+def beforeInHeaders : List Name := under `Lean.Parser.Command [
+  "set_option", "open", "variable", "universe", "omit", "include", "attribute"]
+
 /-- Commands of a header. -/
 def headerCommands : List Name := under `Lean.Parser.Command [
   "declaration", "namespace", "section", "end", "open", "variable", "universe", "set_option", "in", "notation", "mixfix", "moduleDoc",

@@ -220,11 +220,19 @@ private def convertsLiterals (env : Environment) (info : ConstantInfo) : Bool :=
 private def constantsOfHeader (env : Environment) : List ConstantInfo :=
   env.constants.foldStage2 (fun found _ info => info :: found) []
 
-/-- Checks that no constant of the header can take part in code that Lean evaluates: a configuration or a notation. -/
+/-- A constant of the header that could take part in code that Lean evaluates: a configuration or a notation. -/
+private def convertingInstance (env : Environment) : Option Name :=
+  ((constantsOfHeader env).find? (convertsLiterals env)).map (·.name)
+
+/-- Checks that no constant of the header can take part in code that Lean evaluates. -/
 private def checkInstances (code : String) : WalkM Unit := do
-  let env ← getEnv
-  for info in constantsOfHeader env do
-    if convertsLiterals env info then refuse s!"{code} beside `{showName info.name}`, which could be an instance for it"
+  if let some name := convertingInstance (← getEnv) then
+    refuse s!"{code} beside `{showName name}`, which could be an instance for it"
+
+/-- An instance that existed when a command had declared a notation. The instance may be part of the same command. -/
+def instanceOfNotation (before after : Environment) : Option Name :=
+  let isNewMacro (info : ConstantInfo) := info.type.isConstOf ``Macro && !before.contains info.name
+  if (constantsOfHeader after).any isNewMacro then convertingInstance after else none
 
 /-- Checks a name in a configuration: it must be that of a constructor of the library, wherever it is looked up. -/
 private def checkConstructor (name : Name) (dotted : Bool) : WalkM Unit := do
@@ -297,6 +305,8 @@ def walkKind (kind : Name) (stx : Syntax) : WalkM Unit := do
   if kind == ``Parser.Term.attrInstance then checkAttribute stx[1]
   if refusedParts.contains kind && role != .header then refuse s!"`{showName kind}`"
   if role == .header && refusedInHeaders.contains kind then refuse s!"`{showName kind}`"
+  if role == .header && kind == ``Parser.Command.in && !beforeInHeaders.contains stx[0].getKind then
+    refuse s!"`{showName stx[0].getKind}` joined to a command with `in`"
   -- Lean generates the code of a macro, and runs it wherever the notation occurs.
   if role == .header && notations.contains kind then checkInstances "a notation"
 

@@ -18,8 +18,8 @@
 //! use std::sync::Arc;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let dir = tempfile::tempdir()?;
-//! # let path = dir.path().join("run");
+//! let folder = tempfile::tempdir()?;
+//! let path = folder.path().join("run");
 //! let set = ["rounds=1", "algorithm.rollouts_per_problem=2", "sampling.batch=8"];
 //! let layers = Layers { set: set.map(str::to_owned).to_vec(), ..Layers::default() };
 //! let config = resolve(&layers, std::iter::empty())?.config;
@@ -69,7 +69,7 @@ pub use exit::{Code, Outcome};
 pub use round::event::{RoundStage, RunEvent};
 pub use round::runner::Runner;
 pub use sgs_base::stop::StopFlag;
-#[doc(hidden)]
+/// The CPU as a device for models.
 pub use sgs_lm_cpu as lm_cpu;
-#[doc(hidden)]
+/// NVIDIA GPUs as devices for models.
 pub use sgs_lm_cuda as lm_cuda;

@@ -69,8 +69,8 @@ pub fn check_inputs(command: &Command, matches: &ArgMatches) -> anyhow::Result<(
             if value_name == Some("DIR") && path.is_file() {
                 return Err(Usage(format!("{} is a file; --{id} needs a folder", path.display())).into());
             }
-            if value_name != Some("DIR") && path.is_dir() {
-                return Err(Usage(format!("{} is a folder; --{id} needs a file", path.display())).into());
+            if value_name != Some("DIR") {
+                check_file(id, path)?;
             }
             check_writable(path).map_err(|error| {
                 Usage(format!("--{id} {}: cannot write there: {error}; choose another place", path.display()))
@@ -88,6 +88,18 @@ pub fn check_inputs(command: &Command, matches: &ArgMatches) -> anyhow::Result<(
         }
     }
     Ok(())
+}
+
+/// Checks that `path` is not a folder and that its folder exists.
+fn check_file(id: &str, path: &Path) -> Result<(), Usage> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match folder.filter(|folder| !folder.exists()) {
+        Some(folder) => {
+            Err(Usage(format!("--{id} {}: there is no folder {}", path.display(), folder.display())))
+        }
+        None if path.is_dir() => Err(Usage(format!("{} is a folder; --{id} needs a file", path.display()))),
+        None => Ok(()),
+    }
 }
 
 /// Checks that a file or folder can be created at `path`, or in it if it is a folder. Writes nothing, because other

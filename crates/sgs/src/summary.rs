@@ -35,8 +35,6 @@ pub fn line(name: &str, text: &str) -> String {
 /// # Errors
 /// Returns an error if a table of the run cannot be read.
 pub fn lines(run: &RunData, view: &RunView, shown: &TextDisplay) -> Result<Vec<String>> {
-    let is_conjecture = |kind| kind == ProblemKind::Conjecture;
-    let conjectures = theorems::proved(view, is_conjecture, &|proof| shown.steps(proof))?;
     let mut lines = Vec::new();
     let mut line = |name: &str, text: String| lines.push(line(name, &text));
     line("solved", solved(run));
@@ -46,17 +44,25 @@ pub fn lines(run: &RunData, view: &RunView, shown: &TextDisplay) -> Result<Vec<S
         let place = base.place(own);
         let (base, low, high) = (percent(base.value), percent(base.low), percent(base.high));
         let (own, seeds) = (percent(own), baseline.seeds());
+        let has_conjectures = run.by_round(metric::CONJECTURES_ACCEPTED).iter().any(|(_, n)| *n > 0.0);
+        let also = if has_conjectures { ", some of them at conjectures" } else { "" };
         line(
             "base model",
             format!(
-                "{base} without training after {} generations ({low} to {high}, {seeds} seeds); this run {own}, {place}",
+                "{base} without training, if all {} generations are at targets ({low} to {high}, {seeds} seeds); \
+                 this run {own}{also}, {place}",
                 grouped(end)
             ),
         );
     }
     line("held out", held_out(run, &folder::config_of(view)?));
-    if let Some(best) = best(conjectures, run, view, shown)? {
-        line("example", describe(&best, shown));
+    let is_conjecture = |kind| kind == ProblemKind::Conjecture;
+    let conjectures = theorems::proved(view, is_conjecture, &|proof| shown.steps(proof));
+    match conjectures.and_then(|conjectures| best(conjectures, run, view, shown)) {
+        Ok(Some(best)) => line("example", describe(&best, shown)),
+        Ok(None) => (),
+        // A table may be damaged. The other lines need only the metrics.
+        Err(error) => line("example", format!("none: {error:#}")),
     }
     line("time", time(run));
     if let Some(why) = &run.ended {
@@ -88,7 +94,9 @@ fn held_out(run: &RunData, config: &RunConfig) -> String {
     let (Some(base), Some(last)) = (run.held_out().next(), run.held_out().next_back()) else {
         return match system::problems(config).and_then(|problems| system::held_out(config, problems)) {
             Ok(HeldOut { note: None, .. }) => "none (set evaluation.held_out)".to_owned(),
-            Ok(HeldOut { problems, note: Some(note) }) if problems.is_empty() => note,
+            Ok(HeldOut { problems, note: Some(note) }) if problems.is_empty() => {
+                note.replacen("no held-out evaluation", "none", 1)
+            }
             _ => "not evaluated".to_owned(),
         };
     };

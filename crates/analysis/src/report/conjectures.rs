@@ -76,12 +76,13 @@ pub(super) fn about_the_guide(run: &RunData) -> Option<String> {
     let sum = |name: &str| run.by_round(name).iter().map(|p| p.1).sum::<f64>();
     let (malformed, sampled) = (sum("reviews_malformed"), sum("reviews_sampled"));
     if sampled > 0.0 {
+        let were = if malformed == 1.0 { "was" } else { "were" };
         let [malformed, sampled] = [malformed, sampled].map(grouped);
-        text.push_str(&format!(" {malformed} of {sampled} reviews were malformed"));
+        text.push_str(&format!(" {malformed} of {sampled} reviews {were} malformed"));
         text.push_str(&match failed {
-            0 => "; every conjecture got a well-formed one.".to_owned(),
-            1 => "; 1 conjecture got no well-formed one.".to_owned(),
-            _ => format!("; {} conjectures got no well-formed one.", grouped(failed as f64)),
+            0 => "; every conjecture has a well-formed review.".to_owned(),
+            1 => "; 1 conjecture has no well-formed review.".to_owned(),
+            _ => format!("; {} conjectures have no well-formed review.", grouped(failed as f64)),
         });
     }
     let Some(shares) = run.conjecture_stats.rewards_by_kind() else { return Some(text) };

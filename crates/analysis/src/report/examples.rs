@@ -24,7 +24,8 @@ pub(super) fn conjectures(run: &RunData, index: usize) -> Option<String> {
     let list = format!("conjectures-{index}");
     let mut out = concat!(
         r#"<p class="caption">Examples from rounds spread evenly over the run. <b>s</b> is the solve rate; "#,
-        "<b>R<sub>solve</sub></b> (0 to 1) rewards solve rates that are neither 0 nor high; <b>R<sub>guide</sub></b> (0 to 8) is ",
+        "<b>R<sub>solve</sub></b> (0 to 1) rewards the hardest of a round's conjectures that are sometimes solved; ",
+        "<b>R<sub>guide</sub></b> (0 to 8) is ",
         "the Guide's score; their product <b>R<sub>synth</sub></b> trains the Conjecturer.</p>"
     )
     .to_owned();

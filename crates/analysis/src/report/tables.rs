@@ -55,7 +55,7 @@ fn asymptote(fit: &Fit) -> Option<Cell> {
 pub(super) fn summary(drawn: &[PlottedRun<'_>]) -> ReportTable {
     let common = common_end(drawn);
     let mut table = ReportTable::new(
-        "Run | Method | Seed | Round | Generations | Solved | Cumulative | Last pass@k | Wall time | Asymptote (95%, this fit alone)",
+        "Run | Method | Seed | Round | Generations | Targets solved | Ever solved | pass@k in this round | Wall time | Asymptote (95%, this fit alone)",
     );
     if let Some(end) = common {
         table.columns.insert(7, format!("At {} generations", Cell::number(Some(end), Format::Count).text()));

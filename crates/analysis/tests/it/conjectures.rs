@@ -252,7 +252,7 @@ fn the_report_describes_the_conjectures_and_the_effect_of_the_guide() {
     for (name, value) in [("reviews_sampled", 1233.0), ("reviews_malformed", 2.0)] {
         reviewed.rounds[0].set(name, value);
     }
-    let expected = "2 of 1,233 reviews were malformed; every conjecture got a well-formed one.";
+    let expected = "2 of 1,233 reviews were malformed; every conjecture has a well-formed review.";
     assert!(sgs_analysis::report::page(&page_of(&reviewed), None).contains(expected));
     // Equal counts need no chart.
     reviewed.conjecture_stats.rounds.iter_mut().for_each(|round| round.distinct = round.accepted);

@@ -9,7 +9,7 @@ sgs_keys::table! {
     pub struct PretrainConfig {
         /// Folder with the corpora, tokenizer.json and tokenizer_config.json, from sgs data build or sgs data compose. If it
         /// has no tokenizer, sgs sft uses the model's.
-        pub data: PathBuf = PathBuf::new(), in "a folder; required",
+        pub data: PathBuf = PathBuf::new(), in "a folder (required)",
         /// Seed of the initial weights and of the order of the examples.
         pub seed: u64 = 1, in 0..=i64::MAX as u64,
         /// The shape of a new model; absent for `sgs sft`, which starts from a model.
@@ -47,7 +47,7 @@ sgs_keys::table! {
     #[derive(Clone, Debug, PartialEq)]
     pub struct CorpusConfig {
         /// Parquet or JSONL file with the columns role, kind, source, prompt and completion, relative to the data folder.
-        pub file: String = String::new(), in "a file; required",
+        pub file: String = String::new(), in "a file (required)",
         /// Kinds of examples to train on.
         pub kinds: Vec<String> = Vec::new(), in "a list of kinds; empty for all",
         /// Passes over the corpus, possibly fractional.

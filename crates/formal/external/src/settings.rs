@@ -11,7 +11,7 @@ sgs_keys::table! {
     pub struct ExternalSettings {
         /// The program that implements the formal system, and its arguments. Relative paths start at the folder in which
         /// sgs is started.
-        pub command: Vec<String> = Vec::new(), in "a list of the program and its arguments; required",
+        pub command: Vec<String> = Vec::new(), in "a list: the program and its arguments (required)",
         /// Whether the processes run in a sandbox, which must be complete: no network, no writes, no signals to other
         /// processes, few environment variables, and only the system's programs and libraries, the folder in which sgs is
         /// started, and `read` can be read.

@@ -247,7 +247,11 @@ impl FormalSystem for External {
     }
 
     fn read_review(&self, completion: &str) -> Result<Review, Malformed> {
-        self.read("read_review", &json!({ "completion": completion }), |_: &Review| Ok(()))
+        let review: Review = self.read("read_review", &json!({ "completion": completion }), |_| Ok(()))?;
+        match review.is_in_range() {
+            true => Ok(review),
+            false => Err(Malformed::new("out-of-range", format!("{review:?}"))),
+        }
     }
 
     /// Sets only the length, because nothing else is known.

@@ -300,7 +300,10 @@ fn distinct_group(theory: &Theory, group: &[&str]) -> Result<Vec<Distinct>, Stat
         }
     }
     if variables.len() < 2 || variables.len() > 64 {
-        return Err(error("distinct", format!("a $d with {} variables", variables.len())));
+        return Err(error(
+            "distinct",
+            format!("`$d` needs two or more variables; this one has {}", variables.len()),
+        ));
     }
     let mut pairs = Vec::new();
     for (i, &a) in variables.iter().enumerate() {

@@ -71,9 +71,9 @@ pub fn choose(
     let name = &config.held_out;
     let note = match problems.len() {
         0 if !from_others => format!(
-            "no held-out evaluation: {} problems are too few to hold {} of them out (evaluation.share)",
-            targets.len(),
-            config.share
+            "no held-out evaluation: {} of {} is less than one problem (evaluation.share)",
+            config.share,
+            targets.len()
         ),
         0 => format!(
             "no held-out evaluation: all {all} problems of `{name}` are among the targets; choose a smaller problems.set, \
@@ -180,7 +180,7 @@ mod tests {
         again.reverse();
         assert_eq!(again, held.problems);
         let few = choose(&config, &mut problems(0..6), Vec::new(), &plainly);
-        assert!(few.problems.is_empty() && few.note.unwrap().contains("6 problems are too few"));
+        assert!(few.problems.is_empty() && few.note.unwrap().contains("0.15 of 6 is less than one problem"));
     }
 
     #[test]

@@ -409,6 +409,8 @@ pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, Strin
         if let Some(stem) = named.and_then(|name| Path::new(name).file_stem()?.to_str()) {
             stack.set("label", Value::String(stem.chars().take(LABEL).collect()), from_file())?;
         }
+        // A frozen configuration that is used as a file repeats the values of its presets.
+        drop_equal(&mut file, &stack.table);
         stack.lay(file, &from_file())?;
     }
     for (key, name, value) in environment {

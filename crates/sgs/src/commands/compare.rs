@@ -10,6 +10,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use sgs_analysis::compare::{BUDGET, common_generations};
 use sgs_analysis::methods::MethodTable;
+use sgs_analysis::plot::grouped;
 use sgs_analysis::run::{EvaluationData, RunData, metric, read_metrics};
 use sgs_analysis::stats::measured_at;
 use sgs_run::config::folder;
@@ -42,6 +43,10 @@ const NUMBERS: [(&str, &str, bool); 9] = [
     ("Conjecturer's entropy, nats", metric::CONJECTURER_ENTROPY, false),
     ("seconds per round, mean", names::TIME_ROUND, false),
 ];
+
+/// Printed if no method has several seeds, so that the differences have no intervals.
+const ONE_SEED: &str = "Differences between single runs can be chance. For intervals, compare several seeds of each method \
+                        (`sgs sweep` runs them).";
 
 /// A run in the comparison.
 struct ComparedRun {
@@ -127,8 +132,9 @@ pub fn run(args: &CompareArgs) -> Result<Outcome> {
     if let Some(table) = held_out(&sides) {
         output::line(format!("\n{table}"))?;
     }
-    if let Some(table) = &methods {
-        output::line(format!("\n{}", methods::text(table)))?;
+    match &methods {
+        Some(table) => output::line(format!("\n{}", methods::text(table)))?,
+        None => output::line(format!("\n{ONE_SEED}"))?,
     }
     Ok(Outcome::Done)
 }
@@ -151,7 +157,7 @@ fn other_base(sides: &[ComparedRun]) -> Option<String> {
 
 /// Formats the progress of runs, one row per run.
 pub fn ends_table(runs: &[(&str, &RunData)]) -> String {
-    let show = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.0}"));
+    let show = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), grouped);
     let row = |(name, data): &(&str, &RunData)| {
         vec![
             (*name).to_owned(),
@@ -211,7 +217,7 @@ fn configuration(sides: &[ComparedRun], differences: &[(String, Vec<Option<Strin
 fn curves(sides: &[ComparedRun], common: &[f64]) -> String {
     let row = |generations: &f64| {
         let cells = sides.iter().map(|side| percent(side.at(metric::CUMULATIVE, *generations)));
-        [format!("{generations:.0}")].into_iter().chain(cells).collect()
+        [grouped(*generations)].into_iter().chain(cells).collect()
     };
     let rows: Vec<Vec<String>> = common.iter().map(row).collect();
     format!(
@@ -232,7 +238,7 @@ fn numbers(sides: &[ComparedRun], generations: f64) -> String {
     }
     let seconds = sides.iter().map(|side| plain(side.seconds(generations)));
     rows.push(["seconds in total".to_owned()].into_iter().chain(seconds).collect());
-    format!("At {generations:.0} generations:\n\n{}", output::table(&header("", sides), &rows))
+    format!("At {} generations:\n\n{}", grouped(generations), output::table(&header("", sides), &rows))
 }
 
 /// Formats pass@k on held-out problems, or returns `None` if no run has evaluated any.
@@ -273,7 +279,7 @@ fn percent(value: Option<f64>) -> String {
 fn plain(value: Option<f64>) -> String {
     value.map_or_else(
         || "-".to_owned(),
-        |value| if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.2}") },
+        |value| if value.fract() == 0.0 { grouped(value) } else { format!("{value:.2}") },
     )
 }
 
@@ -366,7 +372,7 @@ mod tests {
         for (name, cells) in [
             ("problems", ["20", "20", "-"]),
             ("samples of each", ["4", "4", "-"]),
-            ("after generations", ["1600", "-", "-"]),
+            ("after generations", ["1,600", "-", "-"]),
             ("pass@1", ["75.0%", "-", "-"]),
             ("pass@1, base model", ["25.0%", "25.0%", "-"]),
             ("pass@4, base model", ["100.0%", "100.0%", "-"]),

@@ -13,7 +13,7 @@ use crate::{related_runs, signals, summary};
 use anyhow::Result;
 use sgs_analysis::figures::FigureOptions;
 use sgs_analysis::report;
-use sgs_analysis::run::{metric, read_run};
+use sgs_analysis::run::{RunData, metric, read_run};
 use sgs_data::base::made::{MadeBase, base_folder};
 use sgs_data::base::recipe;
 use sgs_lm::ModelConfig;
@@ -407,12 +407,7 @@ fn print_results(path: &Path, shown: &TextDisplay, json: bool) {
             let ended = run.ended.as_ref().map(|why| format!("ended: {why}"));
             ended.iter().for_each(|line| eprintln!("{line}"));
         } else {
-            for line in summary::lines(&run, &RunView::open(path)?, shown)? {
-                match summary::is_command(&line) {
-                    true => crate::output::line(line)?,
-                    false => crate::output::wrapped_line(&line, summary::NAME)?,
-                }
-            }
+            print_summary(&run, &RunView::open(path)?, shown)?;
         }
         let written = report::write(&[run], &path.join("report"), &FigureOptions::default())?;
         eprintln!("{}", summary::line("report", &written.index.display().to_string()));
@@ -422,6 +417,16 @@ fn print_results(path: &Path, shown: &TextDisplay, json: bool) {
         let path = path.display();
         warn(format_args!("no report: {error:#}; repair the file and run `sgs report {path}`"));
     }
+}
+
+fn print_summary(run: &RunData, view: &RunView, shown: &TextDisplay) -> Result<()> {
+    for line in summary::lines(run, view, shown)? {
+        match summary::is_command(&line) {
+            true => crate::output::line(line)?,
+            false => crate::output::wrapped_line(&line, summary::NAME)?,
+        }
+    }
+    Ok(())
 }
 
 /// The finished rounds of a run.

@@ -202,7 +202,7 @@ fn text(status: &RunStatus) -> String {
     }
     let mut out: String = rows.iter().map(|(name, value)| format!("{name:<12} {value}\n")).collect();
     if !status.last.is_empty() {
-        out.push_str(&format!("\n{}\n", table(&status.last)));
+        out.push_str(&format!("\nLatest rounds:\n\n{}\n", table(&status.last)));
     }
     if let Some(board) = status.fleet.as_ref().filter(|board| !board.workers.is_empty()) {
         out.push_str(&format!("\n{}\n", workers(board)));
@@ -247,7 +247,7 @@ fn table(rounds: &[MetricValues]) -> String {
         ("newly", "targets_newly_solved", false),
         ("this round pass@1", metric::TARGET_RATE, true),
         ("conjectures", metric::CONJECTURES_ACCEPTED, false),
-        ("solved", metric::CONJECTURES_SOLVED, false),
+        ("of them solved", metric::CONJECTURES_SOLVED, false),
         ("Guide's score", metric::R_GUIDE, false),
         ("entropy", metric::SOLVER_ENTROPY, false),
     ];

@@ -196,6 +196,7 @@ fn usage_errors_exit_with_code_2_and_say_what_to_do() {
         (&["data", "build", "--source", "Cargo.toml", "--out", "none"], "Cargo.toml:1:"),
         (&["export", ".", "--jsonl", "/proc/x.jsonl"], "--jsonl /proc/x.jsonl: cannot write there"),
         (&["export", ".", "--mm", "tests"], "tests is a folder; --mm needs a file"),
+        (&["export", ".", "--jsonl", "nope/x.jsonl"], "--jsonl nope/x.jsonl: there is no folder nope"),
         (&["run", "sgss"], "did you mean `sgs`?"),
         (&["run", "CISPO"], "did you mean `cispo`?"),
         (&["run", "metamath"], "`metamath` is a size: `sgs run --size metamath`"),
@@ -240,7 +241,7 @@ fn files_of_another_command_are_recognised() {
     for (command, text, message) in [
         ("run", "seeds = [1]\n", "f.toml:1: `seeds` is a key of a sweep: `sgs sweep "),
         ("run", "seed = 1\n[frozen]\n", "f.toml:2: [frozen] is part of an existing run"),
-        ("sweep", "size = \"metamath\"\nrounds = 3\n", "f.toml:2: `rounds` belongs to a run (`sgs run "),
+        ("sweep", "size = \"metamath\"\nrounds = 3\n", "f.toml:2: `rounds` is a key of a run (`sgs run "),
     ] {
         let done = sgs(&[command, &file(folder.path(), "f.toml", text), "--dry-run"]).expect(2);
         assert!(done.err.contains(message), "{}", done.err);

@@ -364,7 +364,11 @@ fn a_sweep_completes_its_runs_and_can_be_resumed() {
     assert!(refused.err.contains("sampling.batch is"), "{}", refused.err);
     for (wrong, message) in [
         ("method = \"sgs\"\n", "method"),
-        ("methods = [\"nix\"]\n", "no method `nix`"),
+        ("metods = [\"sgs\"]\n", "wrong.toml:1: there is no key `metods`; did you mean `methods`?"),
+        (
+            "methods = [\"sgs\", \"cipso\"]\n",
+            "wrong.toml:1: there is no method `cipso`; did you mean `cispo`?",
+        ),
         ("seeds = []\n", "nothing to run"),
         ("seeds = [1, 1]\n", "the same name, sgs-seed1"),
         (

@@ -74,7 +74,7 @@ fn status_follows_a_run_to_its_end() {
     let mut table = text.lines().skip_while(|line| !line.trim_start().starts_with("round "));
     assert_eq!(
         words(table.next()),
-        "round generations ever solved newly this round pass@1 conjectures solved Guide's score entropy"
+        "round generations ever solved newly this round pass@1 conjectures of them solved Guide's score entropy"
     );
     let values = words(text.lines().rev().find(|line| line.contains("12.5%") && line.contains("800")));
     assert_eq!(values, "0 800 12.5% - - 86 4 2.43 -", "{text}");

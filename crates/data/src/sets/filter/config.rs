@@ -10,7 +10,7 @@ sgs_keys::table! {
     #[derive(Clone, Debug, PartialEq)]
     pub struct FilterConfig {
         /// The problems to filter.
-        pub problems: String = String::new(), in "d3k, core, or a file that sgs data import reads; required",
+        pub problems: String = String::new(), in "d3k, core, or a file that sgs data import reads (required)",
         /// Seed of samples and draws.
         pub seed: u64 = 1, in 0..=i64::MAX as u64,
         /// The stages, in their order.
@@ -35,9 +35,9 @@ sgs_keys::table! {
     #[derive(Clone, Debug, PartialEq)]
     pub struct Rollouts {
         /// Name of the stage and of its file.
-        pub name: String = String::new(), in "letters, digits and -; required, unique",
+        pub name: String = String::new(), in "letters, digits and - (required, unique)",
         /// Folder of the model; with an endpoint, of its tokenizer.
-        pub model: String = String::new(), in "a folder; required",
+        pub model: String = String::new(), in "a folder (required)",
         /// Attempts at each statement.
         pub k: u32 = 8, in 1..=1024,
         /// A problem is dropped if more than this share of the attempts are proofs.
@@ -62,7 +62,7 @@ sgs_keys::table! {
     #[derive(Clone, Debug, PartialEq)]
     pub struct Sample {
         /// Name of the stage.
-        pub name: String = String::new(), in "letters, digits and -; required, unique",
+        pub name: String = String::new(), in "letters, digits and - (required, unique)",
         /// Number of problems that are kept.
         pub count: usize = 5000, in 1..=1_000_000_000,
     }
@@ -73,7 +73,7 @@ sgs_keys::table! {
     #[derive(Clone, Debug, PartialEq)]
     pub struct Label {
         /// Name of the stage and of its file.
-        pub name: String = String::new(), in "letters, digits and -; required, unique",
+        pub name: String = String::new(), in "letters, digits and - (required, unique)",
         /// Maximum length of an answer, in tokens.
         pub max_tokens: usize = 16_384, in 1..=10_000_000,
         /// Maximum number of questions about a problem until an answer can be parsed.

@@ -57,12 +57,12 @@ fn no_misbehaviour_is_judged_or_lasts() {
 }
 
 #[test]
-fn a_verdict_about_infrastructure_is_invalid_and_scores_are_not_changed() {
+fn a_verdict_about_infrastructure_is_invalid_and_a_score_out_of_range_malformed() {
     let system = start(settings(&["python3", HOSTILE, "strange", "/nonexistent"])).unwrap();
     let reason = system.verify(&problem("s"), "x").reason;
     assert!(reason.contains("expected one of `proved`, `refused`, `malformed`, `resource`"), "{reason}");
-    let review = system.read_review("x").unwrap();
-    assert!(review.relevance == 100.0 && !review.is_in_range(), "{review:?}");
+    let review = system.read_review("x").unwrap_err();
+    assert!(review.kind == "out-of-range" && review.detail.contains("relevance: 100"), "{review:?}");
 }
 
 #[test]

@@ -577,6 +577,7 @@ fn texts_are_examined_through_the_notations_of_a_header() {
         "notation \"{of_option}namespace Foo\nscoped notation \"double \" x:max => x + x\nend Foo\nopen Foo\n"
     );
     let instance = "instance (priority := 2000) one : OfNat Nat 1024 := ⟨1⟩\nnotation \"zzz\" => True\n";
+    let joined = "instance (priority := 2000) one : OfNat Nat 1024 := ⟨1⟩ in notation \"zzz\" => True\n";
     let variables = "variable {α : Type} [DecidableEq α]\nvariable (p : Prop) (hp : p)\ninclude hp\n";
     let requests = [
         vec![
@@ -604,6 +605,7 @@ fn texts_are_examined_through_the_notations_of_a_header() {
         ],
         vec![(under("notation \"zzz\" => $(Lean.mkAtom \"rfl\")\n", plain, "\n  rfl"), "an antiquotation")],
         vec![(under(instance, plain, "\n  rfl"), "a notation beside `one`")],
+        vec![(under(joined, plain, "\n  rfl"), "joined to a command with `in`")],
         vec![(under("set_option warningAsError true\n", plain, "\n  rfl"), "")],
         // A theorem has the variables of the header that its statement does not contain.
         vec![

@@ -4,9 +4,9 @@ use crate::exit::Usage;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use sgs_data::base::recipe;
-use sgs_keys::{FileError, KeyFile, KeySpec, KeyTable as _, unknown_key};
+use sgs_keys::{FileError, KeyFile, KeySpec, KeyTable as _, did_you_mean, unknown_key};
 use sgs_run::config::folder;
-use sgs_run::config::{self, Layers, RunConfig};
+use sgs_run::config::{self, Layers, METHODS, RunConfig};
 use sgs_rundir::RunView;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
@@ -73,9 +73,12 @@ impl SweepPlan {
         if let Some(key) = file.table.keys().find(is_of_run) {
             let told = match key.as_str() {
                 "method" => "there is no key `method`; did you mean `methods`?".to_owned(),
-                _ => format!("`{key}` belongs to a run (`sgs run {path}`), or in a sweep to [set]"),
+                _ => format!("`{key}` is a key of a run (`sgs run {path}`); in a sweep, put it into [set]"),
             };
             return Err(file.error(key, told).into());
+        }
+        if let Some(key) = file.table.keys().find(|key| !own.contains(&key.as_str())) {
+            return Err(file.error(key, format!("there is no key `{key}`{}", did_you_mean(key, own))).into());
         }
         check_types(&file)?;
         if file.table.is_empty() {
@@ -84,6 +87,12 @@ impl SweepPlan {
                 .into());
         }
         let plan: Self = file.deserialize()?;
+        let names = || METHODS.iter().map(|(name, _)| *name);
+        let is_unknown = |method: &&String| !method.ends_with(".toml") && names().all(|name| name != *method);
+        if let Some(method) = plan.methods.iter().find(is_unknown) {
+            let told = format!("there is no method `{method}`{}", did_you_mean(method, names()));
+            return Err(file.error("methods", told).into());
+        }
         let lists = [("methods", plan.methods.is_empty()), ("seeds", plan.seeds.is_empty())];
         let lists = lists.into_iter().map(|(key, is_empty)| (key.to_owned(), is_empty));
         let varied = plan.vary.iter().map(|(key, values)| (format!("vary.{key}"), values.is_empty()));
