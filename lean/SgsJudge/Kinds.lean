@@ -111,7 +111,7 @@ def switchOptions : List Name :=
 
 /-- Prefixes of the options that a header may set to any value. -/
 def freeInHeaders : List Name :=
-  [`maxHeartbeats, `maxRecDepth, `synthInstance, `autoImplicit, `relaxedAutoImplicit, `pp, `linter, `tactic,
+  [`maxHeartbeats, `maxRecDepth, `autoImplicit, `relaxedAutoImplicit, `pp, `linter, `tactic,
    `maxSynthPendingDepth, `exponentiation, `backward, `warningAsError, `trace.Meta, `smartUnfolding, `quotPrecheck,
    `hygiene, `maxUniverseOffset, `diagnostics]
 
@@ -160,7 +160,7 @@ def beforeHelpers : List Name := [`Lean.Parser.Command.set_option, `Lean.Parser.
 /-- Commands of a header that may be joined to another command with `in`. None of them defines anything, so that the rules
 for one command see everything that existed before it. -/
 def beforeInHeaders : List Name := under `Lean.Parser.Command [
-  "set_option", "open", "variable", "universe", "omit", "include", "attribute"]
+  "set_option", "open", "variable", "universe", "omit", "include"]
 
 /-- Commands of a header. -/
 def headerCommands : List Name := under `Lean.Parser.Command [

@@ -191,6 +191,11 @@ private partial def resultOf : Expr → Expr
   | .forallE _ _ body _ | .mdata _ body => resultOf body
   | type => type
 
+/-- The body of a term, under its binders. -/
+private partial def bodyOf : Expr → Expr
+  | .lam _ _ body _ | .mdata _ body => bodyOf body
+  | e => e
+
 /-- Whether a constant of a header could be an instance by which Lean elaborates a literal or coerces it: it has a type class
 of the library that is not about an inductive type of the header, or a type that could be one. -/
 private def convertsLiterals (env : Environment) (info : ConstantInfo) : Bool :=
@@ -220,9 +225,33 @@ private def convertsLiterals (env : Environment) (info : ConstantInfo) : Bool :=
 private def constantsOfHeader (env : Environment) : List ConstantInfo :=
   env.constants.foldStage2 (fun found _ info => info :: found) []
 
+/-- Whether the constant at the head of a term, under its binders, belongs to the header and is not an abbreviation. -/
+private def isOfHeader (env : Environment) (e : Expr) : Bool :=
+  match (bodyOf e).getAppFn with
+  | .const name _ => !isImported env name && !isReducible env name
+  | _ => false
+
+/-- Whether an instance of the header cannot be one for the library's own types: its class belongs to the header or is
+about an inductive type of the header, or it decides a proposition of the header. Classes of coercions, and types that are
+not those of a class until they are computed (a variable, an abbreviation), are not of this kind. -/
+private def isHarmlessInstance (env : Environment) (type : Expr) : Bool :=
+  let result := resultOf type
+  match result.getAppFn with
+  | .const name _ =>
+    let isType := (env.find? name).any (· matches .inductInfo _)
+    let isAbout (arg : Option Expr) := arg.any (isOfHeader env)
+    -- The type of an equation is its first argument.
+    let isProposition (arg : Expr) := isOfHeader env arg || isAbout (bodyOf arg).getAppArgs[0]?
+    if [`Decidable, `DecidablePred, `DecidableRel, `DecidableEq].contains name then result.getAppArgs.back?.any isProposition
+    else isType && isClass env name &&
+      (!isImported env name || (!(showName name).startsWith "Coe" && isAbout result.getAppArgs[0]?))
+  | _ => false
+
 /-- A constant of the header that could take part in code that Lean evaluates: a configuration or a notation. -/
 private def convertingInstance (env : Environment) : Option Name :=
-  ((constantsOfHeader env).find? (convertsLiterals env)).map (·.name)
+  let converts (info : ConstantInfo) :=
+    convertsLiterals env info || (Meta.isInstanceCore env info.name && !isHarmlessInstance env info.type)
+  ((constantsOfHeader env).find? converts).map (·.name)
 
 /-- Checks that no constant of the header can take part in code that Lean evaluates. -/
 private def checkInstances (code : String) : WalkM Unit := do

@@ -33,8 +33,8 @@ use std::time::Duration;
 
 use crate::coordinator::HeartbeatAck;
 use crate::task::{
-    AttemptId, Cause, Epoch, FinishedTask, Lease, LeaseId, LeaseOutcome, Receipt, Report, Task, TaskId,
-    TaskResult, Time, WorkKind, WorkerExit, WorkerName,
+    AttemptId, Cause, Epoch, FinishedTask, Lease, LeaseId, LeaseOutcome, Payload, Receipt, Report, Task,
+    TaskId, TaskResult, Time, WorkKind, WorkerExit, WorkerName,
 };
 pub use status::{BoardStatus, KindStats, WorkerStats};
 pub use store::BoardCounters;
@@ -59,6 +59,10 @@ pub struct BoardConfig {
     pub max_leases_per_worker: usize,
     /// Maximum number of tasks on the board, open or ended. Default 4 million.
     pub max_tasks: usize,
+    /// Maximum size of an outcome, in bytes. A larger one is a failed attempt. Default 64 MiB.
+    pub max_outcome_bytes: usize,
+    /// Number of bytes of outcomes on the board above which workers must wait with theirs. Default 1 GiB.
+    pub max_held_bytes: usize,
 }
 
 impl Default for BoardConfig {
@@ -71,6 +75,8 @@ impl Default for BoardConfig {
             backpressure: None,
             max_leases_per_worker: 4096,
             max_tasks: 4_000_000,
+            max_outcome_bytes: 64 << 20,
+            max_held_bytes: 1 << 30,
         }
     }
 }
@@ -410,8 +416,11 @@ impl Board {
         let (state, hold) = (entry.state, held.state);
         self.store.see_worker(worker, now);
         let expired = matches!(hold, LeaseState::Live | LeaseState::Ended(Cause::Died | Cause::Lost));
-        match outcome {
-            LeaseOutcome::Done(outcome) if state.is_open() && expired => {
+        let is_result = state.is_open() && expired;
+        match self.bounded(outcome) {
+            // The consumer is slower than the workers.
+            LeaseOutcome::Done(outcome) if is_result && self.is_full_with(&outcome) => Receipt::Waiting,
+            LeaseOutcome::Done(outcome) if is_result => {
                 assert_applied(self.store.done(task, attempt, outcome));
                 self.stall = (now, Duration::ZERO);
                 Receipt::Accepted
@@ -426,6 +435,24 @@ impl Board {
             }
             _ => Receipt::Duplicate,
         }
+    }
+
+    /// Converts an outcome that is too large to a failure.
+    fn bounded(&self, outcome: LeaseOutcome) -> LeaseOutcome {
+        let most = self.config.max_outcome_bytes;
+        match outcome {
+            LeaseOutcome::Done(outcome) if outcome.len() > most => {
+                let bytes = outcome.len();
+                LeaseOutcome::Failed(format!("an outcome of {bytes} bytes, at most {most} are allowed"))
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Returns true if this outcome must wait until the consumer has removed others. The first one never waits.
+    fn is_full_with(&self, outcome: &Payload) -> bool {
+        let held = self.store.held_bytes;
+        held > 0 && held.saturating_add(outcome.len()) > self.config.max_held_bytes
     }
 
     /// Ends all leases of a worker whose process has ended, before their deadlines.

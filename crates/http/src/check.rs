@@ -20,6 +20,9 @@ pub fn check_request<B: Body>(
 ) -> Result<(), (StatusCode, &'static str)> {
     // A value that is not text is present, but equals nothing.
     let header = |name: HeaderName| request.headers().get(name).map(|v| v.to_str().unwrap_or_default());
+    if [HOST, ORIGIN, CONTENT_TYPE].iter().any(|name| request.headers().get_all(name).iter().count() > 1) {
+        return Err((StatusCode::BAD_REQUEST, "the host, the origin or the content type is given twice"));
+    }
     let host = header(HOST).unwrap_or_default();
     if !has_secret && !is_loopback(host) {
         let why = "wrong host: this server answers only to localhost and loopback addresses";

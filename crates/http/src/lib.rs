@@ -60,7 +60,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use timed_writes::TimedWrites;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{AbortHandle, yield_now};
@@ -113,13 +113,20 @@ impl ServiceThread {
     /// # Errors
     /// Returns an error if the address is unavailable.
     pub fn listen(&self, address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
-        let listener = std::net::TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
         let _runtime = self.handle.enter();
-        Ok((TcpListener::from_std(listener)?, address))
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        // Like the standard library. A restarted server can use the address of connections that linger.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        let listener = socket.listen(BACKLOG)?;
+        let address = listener.local_addr()?;
+        Ok((listener, address))
     }
 }
+
+/// Maximum number of connections that wait to be accepted. If there are more, clients wait a second or longer before they
+/// try again.
+const BACKLOG: u32 = 4096;
 
 impl Drop for ServiceThread {
     fn drop(&mut self) {

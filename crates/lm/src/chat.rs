@@ -13,7 +13,7 @@ use minijinja::{Environment, Error, ErrorKind, Value, context};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{LmError, Result};
-use crate::json::optional_json;
+use crate::json::{optional_json, optional_text};
 
 /// Maximum number of steps of a template, so that a malicious one cannot loop forever.
 const FUEL: u64 = 10_000_000;
@@ -62,10 +62,8 @@ impl ChatTemplate {
     /// Returns an error if a file cannot be read or if the template does not parse (with its line).
     pub fn load(dir: &Path) -> Result<Option<Self>> {
         let path = dir.join("chat_template.jinja");
-        match std::fs::read_to_string(&path) {
-            Ok(source) => return Self::new(source, &path.display().to_string()).map(Some),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-            Err(e) => return Err(LmError::io(&path)(e)),
+        if let Some(source) = optional_text(&path)? {
+            return Self::new(source, &path.display().to_string()).map(Some);
         }
         let path = dir.join("tokenizer_config.json");
         let config = optional_json(&path)?;

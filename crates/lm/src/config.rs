@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::error::{LmError, Result};
+use crate::json;
 
 /// Decoder family of the weights; the families differ in the biases and norms of queries, keys and values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -171,17 +172,13 @@ impl ModelConfig {
     /// architecture or activation, other biases, sliding windows in some layers, an unknown RoPE type).
     pub fn load(dir: &Path) -> Result<Self> {
         let path = dir.join("config.json");
-        let text = std::fs::read_to_string(&path).map_err(LmError::io(&path))?;
+        let text = json::text(&path)?;
         let value: Value = serde_json::from_str(&text).map_err(LmError::json(&path))?;
         let mut config = Self::from_json(value, &path.display().to_string())?;
         let path = dir.join("generation_config.json");
-        match std::fs::read_to_string(&path) {
-            Ok(text) => {
-                let raw: RawGeneration = serde_json::from_str(&text).map_err(LmError::json(&path))?;
-                config.eos_tokens = raw.eos_token_id.map_or(config.eos_tokens, Vec::from);
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(LmError::io(&path)(error)),
+        if let Some(text) = json::optional_text(&path)? {
+            let raw: RawGeneration = serde_json::from_str(&text).map_err(LmError::json(&path))?;
+            config.eos_tokens = raw.eos_token_id.map_or(config.eos_tokens, Vec::from);
         }
         Ok(config)
     }

@@ -35,6 +35,7 @@ pub mod rope;
 pub mod shard;
 pub mod testing;
 pub mod tokenizer;
+mod tokenizer_json;
 pub mod trainer;
 pub mod weights;
 

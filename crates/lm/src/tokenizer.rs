@@ -4,6 +4,7 @@
 //! `config.json`.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -14,7 +15,8 @@ use tokenizers::{ModelWrapper, PreTokenizerWrapper};
 use crate::chat::{ChatMessage, ChatTemplate, SpecialTokens};
 use crate::config::ModelConfig;
 use crate::error::{LmError, Result};
-use crate::json::optional_json;
+use crate::json::{self, optional_json};
+use crate::tokenizer_json;
 
 /// The text of a token, and whether the token is special.
 #[derive(Debug)]
@@ -23,12 +25,14 @@ struct Word {
     special: bool,
 }
 
-/// Returns the vocabulary by id if the tokenizer has no decoder and therefore puts spaces between words.
+/// Returns the vocabulary by id if the tokenizer has no decoder and therefore puts spaces between words. Returns `None` if
+/// most ids have no word, because the table could then exceed the memory.
 fn words(inner: &tokenizers::Tokenizer) -> Option<Vec<Option<Word>>> {
     if inner.get_decoder().is_some() {
         return None;
     }
-    let last = inner.get_vocab(true).into_values().max()?;
+    let vocabulary = inner.get_vocab(true);
+    let last = vocabulary.values().copied().max().filter(|last| *last as usize / 16 <= vocabulary.len())?;
     let word = |id| {
         let text = inner.id_to_token(id)?.into_boxed_str();
         let special = inner.get_added_vocabulary().is_special_token(&text);
@@ -50,10 +54,32 @@ fn ids(inner: &tokenizers::Tokenizer) -> Option<HashMap<Box<str>, u32>> {
         return None;
     }
     let is_one = |(word, id): &(String, u32)| {
-        inner.encode_fast(word.as_str(), false).is_ok_and(|read| read.get_ids() == [*id])
+        guarded(|| inner.encode_fast(word.as_str(), false)).is_ok_and(|read| read.get_ids() == [*id])
     };
     let words = inner.get_vocab(true).into_iter().filter(is_one);
     Some(words.map(|(word, id)| (word.into_boxed_str(), id)).collect())
+}
+
+/// Runs a call of the library and also returns its panics as errors: it panics on some tokenizers.
+fn guarded<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> std::result::Result<T, String> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(done) => done.map_err(|e| e.to_string()),
+        Err(panic) => {
+            let message = panic.downcast_ref::<String>().map(String::as_str);
+            let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+            Err(format!("the tokenizer is not consistent, the library panicked ({message})"))
+        }
+    }
+}
+
+/// Parses the text of a `tokenizer.json`.
+fn parse(text: &str) -> std::result::Result<tokenizers::Tokenizer, String> {
+    let value = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    let checked = tokenizer_json::checked(value)?;
+    // Do not use `from_bytes`, because it is generic, and the library's whole parser would be compiled here again.
+    guarded(|| tokenizers::Tokenizer::from_str(&checked))
+        // The location in the checked text is not that in the file.
+        .map_err(|e| e.rsplit_once(" at line ").map_or(e.as_str(), |(what, _)| what).to_owned())
 }
 
 /// A model's tokenizer with its special ids and its chat template, if any.
@@ -85,9 +111,7 @@ impl Tokenizer {
     /// special token of `tokenizer_config.json` is not in the vocabulary, or if the chat template does not parse.
     pub fn load(dir: &Path) -> Result<Self> {
         let path = dir.join("tokenizer.json");
-        let text = std::fs::read_to_string(&path).map_err(LmError::io(&path))?;
-        // Do not use `from_bytes`, because it is generic, and the library's whole parser would be compiled here again.
-        let inner = tokenizers::Tokenizer::from_str(&text)
+        let inner = parse(&json::text(&path)?)
             .map_err(|e| LmError::Input(format!("{}: not a supported tokenizer: {e}", path.display())))?;
         let config_path = dir.join("tokenizer_config.json");
         let config = optional_json(&config_path)?;
@@ -171,7 +195,7 @@ impl Tokenizer {
     }
 
     fn encode_with(&self, inner: &tokenizers::Tokenizer, text: &str) -> Result<Vec<u32>> {
-        match inner.encode_fast(text, false) {
+        match guarded(|| inner.encode_fast(text, false)) {
             Ok(encoding) => Ok(encoding.get_ids().to_vec()),
             Err(e) => Err(LmError::Input(format!(
                 "{}: cannot encode a text of {} bytes that starts with {:?}: {e}",
@@ -210,7 +234,7 @@ impl Tokenizer {
                 self.vocab_size()
             )));
         }
-        self.inner.decode(ids, skip_special).map_err(|e| {
+        guarded(|| self.inner.decode(ids, skip_special)).map_err(|e| {
             LmError::Input(format!("{}: cannot decode {} tokens: {e}", self.origin.display(), ids.len()))
         })
     }

@@ -309,7 +309,7 @@ fn tensor_files(dir: &Path) -> Result<Vec<PathBuf>> {
     struct Index {
         weight_map: BTreeMap<String, String>,
     }
-    let text = std::fs::read_to_string(&index).map_err(LmError::io(&index))?;
+    let text = crate::json::text(&index)?;
     let parsed: Index = serde_json::from_str(&text).map_err(LmError::json(&index))?;
     let shards: BTreeSet<&String> = parsed.weight_map.values().collect();
     for shard in &shards {
@@ -325,7 +325,7 @@ fn tensor_files(dir: &Path) -> Result<Vec<PathBuf>> {
 }
 
 pub(crate) fn map_file(path: &Path) -> Result<memmap2::Mmap> {
-    let file = File::open(path).map_err(LmError::io(path))?;
+    let file = sgs_base::files::open(path).map_err(LmError::io(path))?;
     // SAFETY: the map is read-only and is dropped before this module returns. Checkpoints are replaced by
     // rename and never rewritten in place, so the mapped pages do not change.
     unsafe { memmap2::Mmap::map(&file) }.map_err(LmError::io(path))

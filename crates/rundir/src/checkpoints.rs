@@ -2,10 +2,10 @@
 
 use crate::directories::{KnownSums, StagedDirectory, check_directory, remove_directory};
 use crate::error::{CallerError, Error, Result};
+use crate::files;
 use crate::rounds::{check_number, directory_name, numbered_directories, parse_json, write_json};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 const ABOUT: &str = "checkpoint.json";
@@ -54,7 +54,7 @@ impl Checkpoint {
     /// Returns an error if `checkpoint.json` is missing, damaged or that of another round.
     pub fn about(&self) -> Result<AboutCheckpoint> {
         let path = self.directory.join(ABOUT);
-        let about: AboutCheckpoint = parse_json(&path, &fs::read(&path).map_err(Error::io("read", &path))?)?;
+        let about: AboutCheckpoint = parse_json(&path, &files::read(&path)?)?;
         check_number(&self.directory, self.round, about.round)?;
         Ok(about)
     }
@@ -207,6 +207,7 @@ mod tests {
     use super::*;
     use proptest::collection::btree_set;
     use proptest::prelude::*;
+    use std::fs;
 
     fn publish(checkpoints: &Checkpoints, round: u32) {
         let fill = |dir: &Path| {

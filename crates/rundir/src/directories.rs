@@ -173,7 +173,7 @@ fn refuse_unlisted(directory: &Path, listed: &[(String, String)]) -> Result<()> 
 pub fn read_listed(directory: &Path, name: &str) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     checked(directory, name, &expected_checksum(directory, name)?, |path| {
-        bytes = fs::read(path).map_err(Error::io("read", path))?;
+        bytes = files::read(path)?;
         Ok(checksum_of(&bytes))
     })?;
     Ok(bytes)
@@ -204,7 +204,7 @@ pub fn listed_checksums(directory: &Path) -> Result<Vec<(String, String)>> {
     if !files::is_file(&list)? {
         return Err(Error::damaged(directory, format!("{CHECKSUMS} is missing"), restore(directory)));
     }
-    let text = fs::read_to_string(&list).map_err(Error::io("read", &list))?;
+    let text = files::read_to_string(&list)?;
     parse(&list, &text)
 }
 
@@ -268,7 +268,7 @@ pub fn remove_directory(directory: &Path) -> Result<()> {
 /// # Errors
 /// Returns an error if the file cannot be read.
 pub fn checksum(path: &Path) -> Result<String> {
-    let mut file = File::open(path).map_err(Error::io("open", path))?;
+    let mut file = sgs_base::files::open(path).map_err(Error::io("open", path))?;
     let mut hasher = Sha256::new();
     let mut buffer = vec![0u8; 1 << 17];
     loop {

@@ -160,6 +160,11 @@ impl Error {
         Self::Damaged { path: path.to_path_buf(), what: what.into(), advice: advice.into() }
     }
 
+    /// Returns whether a file operation failed because the file does not exist.
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, Self::Io { error, .. } if error.kind() == io::ErrorKind::NotFound)
+    }
+
     /// Returns whether the operation failed because of missing permissions. The file itself may be intact.
     pub fn is_permission_denied(&self) -> bool {
         use rusqlite::ErrorCode as C;

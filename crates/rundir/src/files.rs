@@ -104,13 +104,32 @@ pub fn write_file(target: &Path, bytes: &[u8]) -> Result<()> {
     file.commit()
 }
 
+/// Maximum size in bytes of a file that is read as a whole.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// Reads a file. A FIFO or a device is refused, because reading it could wait or never end.
+///
+/// # Errors
+/// Returns an error if the file cannot be read, is not regular, or has more than 1 GiB.
+pub fn read(path: &Path) -> Result<Vec<u8>> {
+    sgs_base::files::read(path, MOST_BYTES).map_err(Error::io("read", path))
+}
+
+/// Reads a UTF-8 file like [`read()`].
+///
+/// # Errors
+/// Returns an error if the file cannot be read, is not regular, is not UTF-8, or has more than 1 GiB.
+pub fn read_to_string(path: &Path) -> Result<String> {
+    sgs_base::files::read_to_string(path, MOST_BYTES).map_err(Error::io("read", path))
+}
+
 /// Reads a text that an earlier process may have written; empty if the file does not exist.
 ///
 /// # Errors
 /// Returns an error if the file exists and cannot be read, or if it is not UTF-8.
 pub fn read_if_exists(path: &Path) -> Result<String> {
-    match fs::read_to_string(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("read", path)(error)),
+    match read_to_string(path) {
+        Err(error) if !error.is_not_found() => Err(error),
         text => Ok(text.unwrap_or_default()),
     }
 }

@@ -5,7 +5,6 @@ use crate::error::{Error, Result};
 use crate::files::{self, parent_of};
 use sgs_base::digest::checksum_of;
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 use toml::{Table, Value};
 
@@ -91,7 +90,7 @@ impl FrozenConfig {
 /// Changes values of keys (`a.b` is the key `b` of the table `a`) and records the changes, which were made after `rounds`
 /// rounds. `config.toml` keeps its order and its comments.
 pub(crate) fn change(path: &Path, changes: &[(&str, Value)], rounds: u32, unix_time: f64) -> Result<()> {
-    let (table, mut text) = (read(path)?, fs::read_to_string(path).map_err(Error::io("read", path))?);
+    let (table, mut text) = (read(path)?, files::read_to_string(path)?);
     for (key, to) in changes {
         let refused =
             |what: &str| Error::Config { path: path.to_path_buf(), what: format!("'{key}' {what}") };
@@ -106,7 +105,7 @@ pub(crate) fn change(path: &Path, changes: &[(&str, Value)], rounds: u32, unix_t
             return Err(refused("cannot be changed"));
         }
     }
-    let before = fs::read_to_string(path).map_err(Error::io("read", path))?;
+    let before = files::read_to_string(path)?;
     replace(path, &before, &text)
 }
 
@@ -129,7 +128,7 @@ pub(crate) fn record_fleet(path: &Path, has_fleet: bool) -> Result<()> {
     if self::has_fleet(path)? == has_fleet {
         return Ok(());
     }
-    let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
+    let text = files::read_to_string(path)?;
     replace(path, &text, &with_fleet(&text, has_fleet).ok_or_else(|| no_table(path))?)
 }
 
@@ -195,7 +194,7 @@ pub(crate) fn note_sum(path: &Path) -> Result<()> {
         return Ok(());
     }
     tracing::warn!("{} is missing: edits of config.toml cannot be detected", list.display());
-    write_sums(path, &[&fs::read(path).map_err(Error::io("read", path))?])
+    write_sums(path, &[&files::read(path)?])
 }
 
 /// Checks `config.toml` against its checksum.
@@ -203,7 +202,7 @@ pub(crate) fn check(path: &Path) -> Result<()> {
     let name = name_of(path);
     let mut listed = listed_checksums(parent_of(path))?;
     listed.retain(|(listed, _)| *listed == name);
-    let found = checksum_of(&fs::read(path).map_err(Error::io("read", path))?);
+    let found = checksum_of(&files::read(path)?);
     if listed.iter().any(|(_, expected)| *expected == found) {
         return Ok(());
     }
@@ -221,7 +220,7 @@ pub(crate) fn check(path: &Path) -> Result<()> {
 
 /// Parses `config.toml`.
 pub(crate) fn read(path: &Path) -> Result<Table> {
-    let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
+    let text = files::read_to_string(path)?;
     text.parse().map_err(|error: toml::de::Error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         let (line, message) = (1 + before.matches('\n').count(), error.message());
@@ -254,6 +253,7 @@ fn compare(prefix: &str, frozen: &Table, given: &Table, out: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn config(text: &str) -> FrozenConfig {
         let data = [("set \"mm\"".to_owned(), "ab".repeat(32))].into();

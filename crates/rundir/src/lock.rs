@@ -19,13 +19,10 @@ impl RunLock {
     /// # Errors
     /// Returns [`Error::InUse`] with the holder's process id, or an error if the file cannot be opened or locked.
     pub fn take(path: &Path, run: &Path) -> Result<Self> {
-        let mut file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(Error::io("open the lock", path))?;
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false);
+        let mut file =
+            sgs_base::files::open_with(&mut options, path).map_err(Error::io("open the lock", path))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {

@@ -102,8 +102,8 @@ pub(crate) fn checkpoint_in_use(markers: &[Marker]) -> Option<u32> {
     markers.iter().rev().find(|m| m.stage >= JournalStage::Updated).and_then(|m| m.checkpoint)
 }
 
-/// Checks that no marker names an older checkpoint than exists for its round: the checkpoint of a round is published
-/// before its marker. The markers must have been read before, because another process may publish a checkpoint in the
+/// Checks that the checkpoint in use exists, and that no marker names an older checkpoint than exists for its round: the
+/// checkpoint of a round is published before its marker. The markers must have been read before, because another process may publish a checkpoint in the
 /// meantime.
 pub(crate) fn check_checkpoints(markers: &[Marker], checkpoints: &Checkpoints) -> Result<()> {
     let existing = checkpoints.list()?;
@@ -116,7 +116,13 @@ pub(crate) fn check_checkpoints(markers: &[Marker], checkpoints: &Checkpoints) -
                       continues after its last published round with the newest checkpoint; otherwise move it away";
         return Err(Error::damaged(&newer.directory, what, advice));
     }
-    Ok(())
+    match checkpoint_in_use(markers) {
+        // A newer one may have replaced it after the markers were read.
+        Some(used) if existing.iter().all(|checkpoint| checkpoint.round < used) => {
+            self::existing(checkpoints, used).map(drop)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns the checkpoint of a round, which must exist.

@@ -71,6 +71,17 @@ impl RunView {
         frozen::read(&self.path.join(CONFIG))
     }
 
+    /// Compares `config.toml` with its checksum. Runs of older programs have none.
+    ///
+    /// # Errors
+    /// Returns an error if they differ or cannot be read.
+    pub fn check_config(&self) -> Result<()> {
+        match self.path.join(CHECKSUMS).exists() {
+            true => frozen::check(&self.path.join(CONFIG)),
+            false => Ok(()),
+        }
+    }
+
     /// Checks that `fleet.toml` exists if the run has remote workers. Older programs did not record this.
     ///
     /// # Errors
@@ -165,7 +176,7 @@ impl RunView {
         let mut examined = IntegrityReport::default();
         let (config, list) = (self.path.join(CONFIG), self.path.join(CHECKSUMS));
         if list.exists() {
-            examined.file(&config, frozen::check(&config));
+            examined.file(&config, self.check_config());
         } else {
             examined.notes.push(format!(
                 "{} is missing, as in runs of older programs: edits of {CONFIG} cannot be detected; the next `sgs resume` \

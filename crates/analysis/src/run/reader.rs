@@ -99,6 +99,9 @@ impl<'a> RunReader<'a> {
         if let Err(error) = &table {
             tables.note(format!("the configuration is left out: {error}"));
         }
+        if let Err(error) = view.check_config() {
+            tables.note(error.to_string());
+        }
         let table = table.unwrap_or_default();
         let text = |key: &str| table.get(key)?.as_str();
         let method = text("method").and_then(|name| name.parse().ok());

@@ -253,6 +253,8 @@ pub(super) struct TaskStore {
     alarms: BinaryHeap<Reverse<(Time, u32)>>,
     next_ticket: u64,
     pub counters: BoardCounters,
+    /// Bytes of the outcomes on the board.
+    pub held_bytes: usize,
 }
 
 /// How long a worker without leases is remembered.
@@ -288,6 +290,7 @@ impl TaskStore {
             alarms: BinaryHeap::new(),
             next_ticket: 0,
             counters: BoardCounters::default(),
+            held_bytes: 0,
         }
     }
 
@@ -814,6 +817,7 @@ impl TaskStore {
         worker.done += 1;
         let worker = worker.name.clone();
         self.close(slot);
+        self.held_bytes += outcome.len();
         self.finish(slot, TaskState::Done, TaskResult::Done { outcome, worker, attempt });
         self.counters.done += 1;
         self.counters.late += u64::from(late);
@@ -835,10 +839,11 @@ impl TaskStore {
     /// Makes a done task pending again, because the consumer rejected its outcome.
     pub fn reopen(&mut self, now: Time, id: TaskId, message: &str) -> Result<(), &'static str> {
         let (slot, entry) = self.find(id).ok_or("no such task")?;
-        let Some(TaskResult::Done { attempt, worker, .. }) = entry.result.as_deref() else {
+        let Some(TaskResult::Done { attempt, worker, outcome }) = entry.result.as_deref() else {
             return Err("the task has no outcome");
         };
-        let (attempt, worker) = (*attempt, worker.clone());
+        let (attempt, worker, bytes) = (*attempt, worker.clone(), outcome.len());
+        self.held_bytes -= bytes;
         self.undeliver(slot);
         let entry = self.entry_mut(slot);
         entry.result = None;
@@ -882,8 +887,9 @@ impl TaskStore {
         let open = entry.state.is_open();
         // A worker's back-off ends only with an outcome that the consumer kept, because an outcome that was only
         // reported may still be rejected.
-        if let Some(TaskResult::Done { worker, .. }) = entry.result.as_deref() {
-            let worker = worker.clone();
+        if let Some(TaskResult::Done { worker, outcome, .. }) = entry.result.as_deref() {
+            let (worker, bytes) = (worker.clone(), outcome.len());
+            self.held_bytes -= bytes;
             if let Some(worker) = self.worker_named(&worker) {
                 worker.reset_backoff();
             }

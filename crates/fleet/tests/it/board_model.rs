@@ -31,6 +31,7 @@ fn config() -> BoardConfig {
         backpressure: Some(Backpressure { hold: GENERATE, while_open: VERIFY, limit: HOLD_AT }),
         max_leases_per_worker: CAPACITY,
         max_tasks: 1000,
+        ..BoardConfig::default()
     }
 }
 

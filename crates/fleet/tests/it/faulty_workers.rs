@@ -466,3 +466,24 @@ fn the_kept_failures_of_a_task_are_bounded() {
     assert_eq!(numbers, expected);
     assert!(failures.iter().all(|f| f.message.len() <= 4096));
 }
+
+/// Outcomes of a malicious worker cannot fill the coordinator's memory.
+#[test]
+fn large_outcomes_fail_and_many_wait_for_the_consumer() {
+    let config = BoardConfig { max_outcome_bytes: 10, max_held_bytes: 15, ..BoardConfig::default() };
+    let mut board = Board::new(config);
+    for id in 0..3 {
+        let task = Task { id: TaskId(id), kind: VERIFY, priority: 0, payload: "x".into() };
+        board.submit(Time(0), task).unwrap();
+    }
+    let leases = lease(&mut board, 0, "w", 3);
+    let outcome = |bytes: usize| LeaseOutcome::Done("y".repeat(bytes).into());
+    assert_eq!(end(&mut board, 1, "w", &leases[0], outcome(11)), Receipt::Noted);
+    assert_eq!(board.counters().failed, 1);
+    assert_eq!(end(&mut board, 1, "w", &leases[1], outcome(10)), Receipt::Accepted);
+    assert_eq!(end(&mut board, 1, "w", &leases[2], outcome(10)), Receipt::Waiting);
+    let first = board.next_finished(None).unwrap();
+    assert_eq!(end(&mut board, 1, "w", &leases[2], outcome(10)), Receipt::Waiting, "it is not removed yet");
+    assert!(board.remove(first.task));
+    assert_eq!(end(&mut board, 1, "w", &leases[2], outcome(10)), Receipt::Accepted);
+}

@@ -441,7 +441,7 @@ impl DatabaseParser {
         if self.included.len() > 10_000 {
             return Err(cursor.error(start, "more than 10,000 included files"));
         }
-        let opened = self.open(SourceFile::read(&folder.join(relative))?)?;
+        let opened = self.open(SourceFile::read_included(&folder.join(relative))?)?;
         inclusion.included = Some(opened.file);
         self.database.inclusions.push(inclusion);
         Ok(Some(opened))

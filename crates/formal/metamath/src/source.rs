@@ -33,6 +33,9 @@ pub enum DatabaseError {
     Syntax { place: SourceLocation, message: String },
 }
 
+/// Maximum size of an included file in bytes.
+const MOST_INCLUDED_BYTES: u64 = 1 << 30;
+
 #[derive(Clone, Debug)]
 pub(crate) struct SourceFile {
     pub(crate) name: Arc<str>,
@@ -41,8 +44,16 @@ pub(crate) struct SourceFile {
 
 impl SourceFile {
     pub(crate) fn read(path: &Path) -> Result<Self, DatabaseError> {
-        let bytes = std::fs::read(path)
-            .map_err(|e| DatabaseError::Io { path: path.to_owned(), message: e.to_string() })?;
+        Self::of(path, std::fs::read(path))
+    }
+
+    /// Reads a file that another file includes. Unlike the file that the user names, it must be regular.
+    pub(crate) fn read_included(path: &Path) -> Result<Self, DatabaseError> {
+        Self::of(path, sgs_base::files::read(path, MOST_INCLUDED_BYTES))
+    }
+
+    fn of(path: &Path, bytes: std::io::Result<Vec<u8>>) -> Result<Self, DatabaseError> {
+        let bytes = bytes.map_err(|e| DatabaseError::Io { path: path.to_owned(), message: e.to_string() })?;
         Ok(Self { name: path.display().to_string().into(), bytes: bytes.into() })
     }
 

@@ -306,12 +306,15 @@ fn write_model<D: Device>(tmp: &Path, model: &Model<D>, options: &SaveOptions) -
     copy_companions(tmp, options)
 }
 
+/// Maximum size in bytes of a file that is copied with a model.
+const MOST_COMPANION_BYTES: u64 = 1 << 30;
+
 fn copy_companions(tmp: &Path, options: &SaveOptions) -> Result<()> {
     for companion in &options.companions {
         let name = companion
             .file_name()
             .ok_or_else(|| LmError::Input(format!("{} is not the name of a file", companion.display())))?;
-        let bytes = fs::read(companion).map_err(LmError::io(companion))?;
+        let bytes = sgs_base::files::read(companion, MOST_COMPANION_BYTES).map_err(LmError::io(companion))?;
         write_small(&tmp.join(name), &bytes, options.flush)?;
     }
     Ok(())
@@ -352,7 +355,7 @@ pub fn load_for_rank<D: Device>(
     (rank, ranks): (usize, usize),
 ) -> Result<(Policy<D>, serde_json::Value)> {
     let path = dir.join("trainer.json");
-    let text = fs::read_to_string(&path).map_err(LmError::io(&path))?;
+    let text = crate::json::text(&path)?;
     let state: TrainerState = serde_json::from_str(&text).map_err(LmError::json(&path))?;
     let fail = |message: String| LmError::Config { origin: path.display().to_string(), message };
     let files = match (state.format, state.ranks) {

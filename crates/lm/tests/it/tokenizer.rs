@@ -148,3 +148,106 @@ fn errors_name_the_file_and_the_position() {
     let config = sgs_lm::ModelConfig::from_json(model_config(262), "config").unwrap();
     tokenizer.check_model(&config).unwrap();
 }
+
+/// Returns a folder whose tokenizer has other values of these fields.
+fn folder_with(fields: Value) -> tempfile::TempDir {
+    let dir = folder(None);
+    let mut tokenizer = tokenizer_json();
+    tokenizer.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    write(dir.path(), "tokenizer.json", &tokenizer);
+    dir
+}
+
+#[test]
+fn padding_truncation_and_added_tokens_do_not_change_texts() {
+    let padding = json!({"strategy": {"Fixed": 1u64 << 33}, "direction": "Right", "pad_to_multiple_of": 1u64 << 40,
+        "pad_id": 0, "pad_type_id": 0, "pad_token": "x"});
+    let truncation = json!({"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 3});
+    let template = json!({"type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "z", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}],
+        "special_tokens": {"z": {"id": "z", "ids": [1, 2, 3], "tokens": ["z"]}}});
+    let plain = Tokenizer::load(folder(None).path()).unwrap().encode("hello hello").unwrap();
+    for fields in
+        [json!({"padding": padding}), json!({"truncation": truncation}), json!({"post_processor": template})]
+    {
+        let tokenizer = Tokenizer::load(folder_with(fields).path()).unwrap();
+        assert_eq!(tokenizer.encode("hello hello").unwrap(), plain);
+    }
+}
+
+#[test]
+fn tokenizers_that_the_library_cannot_handle_are_refused() {
+    let mut model = tokenizer_json()["model"].clone();
+    model["continuing_subword_prefix"] = json!("éééé");
+    let normalizer = json!({"type": "Precompiled", "precompiled_charsmap": "AAAA"});
+    let long = vec![json!({"type": "Replace", "pattern": {"String": "p"}, "content": "p".repeat(60)}); 4];
+    let mut nested = json!({"type": "Sequence", "pretokenizers": []});
+    for _ in 0..8 {
+        nested = json!({"type": "Sequence", "pretokenizers": [nested, nested]});
+    }
+    let token = |i: usize| {
+        json!({"id": 262 + i, "content": format!("x{i}"), "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": true, "special": false})
+    };
+    for (fields, what) in [
+        (json!({"model": model}), "not consistent"),
+        (json!({"normalizer": normalizer}), "normalizer: \"Precompiled\""),
+        (json!({"normalizer": {"type": "Sequence", "normalizers": long}}), "more than 16 times"),
+        (json!({"pre_tokenizer": {"type": "FixedLength", "length": 0}}), "pre_tokenizer: \"FixedLength\""),
+        (json!({"pre_tokenizer": nested}), "at most 16 parts"),
+        (json!({"added_tokens": (0..100_000).map(token).collect::<Vec<_>>()}), "100000 tokens"),
+    ] {
+        let error = Tokenizer::load(folder_with(fields).path()).unwrap_err().to_string();
+        assert!(error.contains("tokenizer.json") && error.contains(what), "{error}");
+    }
+    // The largest number that is supported.
+    let added = json!({"added_tokens": (0..10_000).map(token).collect::<Vec<_>>()});
+    assert_eq!(Tokenizer::load(folder_with(added).path()).unwrap().encode("x9999").unwrap(), [10_261]);
+}
+
+#[test]
+fn a_vocabulary_may_have_a_large_id() {
+    let model = json!({"type": "WordLevel", "unk_token": "a", "vocab": {"a": 0, "b": u32::MAX}});
+    let fields = json!({"model": model, "decoder": null, "added_tokens": [],
+        "pre_tokenizer": {"type": "WhitespaceSplit"}});
+    let tokenizer = Tokenizer::load(folder_with(fields).path()).unwrap();
+    assert_eq!(tokenizer.encode("a b").unwrap(), [0, u32::MAX]);
+    assert_eq!(tokenizer.decode(&[u32::MAX, 0]).unwrap(), "b a");
+}
+
+#[test]
+fn a_decoder_that_panics_is_an_error() {
+    let strip = json!({"type": "Strip", "content": "h", "start": 0, "stop": 1u64 << 40});
+    let tokenizer = Tokenizer::load(folder_with(json!({"decoder": strip})).path()).unwrap();
+    let error = tokenizer.decode(&[4 + u32::from(b'h')]).unwrap_err().to_string();
+    assert!(error.contains("tokenizer.json") && error.contains("not consistent"), "{error}");
+}
+
+#[test]
+fn fifos_in_a_model_folder_are_refused() {
+    let names = [
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "config.json",
+        "generation_config.json",
+        "chat_template.jinja",
+        "model.safetensors",
+        "model.safetensors.index.json",
+    ];
+    for name in names {
+        let dir = folder(None);
+        if name != "config.json" {
+            write(dir.path(), "config.json", &model_config(262));
+        }
+        let _ = std::fs::remove_file(dir.path().join(name));
+        let made = std::process::Command::new("mkfifo").arg(dir.path().join(name)).status().unwrap();
+        assert!(made.success());
+        let error = match name.starts_with("model") {
+            true => sgs_lm::weights::read_all(&dir.path().join(name)).unwrap_err(),
+            false => Tokenizer::load(dir.path()).unwrap_err(),
+        };
+        let error = error.to_string();
+        assert!(error.contains(name) && error.contains("regular file"), "{error}");
+    }
+}

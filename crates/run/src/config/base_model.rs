@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 /// The file that is copied last. Its presence marks a model folder as complete.
 pub const CONFIG: &str = "config.json";
 
+/// Maximum size in bytes of a file of a shipped model.
+pub(crate) const MOST_BYTES: u64 = 1 << 30;
+
 /// Returns whether a folder holds a complete model.
 pub fn is_model(folder: &Path) -> bool {
     folder.join(CONFIG).is_file()
@@ -49,7 +52,7 @@ pub fn hash_in(folder: &Path) -> Result<Option<String>> {
     let mut found = Vec::new();
     for (name, _) in sgs_metamath::BASE_MODEL {
         let path = folder.join(name);
-        match fs::read(&path) {
+        match sgs_base::files::read(&path, MOST_BYTES) {
             Ok(bytes) => found.push((name, bytes)),
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
@@ -78,7 +81,7 @@ pub fn unpack(system: SystemName, folder: &Path) -> Result<PathBuf> {
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     for (name, bytes) in files(system)? {
         let path = folder.join(name);
-        match fs::read(&path) {
+        match sgs_base::files::read(&path, MOST_BYTES) {
             Ok(found) if found == bytes => {}
             Ok(_) => bail!(
                 "{} differs from the base model that ships with this program; remove it, and it will be written again",

@@ -5,6 +5,7 @@ use crate::config::base_model::{self, is_model};
 use crate::config::system;
 use crate::config::{self, BaseSource, RunConfig, SystemName};
 use crate::error::{Context, Result, bail};
+use sgs_base::files::read_to_string;
 use sgs_keys::KeyTable as _;
 use sgs_rundir::directories::checksum;
 use sgs_rundir::metrics::names;
@@ -243,14 +244,16 @@ fn remove_old_keys(table: &mut Table) {
     }
 }
 
-/// Checks that the formal system of a run's configuration is the one that verified its proofs. A program that uses this
-/// crate can run a custom formal system, although the configuration names another one.
+/// Checks that a run's configuration is the one that it began with, and names the formal system that verified its proofs.
+/// A program that uses this crate can run a custom formal system, although the configuration names another one.
 ///
 /// # Errors
-/// Returns [`Usage`] if another formal system verified the run's proofs, or an error if the record cannot be read.
+/// Returns [`Usage`] if another formal system verified the run's proofs, or an error if the configuration was changed or
+/// a file cannot be read.
 pub fn check_system(run: &Path, config: &RunConfig) -> Result<()> {
+    RunView::open(run)?.check_config()?;
     let path = run.join(CHECKER);
-    let recorded = match std::fs::read_to_string(&path) {
+    let recorded = match read_to_string(&path, MOST_CHECKER_BYTES) {
         Ok(recorded) => recorded,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(e).with_context(|| format!("cannot read {}", path.display())),
@@ -272,7 +275,10 @@ pub fn check_system(run: &Path, config: &RunConfig) -> Result<()> {
 }
 
 /// File with the identity of the checker that verifies a run's proofs.
-const CHECKER: &str = "checker.txt";
+pub(crate) const CHECKER: &str = "checker.txt";
+
+/// Maximum size of this file in bytes.
+const MOST_CHECKER_BYTES: u64 = 1 << 20;
 
 /// Records the identity of the checker that verifies this run's proofs, or compares it with the recorded one. A run
 /// must not mix the verdicts of different checkers.
@@ -281,7 +287,7 @@ const CHECKER: &str = "checker.txt";
 /// Returns an error if another checker is recorded, or if the file cannot be read or written.
 pub(crate) fn same_checker(run: &Path, identity: &str) -> Result<()> {
     let path = run.join(CHECKER);
-    match std::fs::read_to_string(&path) {
+    match read_to_string(&path, MOST_CHECKER_BYTES) {
         Ok(recorded) if recorded.trim() == identity => Ok(()),
         // A run of an early version. Its bounds are those of its frozen configuration.
         Ok(recorded) if identity.split(sgs_lean::BOUNDS).next() == Some(recorded.trim()) => Ok(()),
@@ -346,8 +352,30 @@ mod tests {
     use crate::error::RunError;
 
     #[test]
+    fn fifos_are_refused() {
+        let run = tempfile::tempdir().unwrap();
+        let fifo = |name: &str| {
+            let made = std::process::Command::new("mkfifo").arg(run.path().join(name)).status();
+            assert!(made.unwrap().success());
+        };
+        fifo("checker.txt");
+        fifo("config.json");
+        fifo("tokenizer.json");
+        for error in [
+            same_checker(run.path(), "some checker").unwrap_err(),
+            super::base_model::hash_in(run.path()).unwrap_err(),
+            super::base_model::unpack(SystemName::Metamath, run.path()).unwrap_err(),
+        ] {
+            let error = format!("{error:#}");
+            assert!(error.contains(&run.path().display().to_string()), "{error}");
+            assert!(error.contains("regular file"), "{error}");
+        }
+    }
+
+    #[test]
     fn a_run_of_another_program_is_refused() {
         let run = tempfile::tempdir().unwrap();
+        std::fs::write(run.path().join("config.toml"), "").unwrap();
         let mut config = RunConfig::default();
         check_system(run.path(), &config).expect("a run that has not begun");
         let identities = [

@@ -2,7 +2,7 @@
 
 use super::record;
 use crate::config::base_model::{self, is_model};
-use crate::config::folder::config_of;
+use crate::config::folder::{CHECKER, check_system, config_of};
 use crate::config::{BaseSource, RunConfig, SystemName};
 use crate::error::Result;
 use sgs_rundir::directories::{CHECKSUMS, IntegrityReport};
@@ -19,6 +19,13 @@ use toml::Value;
 pub fn examine(run: &RunView) -> Result<IntegrityReport> {
     let mut examined = run.examine()?;
     if let Ok(config) = config_of(run) {
+        // A changed configuration is already reported.
+        if run.check_config().is_ok()
+            && let Err(error) = check_system(run.path(), &config)
+        {
+            let what = format!("{error:#}");
+            examined.damages.push(damaged(&run.path().join(CHECKER), &what, "restore it from a copy"));
+        }
         examine_base(run, &config, &mut examined)?;
     }
     // An unreadable journal is already reported.
@@ -91,7 +98,7 @@ fn examine_shipped(
     }
     for (name, bytes) in base_model::files(system)? {
         let path = base.join(name);
-        match std::fs::read(&path) {
+        match sgs_base::files::read(&path, base_model::MOST_BYTES) {
             Ok(found) if found == bytes => examined.file(&path, Ok(())),
             Err(error) if error.kind() == ErrorKind::NotFound => examined.notes.push(format!(
                 "{} is missing: the run was stopped while it was being created, or the file was removed; `sgs resume` writes it",

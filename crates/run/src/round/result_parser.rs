@@ -25,6 +25,8 @@ impl ResultParser<'_> {
         if let Some(Command::Verify { .. }) = commands.first() {
             return judgements(commands, bytes);
         }
+        let (found, asked) = (tasks::items(bytes).context("completions from a worker")?, commands.len());
+        ensure!(found == asked as u64, "{found} completions for {asked} seeds");
         let GenerateResult { samples, policy_id } =
             tasks::unpack(bytes).context("completions from a worker")?;
         if policy_id != tasks::own_mark() {
@@ -34,8 +36,6 @@ impl ResultParser<'_> {
             };
             ensure!(policy_id == expected, "sampled with weights `{found}`, the round's are `{expected}`");
         }
-        let (found, asked) = (samples.len(), commands.len());
-        ensure!(found == asked, "{found} completions for {asked} seeds");
         // Validate all samples before using any of them.
         for (command, sample) in commands.iter().zip(&samples) {
             self.check(command, prompt.len(), sample).with_context(|| format!("task {}", command.key()))?;
@@ -167,9 +167,9 @@ fn known<T>(read: Result<T, Malformed>) -> Result<Result<T, String>, String> {
 const MAX_REASON_BYTES: usize = 1 << 20;
 
 fn judgements(commands: &[Command], bytes: &[u8]) -> Result<Vec<Entry>> {
+    let (found, asked) = (tasks::items(bytes).context("verdicts from a worker")?, commands.len());
+    ensure!(found == asked as u64, "{found} verdicts for {asked} proofs");
     let judgements: VerifyResult = tasks::unpack(bytes).context("verdicts from a worker")?;
-    let (found, asked) = (judgements.len(), commands.len());
-    ensure!(found == asked, "{found} verdicts for {asked} proofs");
     // A checker that breaks gives no verdict; its worker must report a failure.
     if let Some(broken) = judgements.iter().find(|j| j.verdict == Verdict::Infra) {
         bail!("the verdict `infra` is not allowed in a result: {}", broken.reason);

@@ -131,6 +131,23 @@ pub fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     }
 }
 
+/// Returns the number of items of a result, which begins with a list, without decoding them. An item can need much more
+/// memory than its part of the payload.
+///
+/// # Errors
+/// Returns an error if the format version differs or there is no number.
+pub fn items(bytes: &[u8]) -> Result<u64> {
+    match bytes.split_first() {
+        Some((&FORM, rest)) => {
+            // postcard writes the length of a list like a number.
+            let (items, _) = postcard::take_from_bytes(rest).context("the task's payload")?;
+            Ok(items)
+        }
+        // Returns the error about the format.
+        _ => unpack::<u64>(bytes),
+    }
+}
+
 /// Returns the number of a task on the board. It depends only on the task's content, so that a restarted run and
 /// workers that outlived it compute the same number. The payload is included, because a round that is sampled again has
 /// the same keys and may have different proofs.
@@ -176,6 +193,15 @@ mod tests {
         assert!(unpack::<GenerateTask>(&longer).unwrap_err().to_string().contains("1 bytes too many"));
         let other = [&[9], &bytes[1..]].concat();
         assert!(unpack::<GenerateTask>(&other).unwrap_err().to_string().contains("format 9"));
+    }
+
+    #[test]
+    fn the_number_of_items_is_known_before_they_are_decoded() {
+        let samples = vec![Sample::refused("no".to_owned()); 300];
+        let result = GenerateResult { samples, policy_id: "weights".to_owned() };
+        assert_eq!(items(pack(&result).unwrap().as_bytes()).unwrap(), 300);
+        assert_eq!(items(pack(&VerifyResult::new()).unwrap().as_bytes()).unwrap(), 0);
+        assert!(items(&[]).is_err() && items(&[FORM]).is_err() && items(&[9, 1]).is_err());
     }
 
     #[test]

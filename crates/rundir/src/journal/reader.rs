@@ -1,6 +1,6 @@
 //! Read access to the journal.
 
-use super::store::{damaged, failed, refuse_without_tables};
+use super::store::{damaged, failed, refuse_irregular, refuse_without_tables};
 use super::{JournalStage, Marker, Record, RecordKey};
 use crate::error::{Error, Result};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, ToSql, params};
@@ -67,6 +67,7 @@ impl JournalReader {
     }
 
     fn open_database(path: &Path, name: &Path, mode: OpenFlags, busy: Duration) -> Result<Self> {
+        refuse_irregular(path)?;
         let flags = mode | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(name, flags).map_err(failed("open", path))?;
         connection.busy_timeout(busy).map_err(failed("open", path))?;

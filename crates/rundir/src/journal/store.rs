@@ -131,6 +131,7 @@ impl Store {
 }
 
 fn connect(path: &Path, busy: Duration, more: OpenFlags) -> Result<Connection> {
+    refuse_irregular(path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | more;
     let connection = Connection::open_with_flags(path, flags).map_err(failed("open", path))?;
     connection.busy_timeout(busy).map_err(failed("open", path))?;
@@ -171,12 +172,28 @@ pub(super) fn remove_files(path: &Path) -> Result<()> {
     remove_file(path)
 }
 
-fn remove_companions(path: &Path) -> Result<()> {
-    ["-journal", "-wal", "-shm"].iter().try_for_each(|more| {
+/// Returns an error if the database or one of SQLite's files next to it is a FIFO or a device, which SQLite could wait for.
+/// The files must not be opened to find out, because closing them would release SQLite's locks.
+pub(super) fn refuse_irregular(path: &Path) -> Result<()> {
+    for file in companions(path).chain([path.to_owned()]) {
+        if fs::metadata(&file).is_ok_and(|found| !found.is_file()) {
+            return Err(damaged(&file, "it is not a regular file"));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the paths of SQLite's files next to a database.
+fn companions(path: &Path) -> impl Iterator<Item = PathBuf> {
+    ["-journal", "-wal", "-shm"].into_iter().map(|more| {
         let mut name = path.as_os_str().to_owned();
         name.push(more);
-        remove_file(Path::new(&name))
+        name.into()
     })
+}
+
+fn remove_companions(path: &Path) -> Result<()> {
+    companions(path).try_for_each(|file| remove_file(&file))
 }
 
 /// A journal under a temporary name, which is removed on drop unless it has been renamed.
@@ -289,8 +306,8 @@ fn insert_marker(path: &Path, transaction: &Transaction<'_>, marker: &Marker) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::Journal;
     use crate::journal::queue::{WaitError, WriteQueue};
+    use crate::journal::{Journal, JournalReader};
     use proptest::collection::vec;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
@@ -424,6 +441,25 @@ mod tests {
         Connection::open(&other).unwrap().execute_batch("CREATE TABLE t (x)").unwrap();
         let error = Store::open(&other, Duration::ZERO).err().unwrap().to_string();
         assert!(error.contains("another program"), "{error}");
+    }
+
+    #[test]
+    fn only_regular_files_are_opened() {
+        for name in ["j", "j-wal", "j-shm", "j-journal"] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("j");
+            drop(Store::open(&path, Duration::ZERO).unwrap());
+            let fifo = dir.path().join(name);
+            let _ = fs::remove_file(&fifo);
+            assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+            for error in [
+                Store::open(&path, Duration::ZERO).err().unwrap(),
+                JournalReader::open(&path, Duration::ZERO).err().unwrap(),
+            ] {
+                let error = error.to_string();
+                assert!(error.contains(name) && error.contains("not a regular file"), "{error}");
+            }
+        }
     }
 
     #[test]

@@ -3,10 +3,11 @@
 use super::sink::LastRecorded;
 use super::{MetricKind, MetricSink, MetricValues};
 use crate::error::{Error, Result};
+use crate::files;
 use crate::write_point::reached;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// Appends to a JSON Lines file. A torn last line is removed when the file is opened.
@@ -23,13 +24,9 @@ impl JsonLinesSink {
     /// # Errors
     /// Returns an error if the file cannot be opened, or if a complete line is not a set of metrics.
     pub fn open(path: &Path) -> Result<Self> {
-        let mut file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(Error::io("open", path))?;
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false);
+        let mut file = sgs_base::files::open_with(&mut options, path).map_err(Error::io("open", path))?;
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(Error::io("read", path))?;
         let whole = text.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
@@ -54,9 +51,9 @@ impl JsonLinesSink {
 /// # Errors
 /// Returns an error that names the first line that differs, or the first round that is missing before a later one.
 pub(crate) fn check(path: &Path, published: impl FnOnce() -> Result<Vec<MetricValues>>) -> Result<()> {
-    let mut text = match fs::read(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        text => text.map_err(Error::io("read", path))?,
+    let mut text = match files::read(path) {
+        Err(error) if error.is_not_found() => return Ok(()),
+        text => text?,
     };
     let whole = text.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
     // A torn line is not an object yet.
@@ -159,6 +156,18 @@ mod tests {
             .map(|line| serde_json::from_str::<MetricValues>(line).unwrap().round)
             .collect();
         assert_eq!(rounds, [1, 2, 3]);
+    }
+
+    #[test]
+    fn only_regular_files_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.jsonl");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        for error in [JsonLinesSink::open(&path).unwrap_err(), check(&path, || Ok(Vec::new())).unwrap_err()] {
+            let error = error.to_string();
+            assert!(error.contains("metrics.jsonl") && error.contains("regular file"), "{error}");
+        }
+        check(&dir.path().join("none"), || Ok(Vec::new())).unwrap();
     }
 
     #[test]

@@ -37,6 +37,13 @@ fn web_pages_of_other_sites_neither_read_nor_change_anything() {
         let ask = |host: &str| receive(send(at, &format!("GET {path}"), &format!("host: {host}\r\n"), "")).0;
         assert_eq!((ask("evil.example"), ask("localhost:80")), (403, 200), "{path}");
     }
+    // Of two values, different programs may believe different ones.
+    for twice in [
+        "host: evil.example\r\n".to_owned(),
+        format!("origin: http://{at}\r\norigin: https://evil.example\r\n"),
+    ] {
+        assert_eq!(receive(send(at, "GET /v1/models", &format!("{own}{twice}"), "")).0, 400, "{twice}");
+    }
     // The server is not paused. Its own pages may use it.
     complete(at, &json!({ "prompt": "w1", "max_tokens": 2 }));
     let page = format!("{own}{json}origin: http://{at}\r\n");

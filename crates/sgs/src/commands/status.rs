@@ -121,6 +121,7 @@ fn status(view: &RunView, shown: usize) -> Result<RunStatus> {
             None
         }
     };
+    notes.extend(view.check_config().err().map(|error| error.to_string()));
     notes.extend(view.missing_round().map(|error| error.to_string()));
     let activity = activity_of(view, rounds, published.len(), progress.is_some());
     let (url, fleet) = match activity {

@@ -133,6 +133,10 @@ fn malformed_inclusions_are_reported() {
     std::fs::write(folder.path().join("part.mm"), "$c a $.\n$c\n  a $.").unwrap();
     let inside = read("$[ part.mm $]").to_string();
     assert!(inside.contains("part.mm:3:3: symbol `a` is declared twice"), "{inside}");
+    let fifo = folder.path().join("fifo.mm");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let irregular = read("$[ fifo.mm $]").to_string();
+    assert!(irregular.contains("fifo.mm") && irregular.contains("regular file"), "{irregular}");
     assert!(matches!(Database::read(&folder.path().join("none.mm")), Err(DatabaseError::Io { .. })));
 }
 
