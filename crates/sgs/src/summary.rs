@@ -45,11 +45,11 @@ pub fn lines(run: &RunData, view: &RunView, shown: &TextDisplay) -> Result<Vec<S
         let (base, low, high) = (percent(base.value), percent(base.low), percent(base.high));
         let (own, seeds) = (percent(own), baseline.seeds());
         let has_conjectures = run.by_round(metric::CONJECTURES_ACCEPTED).iter().any(|(_, n)| *n > 0.0);
-        let also = if has_conjectures { ", some of them at conjectures" } else { "" };
+        let also = if has_conjectures { ", with some at conjectures" } else { "" };
         line(
             "base model",
             format!(
-                "{base} without training, if all {} generations are at targets ({low} to {high}, {seeds} seeds); \
+                "{base} ({low} to {high}, {seeds} seeds) without training, with all {} generations at targets; \
                  this run {own}{also}, {place}",
                 grouped(end)
             ),
@@ -175,7 +175,7 @@ fn is_scored_zero(theorem: &ProvedTheorem, rounds: &[PublishedRound]) -> Result<
 fn describe(theorem: &ProvedTheorem, shown: &TextDisplay) -> String {
     let target = theorem.target.as_ref().map_or_else(String::new, |target| format!(" for {target}"));
     format!(
-        "{}   (new conjecture{target}, round {}; its proof, of {}, is the longest found)",
+        "{}   (new conjecture{target}, round {}, proved in {})",
         shown.statement(&theorem.problem.statement),
         theorem.round,
         output::counted(theorem.steps as usize, "step")

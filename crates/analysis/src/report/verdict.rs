@@ -238,7 +238,7 @@ fn guide(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
         (0, _) => "No conjecture was reviewed".to_owned(),
         (_, 0) => "No reviewed conjecture had a solve rate that is rewarded".to_owned(),
         _ => format!(
-            "Of the {rewarded} conjectures that their solve rate alone would have rewarded, the Guide gave {zero} a score of 0"
+            "Of the {rewarded} conjectures with a solve rate that is rewarded, the Guide scored {zero} with 0"
         ),
     };
     let without = groups.iter().find(|g| g.method() == Some(Method::SgsNoGuide) && g.label != main.label);

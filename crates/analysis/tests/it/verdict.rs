@@ -50,7 +50,7 @@ fn a_single_run_is_compared_with_its_first_round_and_its_base_model() {
             "no measured baseline",
             "from 12.5% for the base model to 25.0% (after 1,600 generations): +12.5 points (95% interval over the problems +12.5 to +12.5), a significant gain; \
              pass@8 went from 100.0% to 100.0%: 0.0 points (95% interval over the problems 0.0 to 0.0), not a significant change.",
-            "Of the 4 conjectures that their solve rate alone would have rewarded, the Guide gave 1 a score of 0. Whether \
+            "Of the 4 conjectures with a solve rate that is rewarded, the Guide scored 1 with 0. Whether \
              that helped needs a run of sgs-no-guide for comparison.",
         ],
     );

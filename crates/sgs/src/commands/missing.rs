@@ -108,6 +108,7 @@ fn no_model(what: &'static str, name: &str) -> MissingRequirement {
         what,
         found: match Path::new(name).join("config.toml").is_file() {
             true => format!("{name} is a run: choose one of its models, such as {name}/base"),
+            false if !Path::new(name).exists() => format!("{name} is neither a model nor a folder"),
             false => format!("{name} is not a model folder: config.json not found"),
         },
         remedy: from_hub.then(|| format!("hf download {name} --local-dir {name}")),

@@ -410,7 +410,11 @@ fn print_results(path: &Path, shown: &TextDisplay, json: bool) {
             print_summary(&run, &RunView::open(path)?, shown)?;
         }
         let written = report::write(&[run], &path.join("report"), &FigureOptions::default())?;
-        eprintln!("{}", summary::line("report", &written.index.display().to_string()));
+        let line = summary::line("report", &written.index.display().to_string());
+        match json {
+            true => eprintln!("{line}"),
+            false => crate::output::line(line)?,
+        }
         Ok(())
     };
     if let Err(error) = draw() {

@@ -49,7 +49,7 @@ fn a_run_ends_with_results_and_next_steps() {
         "{}",
         done.out
     );
-    assert!(done.err.contains("\nreport      "), "{}", done.err);
+    assert!(done.out.contains("\nreport      "), "{}", done.out);
     let journal = sgs(&["status", "--journal", &out]).expect(0);
     assert!(journal.out.is_empty() && journal.err.contains("no unpublished results"), "{}", journal.err);
     assert!(!done.err.contains("nothing was left"), "{}", done.err);
