@@ -191,6 +191,17 @@ private partial def resultOf : Expr → Expr
   | .forallE _ _ body _ | .mdata _ body => resultOf body
   | type => type
 
+/-- Whether a class of the library converts between types or monads, so that an instance about a type of the header can take
+part in code that is not about this type. -/
+private def isOfGeneratedCode (name : Name) : Bool :=
+  ["Coe", "Monad", "Lean."].any fun start => (showName name).startsWith start
+
+/-- Whether a type has an argument in square brackets. -/
+private partial def hasInstanceArgument : Expr → Bool
+  | .forallE _ _ body info => info.isInstImplicit || hasInstanceArgument body
+  | .mdata _ type => hasInstanceArgument type
+  | _ => false
+
 /-- The body of a term, under its binders. -/
 private partial def bodyOf : Expr → Expr
   | .lam _ _ body _ | .mdata _ body => bodyOf body
@@ -207,17 +218,19 @@ private def convertsLiterals (env : Environment) (info : ConstantInfo) : Bool :=
   let result := resultOf info.type
   if info matches .thmInfo _ then false
   else match result.getAppFn with
-    | .sort _ | .bvar _ => false
+    | .sort _ => false
+    -- An instance of this type could be one of any class. It may belong to a scope that is not open.
+    | .bvar _ => (info matches .defnInfo _) && hasInstanceArgument info.type
     -- No literal is a proposition.
     | .const `Decidable _ => false
     | .const (.str type "noConfusionType") _ => !isNew type
     | .const name _ =>
       if isImported env name && isReducible env name then
         -- A name for another type, which could be that of an instance. The code of a notation has the other three.
-        !([`DecidablePred, `DecidableRel, `DecidableEq, ``Macro, `Lean.PrettyPrinter.Unexpander,
+        !([`DecidablePred, `DecidableRel, `DecidableEq, ``Macro, ``TrailingParserDescr, `Lean.PrettyPrinter.Unexpander,
           `Lean.PrettyPrinter.Delaborator.Delab].contains name)
       else if isImported env name then
-        isClass env name && !isProp name && ((showName name).startsWith "Coe" || !(result.getAppArgs[0]?.any isNewType))
+        isClass env name && !isProp name && (isOfGeneratedCode name || !(result.getAppArgs[0]?.any isNewType))
       else (env.find? name).any (· matches .defnInfo _)
     | _ => true
 
@@ -244,7 +257,7 @@ private def isHarmlessInstance (env : Environment) (type : Expr) : Bool :=
     let isProposition (arg : Expr) := isOfHeader env arg || isAbout (bodyOf arg).getAppArgs[0]?
     if [`Decidable, `DecidablePred, `DecidableRel, `DecidableEq].contains name then result.getAppArgs.back?.any isProposition
     else isType && isClass env name &&
-      (!isImported env name || (!(showName name).startsWith "Coe" && isAbout result.getAppArgs[0]?))
+      (!isImported env name || (!isOfGeneratedCode name && isAbout result.getAppArgs[0]?))
   | _ => false
 
 /-- A constant of the header that could take part in code that Lean evaluates: a configuration or a notation. -/
@@ -286,6 +299,11 @@ private def checkConstructor (name : Name) (dotted : Bool) : WalkM Unit := do
     for (constant, projections) in found do
       unless projections.isEmpty && isImported env constant && isAlternative constant do no
 
+/-- Whether a kind belongs to a notation that a text has declared. -/
+private def isNotation (env : Environment) (kind : Name) : Bool :=
+  !isImported env kind && (env.find? kind).any fun info =>
+    info.type.isConstOf ``ParserDescr || info.type.isConstOf ``TrailingParserDescr
+
 /-- Checks that a term is a literal: a number, a string, a Boolean, the name of an alternative, or a structure or list of
 literals. -/
 private partial def checkLiteral (stx : Syntax) : WalkM Unit := do
@@ -293,7 +311,8 @@ private partial def checkLiteral (stx : Syntax) : WalkM Unit := do
   | .atom .. | .missing => return
   | .ident _ _ name _ => checkConstructor name (dotted := false)
   | .node _ kind children =>
-    if kind == ``Parser.Term.structInstLVal then
+    if isNotation (← getEnv) kind then refuse s!"the notation `{showName kind}` in a configuration"
+    else if kind == ``Parser.Term.structInstLVal then
       if stx.getArgs.any fun part => (components part.getId).contains "native" then refuse "the configuration `native`"
     else if kind == ``Parser.Term.structInstField && stx[1].isNone then refuse "a field without a value in a configuration"
     else if kind == ``Parser.Term.dotIdent then checkConstructor stx[1].getId (dotted := true)
@@ -353,11 +372,6 @@ partial def walkConfiguration (children : Array Syntax) : WalkM Unit := do
       if isValue then checkLiteral child
       else if (components name).contains "native" then refuse "the configuration `native`"
     | _ => pure ()
-
-/-- Whether a kind belongs to a notation that a text has declared. -/
-private def isNotation (env : Environment) (kind : Name) : Bool :=
-  !isImported env kind && (env.find? kind).any fun info =>
-    info.type.isConstOf ``ParserDescr || info.type.isConstOf ``TrailingParserDescr
 
 /-- Whether a node is an antiquotation (`$x`), which only code that generates syntax contains. Lean runs it as code of the
 macro where a notation expands to it. -/

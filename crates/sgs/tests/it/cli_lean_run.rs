@@ -66,7 +66,7 @@ fn the_forecast_of_the_paper_size_fits_one_screen() {
         "6.91 B parameters",
         "Missing on this machine:",
         "Lean      v4.15.0 with Mathlib and the REPL, in lean-setup: 9 of 9 steps to do",
-        "model     deepseek-ai/DeepSeek-Prover-V2-7B is not a model folder: config.json not found",
+        "model     deepseek-ai/DeepSeek-Prover-V2-7B is neither a model nor a folder",
         "On 8 x H200, assumed: about",
         "200 rounds",
         "devices that sample: 8",
@@ -166,7 +166,7 @@ fn a_run_with_missing_software_does_not_start() {
     let mut run = command(&["run", "--size", "lean-d3k", "--out", &out]);
     run.current_dir(dir.path());
     let done = finish(run).expect(2);
-    for part in ["missing: Lean (v4.15.0", "is not a model folder: config.json not found", "--dry-run"] {
+    for part in ["missing: Lean (v4.15.0", "is neither a model nor a folder", "--dry-run"] {
         assert!(done.err.contains(part), "{part}: {}", done.err);
     }
     assert!(!Path::new(&out).exists(), "a run folder was created");

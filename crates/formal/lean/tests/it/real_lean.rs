@@ -584,7 +584,7 @@ fn texts_are_examined_through_the_notations_of_a_header() {
                notation \"zzz\" => True\n";
     let own = "structure S where\n  n : Nat\nderiving DecidableEq, Repr\ninstance : Add S := ⟨fun a b => ⟨a.n + b.n⟩⟩\n\
                def P (n : Nat) : Prop := n = 1\ninstance : DecidablePred P := fun n => inferInstanceAs (Decidable (n = 1))\n\
-               notation \"zzz\" => S.mk 1\n";
+               infixl:65 \" +++ \" => fun (a b : S) => a + b\nnotation \"zzz\" => S.mk 1\n";
     let variables = "variable {α : Type} [DecidableEq α]\nvariable (p : Prop) (hp : p)\ninclude hp\n";
     let requests = [
         vec![
@@ -613,7 +613,11 @@ fn texts_are_examined_through_the_notations_of_a_header() {
         vec![(under("notation \"zzz\" => $(Lean.mkAtom \"rfl\")\n", plain, "\n  rfl"), "an antiquotation")],
         vec![(under(instance, plain, "\n  rfl"), "a notation beside `one`")],
         vec![(under(any, plain, "\n  rfl"), "a notation beside `ev`")],
-        vec![(under(own, "theorem t : (zzz + zzz).n = 2 ∧ P 1 := by", "\n  exact ⟨rfl, by decide⟩"), "")],
+        vec![(
+            under("notation (name := scientific) \"zzz\" => Nat.zero\n", plain, "\n  simp (maxSteps := zzz)"),
+            "in a configuration",
+        )],
+        vec![(under(own, "theorem t : (zzz +++ zzz).n = 2 ∧ P 1 := by", "\n  exact ⟨rfl, by decide⟩"), "")],
         vec![(under(joined, plain, "\n  rfl"), "joined to a command with `in`")],
         vec![(under("set_option warningAsError true\n", plain, "\n  rfl"), "")],
         // A theorem has the variables of the header that its statement does not contain.
