@@ -171,7 +171,7 @@ fn a_run_with_missing_software_does_not_start() {
     }
     assert!(!Path::new(&out).exists(), "a run folder was created");
     let wrong = sgs(&["run", "--set", "model.base=none", "--out", &out]).expect(2);
-    assert!(wrong.err.contains("model.base: none is not a model folder"), "{}", wrong.err);
+    assert!(wrong.err.contains("model.base: none is neither a model nor a folder"), "{}", wrong.err);
     // Other missing models and files are reported, too.
     let missing = ["model.guide=guide/model", "evaluation.held_out=none.jsonl"];
     let sets = missing.iter().flat_map(|set| ["--set", set]);
@@ -180,7 +180,7 @@ fn a_run_with_missing_software_does_not_start() {
         dry.args(sets.clone()).current_dir(dir.path());
         let out = finish(dry).expect(0).out;
         for part in [
-            "guide/model is not a model folder",
+            "guide/model is neither a model nor a folder",
             "evaluation.held_out: there is no problem set or file `none.jsonl`",
         ] {
             assert!(out.contains(part), "{size}, {part}: {out}");
