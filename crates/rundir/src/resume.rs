@@ -103,8 +103,8 @@ pub(crate) fn checkpoint_in_use(markers: &[Marker]) -> Option<u32> {
 }
 
 /// Checks that the checkpoint in use exists, and that no marker names an older checkpoint than exists for its round: the
-/// checkpoint of a round is published before its marker. The markers must have been read before, because another process may publish a checkpoint in the
-/// meantime.
+/// checkpoint of a round is published before its marker. The markers must have been read before, because another process may
+/// publish a checkpoint in the meantime.
 pub(crate) fn check_checkpoints(markers: &[Marker], checkpoints: &Checkpoints) -> Result<()> {
     let existing = checkpoints.list()?;
     for marker in markers.iter().filter(|marker| marker.stage >= JournalStage::Updated) {

@@ -346,10 +346,10 @@ pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, Strin
         environment.filter_map(|(name, value)| Some((key_of_variable(&name)?, name, value))).collect();
     let named = layers.method.as_deref();
     let source = match named {
-        Some(name) if METHODS.iter().all(|m| m.0 != name) => match name.ends_with(".toml") {
-            true => Some(KeyFile::read(Path::new(name))?),
-            false => return Err(no_method(name).into()),
-        },
+        Some(name) if METHODS.iter().all(|m| m.0 != name) => {
+            check_method(name)?;
+            Some(KeyFile::read(Path::new(name))?)
+        }
         _ => None,
     };
     let mut file = source.as_ref().map(|source| source.table.clone()).unwrap_or_default();
@@ -661,6 +661,15 @@ fn drop_equal(table: &mut Table, other: &Table) {
         }
         (value, other) => other != Some(value),
     });
+}
+
+/// Checks that a name is that of a method or of a TOML file.
+///
+/// # Errors
+/// Returns an error that suggests a name.
+pub fn check_method(name: &str) -> Result<(), Usage> {
+    let is_known = name.ends_with(".toml") || METHODS.iter().any(|method| method.0 == name);
+    if is_known { Ok(()) } else { Err(no_method(name)) }
 }
 
 /// Returns the error for the argument of `sgs run` if it is neither a method nor a TOML file.

@@ -135,7 +135,7 @@ pub fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
 /// memory than its part of the payload.
 ///
 /// # Errors
-/// Returns an error if the format version differs or there is no number.
+/// Returns an error if the format version differs or the number is missing.
 pub fn items(bytes: &[u8]) -> Result<u64> {
     match bytes.split_first() {
         Some((&FORM, rest)) => {

@@ -578,9 +578,9 @@ fn texts_are_examined_through_the_notations_of_a_header() {
     );
     let instance = "instance (priority := 2000) one : OfNat Nat 1024 := ⟨1⟩\nnotation \"zzz\" => True\n";
     let joined = "instance (priority := 2000) one : OfNat Nat 1024 := ⟨1⟩ in notation \"zzz\" => True\n";
-    // An instance whose type is a variable could be one of any class.
+    // An instance whose type is a variable could be one of any class, also in a scope that only the notation opens.
     let any = "class Give (P : outParam Type) where\n  val : P\n\
-               instance ev {P : Type} [Give P] : P := Give.val\n\
+               namespace Foo\nscoped instance ev {P : Type} [Give P] : P := Give.val\nend Foo\nopen Foo in\n\
                notation \"zzz\" => True\n";
     let own = "structure S where\n  n : Nat\nderiving DecidableEq, Repr\ninstance : Add S := ⟨fun a b => ⟨a.n + b.n⟩⟩\n\
                def P (n : Nat) : Prop := n = 1\ninstance : DecidablePred P := fun n => inferInstanceAs (Decidable (n = 1))\n\
@@ -612,7 +612,7 @@ fn texts_are_examined_through_the_notations_of_a_header() {
         ],
         vec![(under("notation \"zzz\" => $(Lean.mkAtom \"rfl\")\n", plain, "\n  rfl"), "an antiquotation")],
         vec![(under(instance, plain, "\n  rfl"), "a notation beside `one`")],
-        vec![(under(any, plain, "\n  rfl"), "a notation beside `ev`")],
+        vec![(under(any, plain, "\n  rfl"), "a notation beside `Foo.ev`")],
         vec![(
             under("notation (name := scientific) \"zzz\" => Nat.zero\n", plain, "\n  simp (maxSteps := zzz)"),
             "in a configuration",

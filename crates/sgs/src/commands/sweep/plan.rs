@@ -6,7 +6,7 @@ use serde::Deserialize;
 use sgs_data::base::recipe;
 use sgs_keys::{FileError, KeyFile, KeySpec, KeyTable as _, did_you_mean, unknown_key};
 use sgs_run::config::folder;
-use sgs_run::config::{self, Layers, METHODS, RunConfig};
+use sgs_run::config::{self, Layers, RunConfig};
 use sgs_rundir::RunView;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
@@ -87,11 +87,8 @@ impl SweepPlan {
                 .into());
         }
         let plan: Self = file.deserialize()?;
-        let names = || METHODS.iter().map(|(name, _)| *name);
-        let is_unknown = |method: &&String| !method.ends_with(".toml") && names().all(|name| name != *method);
-        if let Some(method) = plan.methods.iter().find(is_unknown) {
-            let told = format!("there is no method `{method}`{}", did_you_mean(method, names()));
-            return Err(file.error("methods", told).into());
+        if let Some(error) = plan.methods.iter().find_map(|method| config::check_method(method).err()) {
+            return Err(file.error("methods", error).into());
         }
         let lists = [("methods", plan.methods.is_empty()), ("seeds", plan.seeds.is_empty())];
         let lists = lists.into_iter().map(|(key, is_empty)| (key.to_owned(), is_empty));
