@@ -71,18 +71,17 @@ pub(super) fn guide(d: &PlottedRun<'_>) -> Option<Figure> {
         let name = format!("R_guide and {name}");
         curve(run, &name, Ink::Series([4, 2][i]), |r| r.correlations.get(i).copied().flatten())
     };
-    let correlations: Vec<Series> = names.iter().enumerate().map(correlation).collect();
+    let mut correlations: Vec<Series> = names.iter().enumerate().map(correlation).collect();
+    // A correlation that few rounds have is not a curve.
+    let rounds = run.conjecture_stats.rounds.len();
+    correlations.iter_mut().filter(|c| 4 * c.points.len() < rounds).for_each(|c| c.points.clear());
     let is_drawn = |(name, curve): (&str, &Series)| (!curve.points.is_empty()).then(|| name.to_owned());
     let correlated: Vec<String> = names.into_iter().zip(&correlations).filter_map(is_drawn).collect();
     let rank =
         Axis { fixed: (Some(-1.0), Some(1.0)), ..Axis::new("Spearman's rank correlation", Unit::Plain) };
     let mut panels = vec![
         xy("Scores of the reviews", Axis::new("Mean", Unit::Plain).from(0.0), scores),
-        xy(
-            &format!("Correlation of the Guide's score with the {}", correlated.join(" and the ")),
-            rank,
-            correlations,
-        ),
+        xy("Correlations of the Guide's score", rank, correlations),
     ];
     let shares = rewards(run);
     let has_shares = shares.is_some();
@@ -102,7 +101,7 @@ pub(super) fn guide(d: &PlottedRun<'_>) -> Option<Figure> {
                 ),
             },
             if has_shares {
-                "; and shares of the reward by class of conjecture (trivial: proved in one inference), compared with \
+                "; and shares of the reward by class of conjecture (trivial: proved in one step), compared with \
                  the shares if R_guide were constant"
             } else {
                 ""

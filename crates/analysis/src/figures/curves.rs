@@ -6,9 +6,7 @@ use super::{FigureOptions, PlottedRun, SeedGroup, groups, is_baseline};
 use crate::baseline::Baseline;
 use crate::compare::{asymptote_over_seeds, hard_curve, never_solved};
 use crate::fit::Fit;
-use crate::plot::{
-    Axis, Figure, Ink, PanelShape, ReferenceLine, Series, SeriesStyle, Unit, Xy, format_value,
-};
+use crate::plot::{Axis, Figure, Ink, PanelShape, ReferenceLine, Series, SeriesStyle, Unit, Xy};
 use crate::run::{RunData, metric};
 use sgs_selfplay::Method;
 
@@ -68,15 +66,15 @@ pub(super) fn fitted(fit: &Fit, name: String, ink: Ink, until: f64) -> Series {
 }
 
 /// Text that is shown instead of an asymptote that the points do not determine.
-pub(crate) const NOT_YET: &str = "not yet";
+pub(crate) const UNDETERMINED: &str = "not determined";
 
 /// Describes a fit by its asymptote and its uncertainty.
 pub(crate) fn describe(fit: &Fit) -> String {
     match fit.uncertainty(0.95).filter(|_| fit.is_identified()) {
         Some(half) => {
-            format!("{} ± {:.1}", format_value(fit.law.asymptote, Unit::Percent, 3), 100.0 * half)
+            format!("{:.1}% ± {:.1}", 100.0 * fit.law.asymptote, 100.0 * half)
         }
-        None => NOT_YET.to_owned(),
+        None => UNDETERMINED.to_owned(),
     }
 }
 
@@ -133,7 +131,7 @@ pub(super) fn cumulative(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> O
     let laws = match laws.len() {
         0 => " The points do not yet determine a scaling law.".to_owned(),
         _ => format!(
-            " Dashed{}: R = R₀ + (A − R₀) / (1 + (C_mid / C)^B){}. Asymptotes with 95% intervals: {}. The interval of a fit alone covers the error of that fit, or the spread across refits if that is larger, but not other seeds.",
+            " Dashed{}: the scaling law{}. Its asymptote A with a 95% interval: {}. The interval of a fit alone covers the error of that fit, or the spread across refits if that is larger, but not other seeds.",
             if groups.len() > 3 { ", for the main run and the baseline" } else { "" },
             if groups.iter().any(SeedGroup::has_seeds) {
                 ", fitted to the mean of the seeds"

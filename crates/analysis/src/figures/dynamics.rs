@@ -22,7 +22,7 @@ struct MetricFigure {
 const TRAINING: MetricFigure = MetricFigure {
     id: "training-dynamics",
     title: "Training dynamics",
-    caption: "Solver on the targets: fraction proved at least once in the round (pass@k) and mean solve rate (pass@1). Conjecturer: mean reward R_synth (0 to 8), mean Guide score R_guide (0 to 8) and mean R_solve (0 to 1).",
+    caption: "Solver on the targets: fraction proved at least once in the round (pass@k with k rollouts per target) and mean solve rate (pass@1). Conjecturer: mean reward R_synth (0 to 8), mean Guide score R_guide (0 to 8) and mean R_solve (0 to 1).",
     panels: &[
         ("Targets proved in the round", metric::TARGET_SHARE, "pass@k", Unit::Percent),
         ("Conjecturer's reward", metric::R_SYNTH, "Mean R_synth", Unit::Plain),

@@ -13,7 +13,7 @@ mod proximity;
 mod seeds;
 
 pub use curves::Yardstick;
-pub(crate) use curves::{NOT_YET, describe, rate_by_time};
+pub(crate) use curves::{UNDETERMINED, describe, rate_by_time};
 pub use dataset::problem_types;
 pub use seeds::seed_groups;
 pub(crate) use seeds::{Curve, SeedGroup, groups, repeats};

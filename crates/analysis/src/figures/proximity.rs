@@ -64,9 +64,9 @@ fn proximity(run: &RunData) -> Option<Proximity> {
     })
 }
 
-/// Returns the figure with the heatmap and the averages.
+/// Returns the figure with the heatmap and the averages, or `None` if no conjecture for these targets was selected.
 pub(super) fn figure(run: &RunData) -> Option<Figure> {
-    let averages = proximity(run)?;
+    let averages = proximity(run).filter(|averages| averages.buckets.iter().any(|share| *share > 0.0))?;
     let targets = last_solved(run);
     let end = targets.iter().filter_map(|t| t.solved_round).max()?;
     let rows = targets.iter().map(|t| heat_row(t)).collect();
@@ -156,6 +156,15 @@ mod tests {
         // A target that is never solved, or is solved before any conjecture, does not count.
         run.targets = vec![target("b", None, &late), target("c", Some(0), &late)];
         assert_eq!(proximity(&run), None);
+    }
+
+    #[test]
+    fn a_run_without_selected_conjectures_has_no_figure() {
+        let drawn = |selected| {
+            let targets = vec![target("a", Some(3), &[Some(false), Some(selected), Some(false)])];
+            figure(&RunData { targets, ..RunData::default() }).is_some()
+        };
+        assert!(drawn(true) && !drawn(false));
     }
 
     #[test]

@@ -34,7 +34,8 @@ function status(s){
   var has=s.round!==null&&s.round!==undefined;
   state((has?"Round "+s.round+(s.message?" \u00b7 ":""):"")+(s.message||""),true);
   fill(id("live-stages"),(s.stages||[]).map(stage));
-  fill(id("live-queue"),(s.queue||[]).map(function(q){return make("span","chip",q[0]+" "+grouped(q[1]))}));
+  var queue=s.queue||[];
+  fill(id("live-queue"),(queue.length?[make("span","tally","Tasks")]:[]).concat(queue.map(function(q){return make("span","chip",q[0]+" "+grouped(q[1]))})));
   var workers=s.workers||[];id("live-workers-box").hidden=!workers.length;
   id("live-workers-summary").textContent=workers.length===1?"1 worker":workers.length+" workers";
   fill(id("live-workers"),workers.map(worker));

@@ -1,9 +1,10 @@
 //! Bar charts.
 
+use super::axes::{Frame, TICK_SIZE};
 use super::scale::{Scale, format_value, nice_range};
 use super::svg::{Anchor, Svg, TextStyle, num, text_width};
 use super::theme::Ink;
-use super::xy::{Frame, TICK_SIZE, draw_y_axis, panel_title, x_label};
+use super::xy::{draw_y_axis, panel_title, x_label};
 use super::{BarSeries, Bars, svg::Stroke};
 
 /// Draws a bar chart.

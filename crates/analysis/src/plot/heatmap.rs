@@ -1,9 +1,10 @@
 //! Heatmaps over rounds. Each kind of cell is one path, so that hundreds of rows and rounds result in small files.
 
+use super::axes::{Frame, LABEL_SIZE};
 use super::scale::{Scale, Unit};
 use super::svg::{Anchor, Svg, TextStyle, num};
 use super::theme::Ink;
-use super::xy::{Frame, LABEL_SIZE, draw_x_axis, panel_title};
+use super::xy::{draw_x_axis, panel_title};
 use super::{Axis, Heatmap};
 use std::fmt::Write;
 

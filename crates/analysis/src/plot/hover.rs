@@ -1,8 +1,8 @@
 //! Data for the page's script, which shows the values under the pointer.
 
 use super::compose::size;
+use super::labels::lay_out;
 use super::theme::Ink;
-use super::xy::axes;
 use super::{Axis, FigurePanel, PanelContent, Scale, SeriesStyle, Unit};
 use serde_json::{Value, json};
 
@@ -12,11 +12,11 @@ pub fn hover_json(panel: &FigurePanel) -> Option<String> {
     let PanelContent::Xy(xy) = &panel.content else { return None };
     let frame = |narrow: bool| {
         let (width, height) = size(panel, narrow);
-        let f = axes(xy, width, height, !panel.title.is_empty()).frame;
+        let f = lay_out(xy, width, height, !panel.title.is_empty()).0.frame;
         json!({"w": width, "f": [f.left, f.top, f.right, f.bottom]})
     };
     let (width, height) = size(panel, false);
-    let axes = axes(xy, width, height, !panel.title.is_empty());
+    let (axes, _) = lay_out(xy, width, height, !panel.title.is_empty());
     let series: Vec<Value> = xy
         .series
         .iter()

@@ -3,11 +3,13 @@
 //! A figure consists of panels, and a panel of series. Rendering is independent of runs: `crate::figures` creates these
 //! types.
 
+mod axes;
 mod bars;
 mod compose;
 mod csv;
 mod heatmap;
 mod hover;
+mod labels;
 mod legend;
 mod scale;
 mod svg;

@@ -32,7 +32,7 @@ pub(super) fn origins(run: &RunData) -> Option<ReportTable> {
 /// Returns a table of statements with their statistics.
 pub(super) fn statements(all: &[ConjecturedStatement]) -> Option<ReportTable> {
     let mut table = ReportTable::new(
-        "Statement | Times proposed | First round | Round | First origin | Solve rate | Inferences | R_guide | Relevance | Redundancy | Complexity",
+        "Statement | Times proposed | First round | Round | First origin | Solve rate | Steps | R_guide | Relevance | Redundancy | Complexity",
     );
     for s in all {
         let origin = match &s.theorem {

@@ -130,7 +130,7 @@ impl Cell {
                 let plain = |end: String| end.trim_end_matches(" points").trim_end_matches('%').to_owned();
                 format!("{value} ({} to {})", plain(low), plain(high))
             }
-            Self::Of(part, all) => format!("{part} of {all}"),
+            Self::Of(part, all) => format!("{} of {}", grouped(*part), grouped(*all)),
         }
     }
 
@@ -210,12 +210,11 @@ impl ReportTable {
         // On a narrow screen, statements are below the other cells of their rows.
         let is_statement =
             |at: usize| matches!(self.rows.first().and_then(|row| row.get(at)), Some(Cell::Statement(_)));
-        let plain = (0..self.columns.len()).filter(|at| is_shown(*at) && !is_statement(*at)).count();
-        let further = plain.saturating_sub(1).max(1);
+        let plain = (0..self.columns.len()).filter(|at| is_shown(*at) && !is_statement(*at)).count().max(1);
         let tall = if shown.len() > TALL { " tall" } else { "" };
         let _ = write!(
             out,
-            r#"<div class="scroll{tall}"><table aria-label="{}" style="--further:{further}"><thead><tr>"#,
+            r#"<div class="scroll{tall}"><table aria-label="{}" style="--columns:{plain}"><thead><tr>"#,
             escape(label)
         );
         for (at, column) in self.columns.iter().enumerate().filter(|(i, _)| is_shown(*i)) {
@@ -455,13 +454,13 @@ mod tests {
         );
         let head = r#"<th class="said"><button type="button">Statement</button></th>"#;
         assert!(
-            html.contains(head) && html.contains("--further:1") && html.contains(">Last round<"),
+            html.contains(head) && html.contains("--columns:2") && html.contains(">Last round<"),
             "{html}"
         );
         table.rows[0][5] = 3_u32.into();
         let html = table.html("t", "T", None);
         assert!(
-            html.contains(">Complexity<") && html.contains(">SGS<") && html.contains("--further:3"),
+            html.contains(">Complexity<") && html.contains(">SGS<") && html.contains("--columns:4"),
             "{html}"
         );
     }

@@ -10,7 +10,7 @@ mod verdict;
 pub use html::{Cell, Format, ReportTable};
 pub(crate) use page::navigation;
 pub use page::{Fragment, PageSection, fragment, page};
-pub use verdict::held_out_difference;
+pub use verdict::describe_held_out_change;
 
 use crate::figures::FigureOptions;
 use crate::plot::{Figure, standalone_svg, write_csv};

@@ -5,8 +5,8 @@ use super::{conjectures, examples, tables, verdict};
 use crate::figures::{self, FigureOptions, PlottedRun};
 use crate::plot::Unit;
 use crate::plot::{
-    Figure, FigurePanel, PanelContent, PanelShape, entries, escape, format_value, hover_json, panel_svg,
-    swatch_svg, theme,
+    Figure, FigurePanel, PanelContent, PanelShape, entries, escape, format_value, grouped, hover_json,
+    panel_svg, swatch_svg, theme,
 };
 use crate::run::{RunData, metric};
 use sgs_rundir::metrics::names;
@@ -15,6 +15,11 @@ use std::hash::{Hash, Hasher};
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
+
+/// Explanation of the scaling law (paper, eq. 6).
+const LAW: &str = "Law of the cumulative solve rate R: R = R₀ + (A − R₀) / (1 + (C_mid / C)^B). The fit begins at C₀ \
+     generations, with the rate R₀; C is the number of generations after C₀. A is the asymptote of the rate, C_mid the \
+     value of C at which half of A − R₀ is reached, and B the steepness.";
 
 /// The content of a page without its frame.
 #[derive(Clone, Debug, Default)]
@@ -215,6 +220,7 @@ impl PageBuilder<'_> {
     fn details(&mut self) {
         let drawn = self.drawn;
         let fits = tables::fits(drawn, self.options);
+        self.text(&format!(r#"<p class="caption">{}</p>"#, formulas(LAW)));
         if fits.rows.iter().any(|row| row.contains(&Cell::from("yes"))) {
             self.table("scaling-laws", "Parameters", Some(fits));
         } else {
@@ -331,7 +337,8 @@ fn tiles(d: &PlottedRun<'_>) -> String {
     let mut tiles: Vec<(String, String)> = Vec::new();
     if let Some(rate) = run.last(metric::CUMULATIVE) {
         let of = run.last(metric::SOLVED_EVER).zip(run.last(metric::TARGETS));
-        let of = of.map_or_else(String::new, |(solved, all)| format!(", {solved:.0} of {all:.0}"));
+        let of =
+            of.map_or_else(String::new, |(solved, all)| format!(", {} of {}", grouped(solved), grouped(all)));
         tiles.push((format!("{:.1}%", 100.0 * rate), format!("targets solved{of}")));
     }
     if let Some(last) = run.held_out().next_back()
@@ -346,20 +353,23 @@ fn tiles(d: &PlottedRun<'_>) -> String {
         tiles.push((format!("{:.1}%", 100.0 * rate), format!("held out, pass@1{base}")));
     }
     if let Some(generations) = run.last(metric::GENERATIONS) {
-        tiles.push((Cell::number(Some(generations), Format::Count).text(), "generations".to_owned()));
+        tiles.push((
+            Cell::number(Some(generations), Format::Count).text(),
+            "generations (rollouts of the Solver)".to_owned(),
+        ));
     }
-    tiles.push((run.rounds.len().to_string(), "rounds".to_owned()));
+    let rounds = run.rounds.len();
+    tiles.push((rounds.to_string(), (if rounds == 1 { "round" } else { "rounds" }).to_owned()));
     if let Some(seconds) = tables::wall_time(run) {
         tiles.push((format_value(seconds, Unit::Duration, 3), "wall time of the rounds".to_owned()));
     }
-    let text = d.fit.as_ref().map_or_else(|_| figures::NOT_YET.to_owned(), figures::describe);
-    tiles.push(match text.split_once(" ± ") {
-        Some((value, error)) => (
-            value.to_owned(),
-            format!("fitted asymptote ± {error} (error of this fit, without the spread between seeds)"),
-        ),
-        None => (text, "fitted asymptote".to_owned()),
-    });
+    // Without a determined law, the section on scaling laws gives the reason.
+    let asymptote = d.fit.as_ref().map(figures::describe).unwrap_or_default();
+    tiles.extend(asymptote.split_once(" ± ").map(|(value, error)| {
+        let name =
+            format!("fitted asymptote ± {error} (error of this fit, without the spread between seeds)");
+        (value.to_owned(), name)
+    }));
     let each: String = tiles
         .iter()
         .map(|(value, name)| format!("<div><dd>{}</dd><dt>{name}</dt></div>", escape(value)))

@@ -1,10 +1,9 @@
 //! The tables of a report.
 
-use super::html::{Cell, Format, ReportTable, shortened};
+use super::html::{Cell, Format, ReportTable, formulas, shortened};
 use crate::compare::{Basis, asymptote_difference, asymptote_over_seeds, common_generations, crossings};
 use crate::figures::{self, Curve, FigureOptions, PlottedRun, SeedGroup, groups};
 use crate::fit::{Fit, FitError, Parameter, Warning};
-use crate::plot::escape;
 use crate::run::{EvaluationData, RunData, STAGES, TargetHistory, metric, stage_totals};
 use crate::stats::{Interval, measured_at, pass_at_k_interval};
 use sgs_rundir::metrics::names;
@@ -40,8 +39,8 @@ fn common_end(drawn: &[PlottedRun<'_>]) -> Option<f64> {
     (longest > 1.02 * end).then_some(end)
 }
 
-fn not_yet(text: Option<Cell>) -> Cell {
-    text.unwrap_or_else(|| figures::NOT_YET.into())
+fn or_undetermined(asymptote: Option<Cell>) -> Cell {
+    asymptote.unwrap_or_else(|| figures::UNDETERMINED.into())
 }
 
 /// Returns the asymptote of a fit with its uncertainty, if it is identified.
@@ -73,7 +72,7 @@ pub(super) fn summary(drawn: &[PlottedRun<'_>]) -> ReportTable {
             Cell::number(run.last(metric::CUMULATIVE), Format::Percent),
             Cell::number(run.last(metric::TARGET_SHARE), Format::Percent),
             Cell::number(wall_time(run), Format::Seconds),
-            not_yet(d.fit.as_ref().ok().and_then(asymptote)),
+            or_undetermined(d.fit.as_ref().ok().and_then(asymptote)),
         ];
         if let Some(end) = common {
             row.insert(7, Cell::number(measured_at(&run.series(metric::CUMULATIVE), end), Format::Percent));
@@ -100,7 +99,7 @@ pub(super) fn fits(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> ReportT
             Some((middle, half)) => {
                 Cell::interval(middle, Some((middle - half, middle + half)), Format::Percent)
             }
-            None => not_yet(law.and_then(asymptote)),
+            None => or_undetermined(law.and_then(asymptote)),
         };
         let covers = match (seeds, law) {
             (Some(_), _) => "seeds".into(),
@@ -178,7 +177,7 @@ pub(super) fn what_to_know(drawn: &[PlottedRun<'_>]) -> String {
             Ok(fit) => fit.warnings.iter().map(|w| format!("{}: {w}", d.label)).collect(),
             Err(error) => vec![format!("{}: {error}", d.label)],
         })
-        .map(|text| format!("<li>{}</li>", escape(&text)))
+        .map(|text| format!("<li>{}</li>", formulas(&text)))
         .collect();
     if items.is_empty() { String::new() } else { format!(r#"<ul class="remarks">{}</ul>"#, items.concat()) }
 }
@@ -322,7 +321,7 @@ pub(super) fn pass_at(drawn: &[PlottedRun<'_>]) -> Option<ReportTable> {
 /// Returns the table of a run's targets, unsolved ones first. The round is that of the first proof.
 pub(super) fn targets(run: &RunData) -> Option<ReportTable> {
     let mut table =
-        ReportTable::new("Target | Solved | Round | Rounds tried | Attempts | Proofs | Statement");
+        ReportTable::new("Target | Solved | Round | Rounds tried | Rollouts | Proofs | Statement");
     let mut order: Vec<&TargetHistory> = run.targets.iter().collect();
     order.sort_by_key(|t| (t.solved_round.is_some(), std::cmp::Reverse(t.solved_round), t.id.as_str()));
     for target in order {

@@ -27,10 +27,10 @@ pub(super) fn sentences(drawn: &[PlottedRun<'_>]) -> Vec<String> {
         [one] => one.run.last(metric::TARGETS),
         _ => None,
     };
-    let number = |rate: f64, all: f64| format!("{:.0}", rate * all);
+    let number = |rate: f64, all: f64| grouped(rate * all);
     let (proved, at_first) = match all {
         Some(all) => (
-            format!("{} of {all:.0} targets", number(last.1, all)),
+            format!("{} of {} targets ({})", number(last.1, all), grouped(all), percent(last.1)),
             format!("{} of them", number(first.1, all)),
         ),
         None => (format!("{} of the targets", percent(last.1)), percent(first.1)),
@@ -112,22 +112,20 @@ fn held_out(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
                 .to_owned(),
         };
     };
-    let Some(difference) = own.difference() else {
+    let ([before, after], generations) = (own.printed(), count(own.generations));
+    let went = format!("went from {before} for the base model to {after} (after {generations} generations):");
+    let stayed = format!("stayed at the base model's {after} after {generations} generations");
+    let Some(change) = own.describe(&went, &stayed) else {
         return "No held-out problem has a judged attempt.".to_owned();
     };
-    let mut text = format!(
-        "On {} held-out problems, pass@1 went from {} for the base model to {} (after {} generations): {difference}",
-        own.differences().len(),
-        percent(mean(&own.before)),
-        percent(mean(&own.after)),
-        count(own.generations),
-    );
+    let mut text = format!("On {} held-out problems, pass@1 {change}", own.differences().len());
     if let Some(k) = most_samples(main)
         && let Some(change) = held_out_change(main, k)
-        && let Some(difference) = change.difference()
     {
-        let [before, after] = [&change.before, &change.after].map(|rates| percent(mean(rates)));
-        text.push_str(&format!("; pass@{k} went from {before} to {after}: {difference}"));
+        let [before, after] = change.printed();
+        let change =
+            change.describe(&format!("went from {before} to {after}:"), &format!("stayed at {after}"));
+        text.extend(change.map(|change| format!("; pass@{k} {change}")));
     }
     if let Some(other) = baseline(groups, main)
         && let Some(change) = held_out_change(other, 1)
@@ -177,8 +175,14 @@ impl HeldOutChange {
         self.after.iter().zip(&self.before).map(|(a, b)| a - b).filter(|d| d.is_finite()).collect()
     }
 
-    /// Describes the mean difference with its interval over the problems, or returns `None` if there is none.
-    fn difference(&self) -> Option<String> {
+    /// Returns the mean rates as they are printed.
+    fn printed(&self) -> [String; 2] {
+        [&self.before, &self.after].map(|rates| percent(mean(rates)))
+    }
+
+    /// Describes the mean difference with its interval over the problems, after the words `changed`; after the words
+    /// `stayed` if the printed rates are equal. Returns `None` if no problem has judged attempts before and after.
+    fn describe(&self, changed: &str, stayed: &str) -> Option<String> {
         let Interval { low, high, .. } = bootstrap_mean(&self.differences(), 0.95, RESAMPLES, 1)?;
         let meaning = if low > 0.0 {
             "a significant gain"
@@ -187,19 +191,28 @@ impl HeldOutChange {
         } else {
             "not a significant change"
         };
+        let [before, after] = self.printed();
+        if before == after {
+            let [low, high] = [low, high].map(signed_points);
+            let interval = format!("95% interval of the change over the problems {low} to {high} points");
+            return Some(format!("{stayed} ({interval})"));
+        }
         // The rates are printed with one decimal: their difference must be that of the printed ones.
         // `format!` rounds ties to even.
         let printed = |rates: &[f64]| (1000.0 * mean(rates)).round_ties_even() / 1000.0;
         let value = printed(&self.after) - printed(&self.before);
         let [value, low, high] = [value, low, high].map(signed_points);
-        Some(format!("{value} points (95% interval over the problems {low} to {high}), {meaning}"))
+        Some(format!("{changed} {value} points (95% interval over the problems {low} to {high}), {meaning}"))
     }
 }
 
-/// Describes the change of a run's pass@k on held-out problems, with its interval. Returns `None` if the base model and
-/// later weights were not evaluated on the same number of problems.
-pub fn held_out_difference(run: &RunData, k: u32) -> Option<String> {
-    HeldOutChange::of(run, k)?.difference()
+/// Describes the change of a run's pass@k on held-out problems, with its interval: "changed by …" or, if the printed rates
+/// are equal, "stayed at …". Returns `None` if the base model and later weights were not evaluated on the same number of
+/// problems.
+pub fn describe_held_out_change(run: &RunData, k: u32) -> Option<String> {
+    let change = HeldOutChange::of(run, k)?;
+    let [_, after] = change.printed();
+    change.describe("changed by", &format!("stayed at {after}"))
 }
 
 /// Returns pass@k on held-out problems, averaged over the runs of a group that have evaluated the base model and later
@@ -238,7 +251,9 @@ fn guide(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
         (0, _) => "No conjecture was reviewed".to_owned(),
         (_, 0) => "No reviewed conjecture had a solve rate that is rewarded".to_owned(),
         _ => format!(
-            "Of the {rewarded} conjectures with a solve rate that is rewarded, the Guide scored {zero} with 0"
+            "Of the {} conjectures with a solve rate that is rewarded, the Guide gave {} the score 0, which removes the reward",
+            grouped(rewarded as f64),
+            grouped(zero as f64)
         ),
     };
     let without = groups.iter().find(|g| g.method() == Some(Method::SgsNoGuide) && g.label != main.label);
@@ -281,7 +296,15 @@ mod tests {
     fn a_difference_is_that_of_the_printed_rates() {
         // 5.0% and 6.8%: the unrounded difference is 1.74 points.
         let change = HeldOutChange { before: vec![0.0504; 9], after: vec![0.0678; 9], generations: 1.0 };
-        let text = change.difference().unwrap_or_default();
-        assert!(text.starts_with("+1.8 points"), "{text}");
+        let text = change.describe("changed by", "stayed").unwrap_or_default();
+        assert!(text.starts_with("changed by +1.8 points"), "{text}");
+    }
+
+    #[test]
+    fn a_rate_that_is_printed_as_before_has_stayed() {
+        // Both rates are printed as 18.0%.
+        let change = HeldOutChange { before: vec![0.1800; 9], after: vec![0.1804; 9], generations: 1.0 };
+        let text = change.describe("changed by", "stayed at 18.0%").unwrap_or_default();
+        assert!(text.starts_with("stayed at 18.0% (95% interval of the change"), "{text}");
     }
 }

@@ -10,7 +10,7 @@ use sgs_selfplay::{ProblemId, Verdict};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-/// A conjecture with a proof of at most this many inferences is trivial.
+/// A conjecture with a proof of at most this many steps is trivial.
 pub const TRIVIAL_STEPS: u32 = 1;
 
 /// Maximum number of statements that are looked up in the database, which takes some microseconds each.
@@ -53,7 +53,7 @@ impl StatementOrigin {
 /// Value of a conjecture as a training problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConjectureClass {
-    /// It has a proof of a single inference.
+    /// It has a proof of a single step.
     Trivial,
     /// It occurred before, or is a theorem of the database or a target.
     Known,
@@ -123,7 +123,7 @@ pub struct ConjecturedStatement {
     pub r_guide: RunningMean,
     /// Relevance, redundancy and complexity.
     pub scores: [RunningMean; 3],
-    /// Number of inferences of the shortest known proof.
+    /// Number of steps of the shortest known proof.
     pub steps: Option<u32>,
     /// Mean R_solve of the accepted conjectures.
     pub r_solve: RunningMean,

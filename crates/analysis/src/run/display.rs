@@ -10,7 +10,7 @@ pub trait StatementDisplay {
     fn identity(&self, statement: &str, _context: &str) -> StatementIdentity {
         StatementIdentity { normal: statement.to_owned(), theorem: None }
     }
-    /// Returns the number of inferences of a proof in canonical text. The default is the number of words.
+    /// Returns the number of steps of a proof in canonical text. The default is the number of words.
     fn steps(&self, proof: &str) -> u32 {
         u32::try_from(proof.split_whitespace().count()).unwrap_or(u32::MAX)
     }

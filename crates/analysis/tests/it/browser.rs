@@ -113,6 +113,15 @@ fn a_report_works_in_a_browser() {
     browser.fits();
     browser.run("document.querySelectorAll('main details').forEach(d=>d.open=true)");
     browser.fits();
+    // No heading of a table is broken inside a word, and no cell extends into the next one.
+    let broken = browser.run(
+        "let lines=n=>{let r=document.createRange();r.selectNodeContents(n);return new Set(Array.from(r.getClientRects()).map(b=>b.top)).size};\
+         let texts=b=>Array.from(b.childNodes).filter(n=>n.nodeType===3);\
+         let isBroken=b=>texts(b).some(n=>lines(n)>n.data.trim().split(/\\s+/).length);\
+         let wide=Array.from(document.querySelectorAll('main :is(td,th)')).filter(c=>c.scrollWidth>c.clientWidth+1);\
+         return Array.from(document.querySelectorAll('main th button')).filter(isBroken).concat(wide).map(e=>e.outerHTML)",
+    );
+    assert_eq!(broken, serde_json::json!([]));
     let display = |kind: &str| {
         let svg = format!("document.querySelector('#cumulative-solve-rate svg.{kind}')");
         browser.text(&format!("getComputedStyle({svg}).display"))

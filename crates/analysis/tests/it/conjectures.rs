@@ -155,7 +155,7 @@ fn fill(round: u32, made: &[Made], tables: &mut RoundTables) {
     }
 }
 
-/// Writes two rounds with conjectures of every origin and with proofs of one and of three inferences.
+/// Writes two rounds with conjectures of every origin and with proofs of one and of three steps.
 fn run(path: &Path) -> RunData {
     use ConjectureRowStatus::{Accepted, Duplicate, Malformed, Refused};
     let config =
@@ -261,7 +261,7 @@ fn the_report_describes_the_conjectures_and_the_effect_of_the_guide() {
     assert!(page.contains("of distinct statements: 6 and 5."), "the caption counts");
     assert!(page.contains("The Guide scored 1 of 6 reviewed conjectures 0 (16.7%)."));
     assert!(page.contains("new 42.9% and 25.0%; known 57.1% and 50.0%; trivial 0.0% and 25.0%."));
-    assert!(page.contains("Of the 4 conjectures with a solve rate that is rewarded, the Guide scored 1"));
+    assert!(page.contains("Of the 4 conjectures with a solve rate that is rewarded, the Guide gave 1"));
     // A caption names only curves that are drawn.
     let caption = |with: [Option<f64>; 2]| {
         let mut run = run.clone();

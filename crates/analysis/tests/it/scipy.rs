@@ -88,9 +88,9 @@ fn fresh_curves() -> Vec<Curve> {
         let (u, v) = (1.0 - rng.f64(), rng.f64());
         (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
     };
-    (0..36_u32)
+    (0..12_u32)
         .map(|i| {
-            let n = 8 + 7 * i;
+            let n = 8 + 21 * i;
             let step = 10_f64.powf(f64::from(2 + i % 4));
             let span = step * f64::from(n);
             let law = ScalingLaw {
@@ -139,5 +139,5 @@ fn fits_match_scipy_if_it_is_installed() {
     let expected: Vec<Expected> = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(expected.len(), curves.len());
     let compared = curves.iter().zip(&expected).filter(|(curve, fit)| compare(curve, fit)).count();
-    assert!(compared >= 30, "{compared} curves compared");
+    assert!(compared >= 10, "{compared} curves compared");
 }
