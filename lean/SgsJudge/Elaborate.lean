@@ -134,25 +134,81 @@ structure Broken where
   /-- Whether the header contains something that it must not contain. -/
   refused : Bool := false
 
+/-- Whether a command declares a notation. -/
+private partial def declaresNotation (stx : Syntax) : Bool :=
+  let kind := stx.getKind
+  notations.contains kind ||
+    ([``Parser.Command.in, ``Parser.Command.mutual, `null].contains kind && stx.getArgs.any declaresNotation)
+
+/-- A constant among those that code refers to, in any number of steps, that is neither part of the library nor new since
+`before`. Theorems are no code. Lean may use a function again that it generated for a `match` with the same patterns. -/
+private partial def foreign (before env : Environment) (seen : NameSet) : List Name → Option Name
+  | [] => none
+  | name :: todo =>
+    if seen.contains name || isImported env name then foreign before env seen todo
+    else match env.constants.find? name with
+    | some (.thmInfo _) => foreign before env seen todo
+    | some (.defnInfo info) =>
+      if before.contains name && !Meta.isMatcherCore env name then some name
+      else
+        let used := append info.type.getUsedConstants.toList info.value.getUsedConstants.toList
+        foreign before env (seen.insert name) (append used todo)
+    | _ => some name
+
+/-- Tag of the message that a notation is refused. -/
+private def foreignCode : Name := `SgsJudge.foreignCode
+
+/-- Lets no attribute be applied to code that refers to a constant of the header. Lean applies an attribute to the code that
+it generates for a notation, and then evaluates this code. -/
+private def guardAttributes (env : Environment) : Environment :=
+  let state := attributeExtension.getState env
+  let guarded (impl : AttributeImpl) : AttributeImpl := { impl with
+    add := fun decl stx kind => do
+      let now ← getEnv
+      if now.contains decl then
+        if let some name := foreign env now {} [decl] then
+          throwError MessageData.tagged foreignCode s!"the code of a notation, which refers to `{showName name}`"
+      impl.add decl stx kind }
+  let map := state.map.fold (fun map name impl => map.insert name (guarded impl)) state.map
+  attributeExtension.setState env { state with map }
+
+/-- Replaces the state of an extension by that of another environment. -/
+private def copyState {α β σ : Type} [Inhabited σ] (ext : PersistentEnvExtension α β σ) (source target : Environment) :
+    Environment :=
+  ext.setState target (ext.getState source)
+
+/-- Replaces the instances by those of another environment. -/
+private def copyInstances (source target : Environment) : Environment :=
+  copyState Meta.defaultInstanceExtension source (copyState Meta.instanceExtension.ext source target)
+
+/-- Elaborates a command of a header. The code that Lean generates for a notation is elaborated with the instances of the
+library alone: Lean replaces coercions by their definitions, so code of the header could become a part of it unnoticed. -/
+private def elaborateInHeader (imported : Environment) (text : String) (state : Command.State) (stx : Syntax) :
+    IO Command.State := do
+  unless declaresNotation stx do return ← elaborate text state #[stx]
+  let before := state.env
+  let after ← elaborate text { state with env := guardAttributes (copyInstances imported before) } #[stx]
+  return { after with env := copyState attributeExtension before (copyInstances before after.env) }
+
 /-- Elaborates the commands of a header one by one, because they may declare notations. Each command is examined before
 it is elaborated. -/
-private partial def runHeader (text : String) (state : Command.State) (position : Parser.ModuleParserState) :
-    IO (Except Broken Command.State) := do
+private partial def runHeader (imported : Environment) (text : String) (state : Command.State)
+    (position : Parser.ModuleParserState) : IO (Except Broken Command.State) := do
   let (stx, position, messages) := Parser.parseCommand (inputContext text) (parserContext state) position {}
   if let some error ← firstError messages.toList then return .error { reason := error }
   if stx.getKind == ``Parser.Command.eoi then return .ok state
   match ← examine .header #[stx] state with
   | .error what => return .error { reason := s!"the header contains {what}", refused := true }
   | .ok () =>
-    let before := state.env
-    let state ← elaborate text state #[stx]
-    if let some name := instanceOfNotation before state.env then
-      return .error { reason := s!"the header contains a notation beside `{showName name}`, which could be an instance for it", refused := true }
+    let state ← elaborateInHeader imported text state stx
     if let some name := definedSyntax state.env then
       return .error { reason := s!"the header contains the definition `{showName name}` of type `Lean.Syntax`", refused := true }
-    if let some error ← firstError state.messages.toList then return .error { reason := error }
+    if let some error ← firstError state.messages.toList then
+      if state.messages.toList.any (·.data.hasTag (· == foreignCode)) then
+        return .error { reason := s!"the header contains {error}", refused := true }
+      return .error { reason := error }
     if failed state.messages then return .error { reason := "the header contains `sorry`", refused := true }
-    runHeader text state position
+    runHeader imported text state position
 
 private def notImported (env : Environment) : List Name → Option Name
   | [] => none
@@ -174,7 +230,7 @@ def loadHeader (request : Request) : IO (Except Broken Header) := do
   if let some error ← firstError messages.toList then return .error { reason := error }
   if let some name := notImported env request.imports then return .error { reason := s!"`{showName name}` is not imported" }
   let start ← runCommands request.opening (Command.mkState env {} baseOptions)
-  let context ← if request.examines then runHeader request.context start (SgsJudge.start request.context start) else .ok <$> runCommands request.context start
+  let context ← if request.examines then runHeader start.env request.context start (SgsJudge.start request.context start) else .ok <$> runCommands request.context start
   match context with
   | .error broken => return .error broken
   | .ok state =>

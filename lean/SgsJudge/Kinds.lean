@@ -151,6 +151,12 @@ def literalKinds : List Name :=
 def dotConstructors : List Name :=
   [`true, `false, `none, `some, `all, `default, `reducible, `instances, `pos, `neg, `notClasses, `nonDependentFirst, `nonDependentOnly]
 
+/-- Classes of the library's operators. Literals are elaborated without them, and no instance of another class follows from
+theirs alone. -/
+def operatorClasses : List Name :=
+  [`Add, `Sub, `Mul, `Div, `Mod, `Neg, `Inv, `Pow, `HAdd, `HSub, `HMul, `HDiv, `HMod, `HPow, `SMul, `HSMul, `Append, `HAppend,
+   `LE, `LT, `Dvd, `Membership, `HasSubset, `HasSSubset, `Union, `Inter, `SDiff, `Min, `Max, `BEq, `Repr, `ToString]
+
 /-- Attributes of a helper. -/
 def helperAttributes : List Name := [`Lean.Parser.Attr.simp, `simp]
 
@@ -158,7 +164,7 @@ def helperAttributes : List Name := [`Lean.Parser.Attr.simp, `simp]
 def beforeHelpers : List Name := [`Lean.Parser.Command.set_option, `Lean.Parser.Command.open]
 
 /-- Commands of a header that may be joined to another command with `in`. None of them defines anything, so that the rules
-for one command see everything that existed before it. -/
+for one command see everything that existed before it, and no instance is defined together with a notation. -/
 def beforeInHeaders : List Name := under `Lean.Parser.Command [
   "set_option", "open", "variable", "universe", "omit", "include"]
 

@@ -138,9 +138,11 @@ def definedSyntax (env : Environment) : Option Name :=
     if info.type.isConstOf ``Syntax && !isDefault name then some name else found
   env.constants.foldStage2 add none
 
+/-- Checks a name. Names with `_aux_` are those of the code of notations, parts of which are no constants: a definition with
+such a name could replace one. -/
 private def checkName (name : Name) : WalkM Unit := do
   for part in components name.eraseMacroScopes do
-    if forbiddenNames.contains part || isDefaultName part then refuse s!"the name `{part}`"
+    if forbiddenNames.contains part || isDefaultName part || part.startsWith "_aux_" then refuse s!"the name `{part}`"
 
 /-- Checks `set_option NAME VALUE`. -/
 private def checkOption (stx : Syntax) : WalkM Unit := do
@@ -181,7 +183,7 @@ private partial def numberOf (stx : Syntax) : Option Nat :=
   else none
 
 /-- Whether a constant belongs to the imported library. -/
-private def isImported (env : Environment) (name : Name) : Bool := (env.getModuleIdxFor? name).isSome
+def isImported (env : Environment) (name : Name) : Bool := (env.getModuleIdxFor? name).isSome
 
 /-- Whether Lean unfolds a constant wherever it looks for an instance. -/
 private def isReducible (env : Environment) (name : Name) : Bool := getReducibilityStatusCore env name matches .reducible
@@ -191,10 +193,10 @@ private partial def resultOf : Expr → Expr
   | .forallE _ _ body _ | .mdata _ body => resultOf body
   | type => type
 
-/-- Whether a class of the library converts between types or monads, so that an instance about a type of the header can take
-part in code that is not about this type. -/
-private def isOfGeneratedCode (name : Name) : Bool :=
-  ["Coe", "Monad", "Lean."].any fun start => (showName name).startsWith start
+/-- Whether a class of the library converts a term to a type of the library, so that an instance about a type of the header
+can take part in a term that is not about this type. -/
+private def isCoercion (name : Name) : Bool :=
+  (showName name).startsWith "Coe" && name != ``CoeFun && name != ``CoeSort
 
 /-- Whether a type has an argument in square brackets. -/
 private partial def hasInstanceArgument : Expr → Bool
@@ -206,6 +208,11 @@ private partial def hasInstanceArgument : Expr → Bool
 private partial def bodyOf : Expr → Expr
   | .lam _ _ body _ | .mdata _ body => bodyOf body
   | e => e
+
+/-- Whether a constant is an instance of a scope, which need not be open. -/
+private def isScopedInstance (env : Environment) (name : Name) : Bool :=
+  (Meta.instanceExtension.ext.getState env).scopedEntries.map.fold (init := false) fun found _ entries =>
+    entries.foldl (init := found) fun found entry => found || entry.globalName? == some name
 
 /-- Whether a constant of a header could be an instance by which Lean elaborates a literal or coerces it: it has a type class
 of the library that is not about an inductive type of the header, or a type that could be one. -/
@@ -219,8 +226,8 @@ private def convertsLiterals (env : Environment) (info : ConstantInfo) : Bool :=
   if info matches .thmInfo _ then false
   else match result.getAppFn with
     | .sort _ => false
-    -- An instance of this type could be one of any class. It may belong to a scope that is not open.
-    | .bvar _ => (info matches .defnInfo _) && hasInstanceArgument info.type
+    -- An instance of this type could be one of any class.
+    | .bvar _ => hasInstanceArgument info.type && isScopedInstance env info.name
     -- No literal is a proposition.
     | .const `Decidable _ => false
     | .const (.str type "noConfusionType") _ => !isNew type
@@ -230,7 +237,8 @@ private def convertsLiterals (env : Environment) (info : ConstantInfo) : Bool :=
         !([`DecidablePred, `DecidableRel, `DecidableEq, ``Macro, ``TrailingParserDescr, `Lean.PrettyPrinter.Unexpander,
           `Lean.PrettyPrinter.Delaborator.Delab].contains name)
       else if isImported env name then
-        isClass env name && !isProp name && (isOfGeneratedCode name || !(result.getAppArgs[0]?.any isNewType))
+        isClass env name && !isProp name && !operatorClasses.contains name &&
+          (isCoercion name || !(result.getAppArgs[0]?.any isNewType))
       else (env.find? name).any (· matches .defnInfo _)
     | _ => true
 
@@ -257,24 +265,19 @@ private def isHarmlessInstance (env : Environment) (type : Expr) : Bool :=
     let isProposition (arg : Expr) := isOfHeader env arg || isAbout (bodyOf arg).getAppArgs[0]?
     if [`Decidable, `DecidablePred, `DecidableRel, `DecidableEq].contains name then result.getAppArgs.back?.any isProposition
     else isType && isClass env name &&
-      (!isImported env name || (!isOfGeneratedCode name && isAbout result.getAppArgs[0]?))
+      (!isImported env name || operatorClasses.contains name || (!isCoercion name && isAbout result.getAppArgs[0]?))
   | _ => false
 
-/-- A constant of the header that could take part in code that Lean evaluates: a configuration or a notation. -/
+/-- A constant of the header that could take part in the value of a configuration. -/
 private def convertingInstance (env : Environment) : Option Name :=
   let converts (info : ConstantInfo) :=
     convertsLiterals env info || (Meta.isInstanceCore env info.name && !isHarmlessInstance env info.type)
   ((constantsOfHeader env).find? converts).map (·.name)
 
-/-- Checks that no constant of the header can take part in code that Lean evaluates. -/
-private def checkInstances (code : String) : WalkM Unit := do
+/-- Checks that no constant of the header can take part in the value of a configuration. -/
+private def checkInstances : WalkM Unit := do
   if let some name := convertingInstance (← getEnv) then
-    refuse s!"{code} beside `{showName name}`, which could be an instance for it"
-
-/-- An instance that existed when a command had declared a notation. The instance may be part of the same command. -/
-def instanceOfNotation (before after : Environment) : Option Name :=
-  let isNewMacro (info : ConstantInfo) := info.type.isConstOf ``Macro && !before.contains info.name
-  if (constantsOfHeader after).any isNewMacro then convertingInstance after else none
+    refuse s!"a configuration beside `{showName name}`, which could be an instance for it"
 
 /-- Checks a name in a configuration: it must be that of a constructor of the library, wherever it is looked up. -/
 private def checkConstructor (name : Name) (dotted : Bool) : WalkM Unit := do
@@ -316,6 +319,9 @@ private partial def checkLiteral (stx : Syntax) : WalkM Unit := do
       if stx.getArgs.any fun part => (components part.getId).contains "native" then refuse "the configuration `native`"
     else if kind == ``Parser.Term.structInstField && stx[1].isNone then refuse "a field without a value in a configuration"
     else if kind == ``Parser.Term.dotIdent then checkConstructor stx[1].getId (dotted := true)
+    -- Anything else could be coerced to a function.
+    else if kind == ``Parser.Term.app && !stx[0].isIdent && !stx[0].isOfKind ``Parser.Term.dotIdent then
+      refuse "a function without a name in a configuration"
     else if literalKinds.contains kind then children.forM checkLiteral
     else refuse s!"`{showName kind}` in a configuration"
 
@@ -327,6 +333,21 @@ private def checkAttribute (stx : Syntax) : WalkM Unit := do
     | .statement => []
   let name := if stx.getKind == ``Parser.Attr.simple then stx[0].getId.eraseMacroScopes else stx.getKind
   unless allowed.contains name do refuse s!"the attribute `{showName name}`"
+
+/-- Whether a node is an antiquotation (`$x`), which only code that generates syntax contains. Lean runs it as code of the
+macro where a notation expands to it. -/
+private def isAntiquotation : Name → Bool
+  | .str _ last => last.startsWith "antiquot" || last == "token_antiquot"
+  | _ => false
+
+/-- Checks the name that a header gives to a notation: it must not be that of other syntax, because Lean would expand this
+syntax like the notation, also in code that it generates. -/
+private def checkNotationName (name : Name) : WalkM Unit := do
+  let name := name.eraseMacroScopes
+  let kind := (← (getCurrNamespace : Command.CommandElabM Name)) ++ name
+  let isKnown := Parser.isValidSyntaxNodeKind (← getEnv) kind || elaborable.contains kind || literalKinds.contains kind
+  if isKnown || isConfiguration kind || isAntiquotation kind || (components name).contains "_root_" then
+    refuse s!"the name `{showName kind}` of a notation"
 
 /-- Number of clauses at the end of a declaration that say why it ends. -/
 private def terminationsOf (suffix : Syntax) : Nat :=
@@ -355,13 +376,12 @@ def walkKind (kind : Name) (stx : Syntax) : WalkM Unit := do
   if role == .header && refusedInHeaders.contains kind then refuse s!"`{showName kind}`"
   if role == .header && kind == ``Parser.Command.in && !beforeInHeaders.contains stx[0].getKind then
     refuse s!"`{showName stx[0].getKind}` joined to a command with `in`"
-  -- Lean generates the code of a macro, and runs it wherever the notation occurs.
-  if role == .header && notations.contains kind then checkInstances "a notation"
+  if kind == ``Parser.Command.namedName then checkNotationName stx[3].getId
 
 /-- Checks the parts of a configuration: an item is not called `native`, and its value, after `:=`, is a literal. -/
 partial def walkConfiguration (children : Array Syntax) : WalkM Unit := do
   let mut isValue := false
-  if children.any (· matches .atom _ ":=") then checkInstances "a configuration"
+  if children.any (· matches .atom _ ":=") then checkInstances
   for child in children do
     match child with
     | .atom _ ":=" => isValue := true
@@ -372,12 +392,6 @@ partial def walkConfiguration (children : Array Syntax) : WalkM Unit := do
       if isValue then checkLiteral child
       else if (components name).contains "native" then refuse "the configuration `native`"
     | _ => pure ()
-
-/-- Whether a node is an antiquotation (`$x`), which only code that generates syntax contains. Lean runs it as code of the
-macro where a notation expands to it. -/
-private def isAntiquotation : Name → Bool
-  | .str _ last => last.startsWith "antiquot" || last == "token_antiquot"
-  | _ => false
 
 /-- Checks that a node may be elaborated. If only macros expand it, returns the expansions. -/
 private def expansionsOf (kind : Name) (stx : Syntax) : WalkM (List Syntax) := do

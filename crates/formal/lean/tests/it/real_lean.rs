@@ -568,21 +568,33 @@ fn texts_are_examined_through_the_notations_of_a_header() {
     let plain = "theorem t : (1 : Nat) = 1 := by";
     let skip = "\n  exact sss debug.skipKernelTC rfl";
     let of_option = "sss\" pp.all:max x:max => (set_option pp.all true in x)\n";
-    let named = format!("notation (name := Mathlib.Tactic.linarith) \"{of_option}");
-    let configuration = format!("notation (name := myconfig) \"{of_option}");
+    let named =
+        |name: &str| format!("namespace Lean.Parser.Term\nnotation (name := {name}) \"zzz\" x => x\n");
     let scoped = format!("namespace Foo\nscoped notation \"{of_option}end Foo\n");
     let opened = "\n  exact open Foo in sss debug.skipKernelTC rfl";
     let option = "set_option debug.skipKernelTC";
     let notations = format!(
         "notation \"{of_option}namespace Foo\nscoped notation \"double \" x:max => x + x\nend Foo\nopen Foo\n"
     );
-    let instance = "instance (priority := 2000) one : OfNat Nat 1024 := ⟨1⟩\nnotation \"zzz\" => True\n";
+    // The code of a notation is elaborated without the instances of the header, which could become a part of it.
+    let coerced = "⟨fun _ => .node .none (.mkSimple \"num\") #[.atom .none \"37\"]⟩";
+    let instance = format!(
+        "instance (priority := 2000) one : OfNat Nat 1024 := ⟨1⟩\n\
+         instance (priority := 2000) (k : Lean.SyntaxNodeKinds) : CoeOut (Lean.TSyntax k) Lean.Syntax := {coerced}\n\
+         class Give (P : outParam Type) : Type 1 where\n  val : P\n  u : Type\n\
+         namespace Foo\nscoped instance (priority := 9000) ev {{P : Type}} [Give P] : P := Give.val\nend Foo\n\
+         instance : Give (CoeOut (Lean.TSyntax [Lean.Name.mkStr1 \"term\"]) Lean.Syntax) := ⟨{coerced}, Nat⟩\n\
+         notation \"zzz\" => (5 : Nat)\nopen Foo in notation \"yyy\" => (6 : Nat)\n"
+    );
     let joined = "instance (priority := 2000) one : OfNat Nat 1024 := ⟨1⟩ in notation \"zzz\" => True\n";
-    // An instance whose type is a variable could be one of any class, also in a scope that only the notation opens.
-    let any = "class Give (P : outParam Type) where\n  val : P\n\
-               namespace Foo\nscoped instance ev {P : Type} [Give P] : P := Give.val\nend Foo\nopen Foo in\n\
-               notation \"zzz\" => True\n";
-    let own = "structure S where\n  n : Nat\nderiving DecidableEq, Repr\ninstance : Add S := ⟨fun a b => ⟨a.n + b.n⟩⟩\n\
+    // An instance whose type is a variable could be one of any class.
+    let any = "class Give (P : outParam Type) : Type 1 where\n  val : P\n  u : Type\n\
+               namespace Foo\nscoped instance ev {P : Type} [Give P] : P := Give.val\nend Foo\n";
+    let right = "structure F where\n  f : Nat → Nat\ninstance : CoeFun F (fun _ => Nat → Nat) := ⟨F.f⟩\n\
+                 class G (α : Type) extends Mul α where\n  e : α\n  e_mul : ∀ a : α, e * a = a\n\
+                 structure S where\n  has : Nat → Prop\ninstance : Membership Nat S := ⟨fun s n => s.has n⟩\n\
+                 notation \"⟪\" f \"⟫\" => F.f f\nnotation \"𝟙\" => G.e\nnotation \"𝒰\" => S.mk (fun _ => True)\n";
+    let own = "set_option warningAsError true\nstructure S where\n  n : Nat\nderiving DecidableEq, Repr\ninstance : Add S := ⟨fun a b => ⟨a.n + b.n⟩⟩\n\
                def P (n : Nat) : Prop := n = 1\ninstance : DecidablePred P := fun n => inferInstanceAs (Decidable (n = 1))\n\
                infixl:65 \" +++ \" => fun (a b : S) => a + b\nnotation \"zzz\" => S.mk 1\n";
     let variables = "variable {α : Type} [DecidableEq α]\nvariable (p : Prop) (hp : p)\ninclude hp\n";
@@ -592,8 +604,10 @@ fn texts_are_examined_through_the_notations_of_a_header() {
             (under(&notations, "theorem t : double 1 = 2 := by", "\n  decide (kernel := false)"), ""),
             (under(&notations, plain, skip), option),
         ],
-        vec![(under(&named, plain, skip), option)],
-        vec![(under(&configuration, plain, skip), option)],
+        vec![(under(&named("app"), plain, "\n  rfl"), "the name `Lean.Parser.Term.app` of a notation")],
+        vec![(under(&named("_root_.myconfig"), plain, "\n  rfl"), "_root_.myconfig` of a notation")],
+        vec![(under(&named("antiquot"), plain, "\n  rfl"), "antiquot` of a notation")],
+        vec![(under("def _aux_f._closed_0 : Nat := 1\n", plain, "\n  rfl"), "the name `_aux_f`")],
         vec![
             (under(&scoped, plain, "\n  rfl"), ""),
             (under(&scoped, plain, opened), option),
@@ -611,15 +625,32 @@ fn texts_are_examined_through_the_notations_of_a_header() {
             ),
         ],
         vec![(under("notation \"zzz\" => $(Lean.mkAtom \"rfl\")\n", plain, "\n  rfl"), "an antiquotation")],
-        vec![(under(instance, plain, "\n  rfl"), "a notation beside `one`")],
-        vec![(under(any, plain, "\n  rfl"), "a notation beside `Foo.ev`")],
+        vec![
+            (under(&instance, "theorem t : zzz + yyy = 11 := by", "\n  rfl"), ""),
+            (
+                under(&instance, "theorem t : zzz = 5 := by", "\n  simp (maxSteps := 1024)"),
+                "a configuration beside",
+            ),
+        ],
         vec![(
-            under("notation (name := scientific) \"zzz\" => Nat.zero\n", plain, "\n  simp (maxSteps := zzz)"),
-            "in a configuration",
+            under(any, plain, "\n  open Foo in simp (maxSteps := 1024)"),
+            "a configuration beside `Foo.ev`",
         )],
+        vec![
+            (under(right, "theorem t (f : F) (h : ⟪f⟫ 0 = 1) : f 0 = 1 := by", "\n  exact h"), ""),
+            (under(right, "theorem t (α : Type) [G α] (a : α) : 𝟙 * a = a := by", "\n  exact G.e_mul a"), ""),
+            (
+                under(
+                    right,
+                    "theorem t : 1 ∈ 𝒰 ∧ 1 + 0 = 1 := by",
+                    "\n  exact ⟨trivial, by simp (maxSteps := 9)⟩",
+                ),
+                "",
+            ),
+            (under(right, plain, "\n  simp (maxSteps := 5 3)"), "a function without a name"),
+        ],
         vec![(under(own, "theorem t : (zzz +++ zzz).n = 2 ∧ P 1 := by", "\n  exact ⟨rfl, by decide⟩"), "")],
         vec![(under(joined, plain, "\n  rfl"), "joined to a command with `in`")],
-        vec![(under("set_option warningAsError true\n", plain, "\n  rfl"), "")],
         // A theorem has the variables of the header that its statement does not contain.
         vec![
             (under(variables, "theorem t (a b : α) : a = b ∨ a ≠ b := by", "\n  exact Decidable.em _"), ""),
