@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 fn some(seed: u64) -> Vec<Theorem> {
-    (0..600).flat_map(|number| compose(seed, number, number % 6)).collect()
+    (0..240).flat_map(|number| compose(seed, number, number % 6)).collect()
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn other_names_are_the_same_shape() {
         assert_eq!(shape(&renamed.signature()), shape(&theorem.signature()));
         differ += usize::from(renamed != theorem);
     }
-    assert!(differ > 400, "{differ}");
+    assert!(differ > 160, "{differ}");
     let swapped = ["(p q : Prop) (h1 : p ∧ q) : q", "(q p : Prop) (h3 : q ∧ p) : p"].map(shape);
     assert_eq!(swapped[0], swapped[1]);
     assert_ne!(shape("(p q : Prop) (h1 : p ∧ q) : q"), shape("(p q : Prop) (h1 : p ∧ q) : p"));

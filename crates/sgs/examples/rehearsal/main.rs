@@ -37,7 +37,7 @@ struct Args {
     /// Number of ranks, one GPU each
     #[arg(long, default_value_t = 2)]
     ranks: usize,
-    /// Shape of the models: `seven` on GPUs, `tiny` on CPUs
+    /// Shape of the models: `seven` or `thirty` (7 billion or 30 million parameters) on GPUs, `tiny` on CPUs
     #[arg(long, value_enum, default_value = "seven")]
     shape: Shape,
     /// Number of layers, for GPUs or disks that are too small for all of them
@@ -69,6 +69,7 @@ struct Args {
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Shape {
     Seven,
+    Thirty,
     Tiny,
 }
 
@@ -112,6 +113,7 @@ impl Rehearsal {
         let is_tiny = args.shape == Shape::Tiny;
         let model = match args.shape {
             Shape::Seven => model::seven_b(args.layers.unwrap_or(30)),
+            Shape::Thirty => model::thirty_m(args.layers.unwrap_or(8)),
             Shape::Tiny => model::tiny(args.layers.unwrap_or(2)),
         };
         fs::create_dir_all(&args.folder)?;

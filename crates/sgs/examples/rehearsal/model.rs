@@ -10,6 +10,7 @@
 use anyhow::Result;
 use serde_json::{Map, Value, json};
 use sgs_base::random::SeededRng;
+use sgs_lean::Templates;
 use sgs_lean::prompt::{self, SolverForm};
 use sgs_lm::ModelConfig;
 use sgs_lm::config::{Family, RopeScaling};
@@ -70,6 +71,20 @@ pub fn seven_b(layers: usize) -> ModelConfig {
     }
 }
 
+/// Returns the shape of the base model `made:30m`, with the longest context that the size `lean-d3k` needs.
+pub fn thirty_m(layers: usize) -> ModelConfig {
+    ModelConfig {
+        vocab_size: 4096,
+        hidden_size: 512,
+        intermediate_size: 1408,
+        heads: 8,
+        kv_heads: 8,
+        head_dim: 64,
+        max_positions: 8192,
+        ..seven_b(layers)
+    }
+}
+
 /// Returns a shape for CPUs.
 pub fn tiny(layers: usize) -> ModelConfig {
     ModelConfig {
@@ -95,9 +110,10 @@ impl Vocabulary {
     /// prompts have about as many tokens as with a trained tokenizer, and made-up ones if there are too few.
     pub fn new(size: usize, problems: &[Problem], answers: Vec<String>) -> Self {
         let mut counts: HashMap<&str, usize> = HashMap::new();
+        let built_in = Templates::default();
         let prompts: Vec<String> = problems
             .iter()
-            .flat_map(|p| [prompt::solver(p, SolverForm::NonCot), prompt::guide(p, p)])
+            .flat_map(|p| [prompt::solver(&built_in, p, SolverForm::NonCot), prompt::guide(&built_in, p, p)])
             .collect();
         prompts.iter().flat_map(|text| pieces(text)).for_each(|piece| *counts.entry(piece).or_default() += 1);
         let mut words: Vec<(&str, usize)> = counts.into_iter().filter(|(word, _)| word.len() > 1).collect();
