@@ -1,4 +1,4 @@
-//! This machine: its name, its memory, and the user's cache folder.
+//! This machine: its name, its memory, the user's cache folder, and the working directory.
 
 use std::path::PathBuf;
 
@@ -16,6 +16,13 @@ pub fn host_name() -> String {
 pub fn cache_folder() -> Option<PathBuf> {
     let named = std::env::var_os("XDG_CACHE_HOME").filter(|value| !value.is_empty()).map(PathBuf::from);
     named.or_else(|| std::env::home_dir().map(|home| home.join(".cache")))
+}
+
+/// Makes a path absolute. It stays as it is if the working directory is unknown or not UTF-8, because a configuration file
+/// could not contain the result.
+pub fn absolute(path: &str) -> String {
+    let found = std::path::absolute(path).ok().and_then(|found| found.into_os_string().into_string().ok());
+    found.unwrap_or_else(|| path.to_owned())
 }
 
 /// Returns the peak resident memory of this process so far, in bytes, if the system reports it.

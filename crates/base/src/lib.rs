@@ -14,6 +14,7 @@
 #![warn(missing_docs)]
 
 pub mod digest;
+pub mod excerpt;
 pub mod files;
 pub mod host;
 pub mod mersenne;

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 pub use local::{LocalLauncher, visible_device};
 pub use restart::RestartPolicy;
 use restart::RestartTracker;
+use sgs_base::excerpt;
 pub use slurm::{SLURM_TEMPLATE, SlurmConfig, SlurmLauncher, quote};
 
 use crate::fleet::Fleet;
@@ -92,7 +93,7 @@ pub trait Launcher: Send {
     /// Returns an error if the jobs could not be signalled.
     fn stop(&mut self, jobs: &[WorkerJob], how: StopMode) -> Result<(), LaunchError>;
 
-    /// Returns the last lines of a worker's log, or a note why there are none.
+    /// Returns at most `lines` last lines of a worker's log, or a note why there are none.
     fn last_lines(&self, job: &WorkerJob, lines: usize) -> String;
 
     /// Returns the interval at which to poll the states.
@@ -142,9 +143,6 @@ pub struct Supervisor {
 
 /// Called with the current jobs of a supervisor.
 pub type OnChange = Box<dyn Fn(&[WorkerJob]) + Send>;
-
-/// Number of log lines in an error.
-const LOG_LINES: usize = 15;
 
 impl Supervisor {
     /// Starts a supervisor that keeps `wanted` workers running. `fleet`, if any, is notified when one of them ends.
@@ -336,7 +334,7 @@ impl SupervisorLoop {
         self.shared.lock().status.lost += 1;
         let lifetime = job.since.map_or(Duration::ZERO, |since| now.since(since));
         if !job.inherited && self.restarts.worker_ended(now, lifetime) {
-            let log = self.launcher.last_lines(&job.job, LOG_LINES);
+            let log = self.launcher.last_lines(&job.job, excerpt::MOST_LINES);
             let crash = format!("worker {worker} ended after {:.1} s: {how}\n{log}", lifetime.as_secs_f64());
             self.note_trouble(crash.clone());
             self.last_crash = Some(crash);

@@ -38,6 +38,8 @@ pub enum Allowed {
     ListOf(&'static [&'static str]),
     /// Text or a list, described by a phrase.
     Text(&'static str),
+    /// Text, or a table of texts, described by a phrase.
+    TextOrTable(&'static str),
 }
 
 /// One end of a range of real numbers.
@@ -99,7 +101,7 @@ impl Allowed {
         match self {
             Allowed::Names(names) => names.contains(&text),
             Allowed::NameOrWhole { name, .. } => *name == text,
-            Allowed::Text(_) => true,
+            Allowed::Text(_) | Allowed::TextOrTable(_) => true,
             _ => false,
         }
     }
@@ -134,7 +136,7 @@ impl fmt::Display for Allowed {
             Allowed::NameOrWhole { name, low, high } => {
                 write!(f, "\"{name}\", or an integer from {low} to {high}")
             }
-            Allowed::Text(sentence) => f.write_str(sentence),
+            Allowed::Text(sentence) | Allowed::TextOrTable(sentence) => f.write_str(sentence),
             Allowed::Real { low, high } => match (low.included, high.included) {
                 (true, true) => write!(f, "a number from {} to {}", low.at, high.at),
                 (true, false) => write!(f, "a number from {}, below {}", low.at, high.at),

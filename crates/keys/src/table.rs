@@ -46,6 +46,8 @@ impl KeySpec {
             }
             (Allowed::Text(_), Value::String(_)) => !is_list,
             (Allowed::Text(_), Value::Array(_)) => is_list,
+            (Allowed::TextOrTable(_), Value::String(_)) => true,
+            (Allowed::TextOrTable(_), Value::Table(texts)) => texts.values().all(Value::is_str),
             (Allowed::Names(_) | Allowed::NameOrWhole { .. }, Value::String(text)) => {
                 self.allowed.admits_text(text)
             }

@@ -136,7 +136,7 @@ pub(crate) fn record_fleet(path: &Path, has_fleet: bool) -> Result<()> {
 fn with_fleet(text: &str, has_fleet: bool) -> Option<String> {
     let head = format!("\n[{FROZEN}]\n");
     with_value(text, &format!("{FROZEN}.{FLEET}"), &Value::from(has_fleet)).or_else(|| {
-        let (before, after) = text.split_once(&head)?;
+        let (before, after) = text.rsplit_once(&head)?;
         Some(format!("{before}{head}{FLEET} = {has_fleet}\n{after}"))
     })
 }
@@ -156,7 +156,10 @@ fn value_of<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
 fn with_value(text: &str, key: &str, to: &Value) -> Option<String> {
     let (table, name) = key.rsplit_once('.').unwrap_or(("", key));
     let head = format!("[{table}]\n");
-    let begin = if table.is_empty() { 0 } else { text.find(&format!("\n{head}"))? + 1 + head.len() };
+    let line = format!("\n{head}");
+    // The table `frozen` is the last one; a text before it can contain the same line.
+    let found = if table == FROZEN { text.rfind(&line) } else { text.find(&line) };
+    let begin = if table.is_empty() { 0 } else { found? + line.len() };
     // No continuation line of a list begins with an opening bracket.
     let rest = &text[begin..];
     let end =

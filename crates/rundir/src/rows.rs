@@ -112,11 +112,11 @@ table_row! {
         pub statement: Arc<str>,
         /// The premises that a proof may use, in the formal system's terms.
         pub context: Arc<str>,
-        /// k, the requested attempts.
+        /// k, the requested rollouts.
         pub rollouts: u32,
-        /// Attempts with a verdict other than `infra`.
+        /// Rollouts with a verdict other than `infra`.
         pub judged: u32,
-        /// Attempts with the verdict `proved`.
+        /// Rollouts with the verdict `proved`.
         pub proved: u32,
         /// `proved / judged`, 0 to 1; absent if nothing was judged.
         pub solve_rate: Option<f64>,
@@ -200,7 +200,7 @@ table_row! {
     pub struct RolloutRow {
         /// The problem.
         pub problem: ProblemId,
-        /// Number of the rollout among those of this problem and round, from 0: `t * k + i` for turn t of attempt i.
+        /// Number of the rollout among those of this problem and round, from 0: `t * k + i` for repair t of rollout i.
         pub index: u32,
         /// The decoded completion; empty if it was lost, and so are the three lists.
         pub text: String,
@@ -311,11 +311,11 @@ table_row! {
         pub statement: Arc<str>,
         /// The premises that a proof may use, in the formal system's terms.
         pub context: Arc<str>,
-        /// Attempts with a verdict other than `infra`.
+        /// Rollouts with a verdict other than `infra`.
         pub judged: u32,
-        /// Attempts with the verdict `proved`.
+        /// Rollouts with the verdict `proved`.
         pub proved: u32,
-        /// The first proof, in the order of the attempts.
+        /// The first proof, in the order of the rollouts.
         pub proof: Option<Arc<str>>,
     }
 }

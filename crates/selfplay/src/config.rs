@@ -103,8 +103,8 @@ sgs_keys::table! {
         pub conjecture_share: f64 = 1.0, in at_least(0.0).at_most(1.0),
         /// Maximum solve rate of a conjecture that is trained on; 1: no limit; beyond the paper.
         pub conjecture_max_rate: f64 = 1.0, in above(0.0).at_most(1.0),
-        /// Further turns of an attempt whose proof is refused. The prompt of a turn shows that proof and the checker's
-        /// error. Each turn is a generation; the last one decides the attempt. Beyond the paper.
+        /// Maximum number of repairs of a rollout whose proof is refused. The prompt of a repair shows that proof and the
+        /// checker's error. Each repair is a generation; the last one decides the rollout. Beyond the paper.
         pub repair_turns: u32 = 0, in 0..=4,
         /// Weight of the entropy bonus (nats per token) in the loss; beyond the paper.
         pub entropy_bonus: f64 = 0.0, in at_least(0.0).at_most(10.0),
@@ -210,15 +210,15 @@ sgs_keys::table! {
         /// Share of the unsolved targets that a round requests conjectures for, drawn by the run's seed; 1: all (paper).
         pub target_share: f64 = 1.0, in above(0.0).at_most(1.0),
         /// How conjectures are made: statement (the model writes it; paper), proof (the most general statement of a proof that
-        /// the model writes), attempt (that of a part of a failed attempt at the target), or composed (by a program).
+        /// the model writes), attempt (that of a part of a failed rollout), or composed (by a program).
         pub form: ConjectureForm = ConjectureForm::Statement,
-        /// Further conjectures per unsolved target that are derived from its failed attempts; ignored by form attempt.
+        /// Further conjectures per unsolved target that are parts of its failed rollouts; ignored by form attempt.
         pub attempts_per_target: u32 = 0, in 0..=64,
-        /// Minimum number of inferences of the part of an attempt that becomes a conjecture.
+        /// Minimum number of steps of the part of a failed rollout that becomes a conjecture.
         pub attempt_min_steps: u32 = 1, in 1..=1_000_000,
-        /// Minimum number of inferences of a composed proof.
+        /// Minimum number of steps of a composed proof.
         pub composed_min_steps: u32 = 2, in 1..=24,
-        /// Maximum number of inferences of a composed proof.
+        /// Maximum number of steps of a composed proof.
         pub composed_max_steps: u32 = 24, in 1..=24,
         /// Content of the Conjecturer's prompt: an unsolved target, a solved problem with its proof, or neither.
         pub conditioning: Conditioning = Conditioning::Target,
@@ -230,7 +230,7 @@ sgs_keys::table! {
         pub hardest_fraction: f64 = 0.7, in above(0.0).at_most(1.0),
         /// Maximum solve rate of a conjecture that earns a reward; 1: no limit; beyond the paper.
         pub max_solve_rate: f64 = 1.0, in above(0.0).at_most(1.0),
-        /// A conjecture whose shortest proof has fewer inferences is trivial: it earns no reward and is not trained on;
+        /// A conjecture whose shortest proof has fewer steps is trivial: it earns no reward and is not trained on;
         /// 0: off; beyond the paper.
         pub min_proof_steps: u32 = 0, in 0..=1_000_000,
         /// Whether to reject a conjecture that is equivalent to a theorem available in its context; beyond the paper.
@@ -495,12 +495,12 @@ impl AlgorithmConfig {
 }
 
 impl ConjecturerConfig {
-    /// Returns whether a model samples conjectures. Failed attempts are samples of the Solver.
+    /// Returns whether a model samples conjectures. Failed rollouts are samples of the Solver.
     pub fn is_sampled(&self) -> bool {
         self.on && !matches!(self.form, ConjectureForm::Attempt | ConjectureForm::Composed)
     }
 
-    /// Returns the maximum number of conjectures per unsolved target and round that are derived from failed attempts.
+    /// Returns the maximum number of conjectures per unsolved target and round that are parts of failed rollouts.
     pub fn derived_per_target(&self) -> u32 {
         match (self.on, self.form) {
             (false, _) => 0,

@@ -33,7 +33,7 @@ pub enum Method {
     SgsCispo,
     /// SGS in which the Conjecturer writes proofs, with the rubric as its Guide; beyond the paper.
     SgsProofs,
-    /// SGS with the valid parts of the Solver's failed attempts as conjectures; beyond the paper.
+    /// SGS with the valid parts of failed rollouts as conjectures; beyond the paper.
     SgsAttempts,
     /// Theorems composed by a program instead of conjectures; beyond the paper.
     Composer,
@@ -115,7 +115,7 @@ impl Method {
                 "SGS whose Conjecturer writes proofs, with the rubric as its Guide (beyond the paper)"
             }
             Method::SgsAttempts => {
-                "SGS with the valid parts of failed attempts as conjectures (beyond the paper)"
+                "SGS with the valid parts of failed rollouts as conjectures (beyond the paper)"
             }
             Method::Composer => "theorems that a program composes instead of conjectures (beyond the paper)",
             Method::Oracle => {

@@ -114,7 +114,7 @@ round_metrics! {
     conjecture_share_seen: Value = "Share of the Conjecturer's completions that were seen.";
     conjecture_share_trivial: Value = "conjectures_trivial / conjectures proved at least once.";
     conjecture_share_novel: Value = "Share of the Conjecturer's completions that are not malformed, duplicate or rejected.";
-    conjecture_proof_steps: Value = "Mean number of inferences in the shortest proof of a proved conjecture.";
+    conjecture_proof_steps: Value = "Mean number of steps in the shortest proof of a proved conjecture.";
     r_solve: Value = "Mean R_solve of the judged conjectures, 0 to 1.";
     r_guide: Value = "Mean R_guide of the reviewed conjectures, 0 to 8; failed reviews count with their score.";
     r_synth: Value = "Mean R_synth of the judged conjectures, 0 to 8.";

@@ -218,6 +218,8 @@ impl ServerState {
             .map_err(|(status, why)| HttpError::new(status, why))?;
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         match (method, path.as_str()) {
+            // With a key, this answers any host and needs no key, because the probe of a load balancer names its own host.
+            // A web page of another site can learn from it only that the server runs.
             (Method::GET, "/health" | "/ping") => Ok(plain(StatusCode::OK, &json!({ "status": "ok" }))),
             _ if visitor.is_extra => {
                 let why = format!("all {MAX_CONNECTIONS} connections are in use; retry later");

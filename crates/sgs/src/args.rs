@@ -39,7 +39,7 @@ pub enum Command {
     /// Run self-play with a method at a size.
     ///
     /// In the line of a round, "ever solved 13.0% (+13)" means that 13.0% of the targets have been proved so far, 13 of them
-    /// since the last line; "pass@1 6.0%", that 6.0% of this round's attempts at targets are proofs; "conjectures
+    /// since the last line; "pass@1 6.0%", that 6.0% of this round's rollouts for targets are proofs; "conjectures
     /// 86/100", that of 100 requested conjectures, 86 became problems. With 140 columns or more, a terminal also shows the
     /// number of conjectures that were "solved", the mean of the "Guide's score", and the Solver's "entropy", in nats per
     /// token.
@@ -397,6 +397,9 @@ pub struct ResumeArgs {
     /// sampling.endpoint.url=ADDRESS. Repeatable.
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+    /// Another seed; refused with advice, because the seed of a run cannot change.
+    #[arg(long, value_name = "N", hide = true)]
+    pub seed: Option<String>,
     /// Verify the checksums of all files first, and fail if one is damaged (about one second per gigabyte).
     #[arg(long)]
     pub verify: bool,
@@ -492,7 +495,7 @@ pub enum Exported {
     Targets,
     /// Conjectures.
     Conjectures,
-    /// Targets that were attempted and never proved.
+    /// Targets with rollouts and no proof.
     Unsolved,
 }
 
@@ -683,10 +686,10 @@ A served model must have the tokenizer of --model.")]
 pub struct EvalArgs {
     #[arg(long, value_name = "SET", hide_possible_values = true, value_parser = problem_set(), help = eval_problems())]
     pub problems: Option<String>,
-    /// Attempts per problem.
+    /// Rollouts per problem.
     #[arg(short, long, default_value_t = 8, value_parser = whole::<u32>(1..=10_000))]
     pub k: u32,
-    /// Further turns of an attempt whose proof is refused, with the proof and the checker's error in the prompt.
+    /// Repairs of a rollout whose proof is refused: further rollouts with the proof and the checker's error in the prompt.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole::<u32>(0..=4))]
     pub repair_turns: u32,
     /// Maximum length of a proof or review, in tokens [default: 64; for Lean the run's, or 8192 less the prompt].
@@ -793,6 +796,8 @@ pub struct ConjectureArgs {
 #[command(after_help = "\
 Example:
   sgs review --target \"|- ( ( ph -> ps ) -> ( -. ps -> -. ph ) )\" \"|- ( ph -> -. -. ph )\"
+The output shows each Metamath statement as the model reads it: its variables are renamed in the
+order of their first appearance (formulas ph, ps, ...; sets x, y, ...; classes A, B, ...).
 Exit codes: 0 at least one well-formed review; 1 none; 2 a statement is not valid.")]
 pub struct ReviewArgs {
     /// Conjecture: a statement in display or canonical form.
@@ -896,6 +901,12 @@ pub enum LeanChecker {
 pub enum LeanCommand {
     /// Download and build Lean, Mathlib, the REPL and the judge in a folder; continues an interrupted setup.
     Setup(LeanSetupArgs),
+    /// Write the built-in prompts into a folder, to change them and run with `lean.prompts`.
+    Prompts {
+        /// Output folder.
+        #[arg(long, value_name = "DIR", default_value = "lean-prompts")]
+        out: PathBuf,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -1114,7 +1125,7 @@ pub struct DataImportArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The file names the problems and the filter stages, in order:
-  kind = \"rollouts\"   samples k attempts of a local or served model; drops problems that are proved
+  kind = \"rollouts\"   samples k rollouts of a local or served model; drops problems that are proved
                       too often (drop_above) and, with negation = true, those that are proved false
   kind = \"sample\"     keeps a random sample (count)
   kind = \"label\"      drops problems that a served model calls unsolvable

@@ -48,7 +48,7 @@ impl TextDisplay {
         self.identity(&problem.statement, &problem.context).theorem.is_some()
     }
 
-    /// Returns the number of inference steps of a proof.
+    /// Returns the number of steps of a proof.
     pub fn steps(&self, proof: &str) -> u32 {
         self.0.as_ref().map_or_else(|| sgs_formal::lines_of(proof), |system| system.proof_steps(proof))
     }

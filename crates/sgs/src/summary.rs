@@ -5,7 +5,7 @@ use crate::theorems::{self, ProvedTheorem};
 use crate::{output, pace};
 use anyhow::Result;
 use sgs_analysis::plot::grouped;
-use sgs_analysis::report::held_out_difference;
+use sgs_analysis::report::describe_held_out_change;
 use sgs_analysis::run::{EvaluationData, RunData, StatementDisplay as _, metric, stage_totals};
 use sgs_analysis::stats::pass_at_k_interval;
 use sgs_run::config::held_out::HeldOut;
@@ -82,7 +82,7 @@ fn solved(run: &RunData) -> String {
     let first = run.rounds.first().and_then(|round| RunData::value(round, metric::CUMULATIVE));
     let first = first.map_or_else(String::new, |share| format!(", {} in the first round", percent(share)));
     format!(
-        "{} of {:.0} targets ever{first}; {} of the attempts in the last round",
+        "{} of {:.0} targets ever{first}; {} of the rollouts in the last round",
         percent(last(metric::CUMULATIVE)),
         last(metric::TARGETS),
         percent(last(metric::TARGET_RATE))
@@ -118,9 +118,7 @@ fn held_out(run: &RunData, config: &RunConfig) -> String {
     let [problems, samples] =
         [(last.held_out.len(), "problem"), (k as usize, "sample")].map(|(n, noun)| output::counted(n, noun));
     text.push_str(&format!(" ({problems}, {samples} each)"));
-    if let Some(difference) = held_out_difference(run, 1) {
-        text.push_str(&format!("; pass@1 changed by {difference}"));
-    }
+    text.extend(describe_held_out_change(run, 1).map(|change| format!("; pass@1 {change}")));
     text
 }
 

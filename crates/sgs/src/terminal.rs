@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 static LIVE: Mutex<Option<MultiProgress>> = Mutex::new(None);
 
 /// Default width, for terminals of unknown size and for pipes.
-const COLUMNS: usize = 80;
+pub const COLUMNS: usize = 80;
 
 /// Registers the progress display until the guard is dropped.
 pub fn live(bars: &MultiProgress) -> LiveGuard {

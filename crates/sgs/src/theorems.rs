@@ -29,7 +29,7 @@ pub struct ProvedTheorem {
 }
 
 /// Returns the proved problems of the `wanted` kinds in the order of their first proof, each with its shortest proof. `steps`
-/// returns the number of inference steps of a proof.
+/// returns the number of steps of a proof.
 ///
 /// # Errors
 /// Returns an error if a table that is read is missing or damaged. Rollouts are read only in rounds with such problems.
@@ -99,15 +99,15 @@ impl ShortestProofs {
     }
 }
 
-/// A target that a run has attempted and not proved.
+/// A target with rollouts that a run has not proved.
 #[derive(Clone, Debug)]
 pub struct UnsolvedTarget {
     pub problem: Problem,
-    /// Number of verified attempts over all rounds.
+    /// Number of judged rollouts over all rounds.
     pub judged: u64,
 }
 
-/// Returns the targets that were attempted and that no published round has proved, sorted by id.
+/// Returns the targets that have rollouts and that no published round has proved, sorted by id.
 ///
 /// # Errors
 /// Returns an error if a table is missing or damaged.

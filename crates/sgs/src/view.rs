@@ -237,7 +237,7 @@ impl View {
         self.head.set(vec![(Some(Tone::Strong), stage), (None, left)]);
         self.counts.set(Vec::new());
         let Some(ever) = self.rates.last() else { return };
-        let last = self.last_rate.map(|rate| format!("   last round {:.1}% of attempts", 100.0 * rate));
+        let last = self.last_rate.map(|rate| format!("   last round {:.1}% of rollouts", 100.0 * rate));
         let ever = (Some(Tone::Good), format!("ever solved {:.1}%", 100.0 * ever));
         self.standing
             .set(vec![ever, (None, format!("{}   {}", last.unwrap_or_default(), sparkline(&self.rates)))]);

@@ -4,8 +4,8 @@ use super::ledger::Ledger;
 use super::teacher::{About, Enough, Said, Teacher, TeacherOptions};
 use crate::corpus::{CorpusRow, HELD_OUT};
 use serde_json::json;
-use sgs_lean::prompt;
 use sgs_lean::read::read_review;
+use sgs_lean::{Templates, prompt};
 use sgs_run::Usage;
 use sgs_run::config::SystemName;
 use sgs_run::config::folder;
@@ -59,13 +59,15 @@ pub fn collect_reviews(
 ) -> Result<Reviews> {
     let (out, teacher_options) = (&options.out, &options.teacher);
     let view = RunView::open(&options.run)?;
-    if folder::config_of(&view)?.problems.system != SystemName::Lean {
+    let config = folder::config_of(&view)?;
+    if config.problems.system != SystemName::Lean {
         let run = options.run.display();
         return Err(
             Usage(format!("{run} is not a run of Lean: a served model knows no other prompts")).into()
         );
     }
-    let pairs = pairs(&view, teacher_options.seed)?;
+    let templates = config.lean.unwrap_or_default().templates().map_err(Usage::of)?;
+    let pairs = pairs(&view, &templates, teacher_options.seed)?;
     let wanted = options.held_out + options.count;
     if pairs.len() < wanted {
         bail!(
@@ -99,7 +101,7 @@ pub fn collect_reviews(
 
 /// Returns the question to a Guide for each distinct pair of a target and an accepted conjecture. The order depends on
 /// the seed only, and every part of the list has pairs of all rounds.
-fn pairs(view: &RunView, seed: u64) -> Result<Vec<About>> {
+fn pairs(view: &RunView, templates: &Templates, seed: u64) -> Result<Vec<About>> {
     let mut pairs = Vec::new();
     let mut seen = HashSet::new();
     for round in view.rounds()? {
@@ -119,7 +121,7 @@ fn pairs(view: &RunView, seed: u64) -> Result<Vec<About>> {
             let problem =
                 |id: &ProblemId, statement| Problem { id: id.clone(), statement, context: "".into() };
             let (target, conjecture) = (problem(&row.target, target.clone()), problem(&row.id, statement));
-            let question = prompt::guide(&target, &conjecture);
+            let question = prompt::guide(templates, &target, &conjecture);
             if seen.insert(question.clone()) {
                 pairs.push(About::new(&row.id, question));
             }

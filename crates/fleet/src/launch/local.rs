@@ -9,6 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
+use sgs_base::excerpt;
 
 use super::{JobId, JobState, LaunchError, Launcher, StopMode, WorkerJob};
 use crate::task::{WorkerExit, WorkerName};
@@ -234,9 +235,7 @@ pub(super) fn tail(path: &Path, lines: usize) -> String {
     match read() {
         Ok(text) if text.trim().is_empty() => format!("(its log {} is empty)", path.display()),
         Ok(text) => {
-            let all: Vec<&str> = text.lines().collect();
-            let shown = all[all.len().saturating_sub(lines)..].join("\n");
-            format!("the end of its log {}:\n{shown}", path.display())
+            format!("the end of its log {}:\n{}", path.display(), excerpt::last_lines(&text, lines))
         }
         Err(error) => format!("(no log: {}: {error})", path.display()),
     }
@@ -245,6 +244,17 @@ pub(super) fn tail(path: &Path, lines: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_end_of_a_long_log_is_limited() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = folder.path().join("log");
+        fs::write(&log, (1..=9).map(|i| format!("{i}{}\n", "x".repeat(1000))).collect::<String>())
+            .expect("writes");
+        let end = tail(&log, 20);
+        assert!(end.contains("\n9x") && !end.contains("\n5x"), "{end}");
+        assert!(end.len() < excerpt::MOST_BYTES + 200 && tail(&log, 1).len() < 1200, "{end}");
+    }
 
     #[test]
     fn devices_are_taken_from_the_visible_ones() {

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use sgs_base::excerpt;
+
 use super::command::{CommandOutput, run};
 use super::local::{NAME_PLACEHOLDER, is_crash_signal, tail};
 use super::{JobId, JobState, LaunchError, Launcher, StopMode, WorkerJob};
@@ -184,13 +186,14 @@ impl Launcher for SlurmLauncher {
         let batch = self.batch();
         let output = self.run_command("sbatch", &["--parsable".to_owned()], &script)?;
         if !output.ok {
-            let why = format!("sbatch rejects the workers' script: {}", output.err.trim());
+            let why = format!("sbatch rejects the workers' script: {}", excerpt::end_of(&output.err));
             let away = output.err.contains("Unable to contact") || output.err.contains("Socket timed out");
             return Err(if away { LaunchError::Unavailable(why) } else { LaunchError::Refused(why) });
         }
         let array = output.out.trim().split(';').next().unwrap_or("").to_owned();
         if array.is_empty() || !array.bytes().all(|b| b.is_ascii_digit()) {
-            return Err(LaunchError::Refused(format!("sbatch printed {:?} instead of a job id", output.out)));
+            let printed = excerpt::end_of(&output.out);
+            return Err(LaunchError::Refused(format!("sbatch printed {printed:?} instead of a job id")));
         }
         self.batches += 1;
         let job = |index: usize| {
@@ -205,7 +208,7 @@ impl Launcher for SlurmLauncher {
         let arguments = ["--me", "--array", "--noheader", "--format=%i|%T"].map(str::to_owned);
         let output = self.run_command("squeue", &arguments, "")?;
         if !output.ok {
-            return Err(LaunchError::Unavailable(format!("squeue: {}", output.err.trim())));
+            return Err(LaunchError::Unavailable(format!("squeue: {}", excerpt::end_of(&output.err))));
         }
         let queue: BTreeMap<&str, &str> =
             output.out.lines().filter_map(|line| line.trim().split_once('|')).collect();
@@ -260,7 +263,7 @@ impl SlurmLauncher {
         if output.ok || output.err.lines().all(over) {
             Ok(())
         } else {
-            Err(LaunchError::Unavailable(format!("scancel: {}", output.err.trim())))
+            Err(LaunchError::Unavailable(format!("scancel: {}", excerpt::end_of(&output.err))))
         }
     }
 }
@@ -375,6 +378,22 @@ mod tests {
              --note 'it'\\''s $HOME'"
         );
         assert!(script.starts_with("#!/bin/bash\n"));
+    }
+
+    #[test]
+    fn a_long_error_of_sbatch_is_shortened() {
+        use std::os::unix::fs::PermissionsExt;
+        let bin = tempfile::tempdir().expect("a folder");
+        let sbatch = bin.path().join("sbatch");
+        let script = "#!/bin/sh\ncat >/dev/null\ni=0; while [ $i -lt 100 ]; do i=$((i+1)); echo why $i >&2; done; exit 1\n";
+        fs::write(&sbatch, script).expect("writes");
+        fs::set_permissions(&sbatch, fs::Permissions::from_mode(0o755)).expect("sets");
+        let mut launcher = launcher(|config| config.bin = Some(bin.path().to_owned())).expect("fits");
+        let error = launcher.launch(1).expect_err("sbatch fails").to_string();
+        assert!(
+            error.contains("why 81\n") && error.ends_with("why 100") && !error.contains("why 80\n"),
+            "{error}"
+        );
     }
 
     #[test]

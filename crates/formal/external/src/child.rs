@@ -2,6 +2,7 @@
 
 use crate::settings::ExternalSettings;
 use serde_json::{Value, json};
+use sgs_base::excerpt;
 use sgs_formal::process::{Process, ProcessFault};
 use std::time::Instant;
 
@@ -81,7 +82,8 @@ impl Child {
 
 /// Returns the result in the reply to the request `id`.
 fn result_in(line: &[u8], id: u64, op: &'static str) -> Result<Value, Fault> {
-    let not_json = |error: String| Fault::NotJson { found: excerpt(&String::from_utf8_lossy(line)), error };
+    let beginning = |text: &str| excerpt::beginning_of(text).into_owned();
+    let not_json = |error: String| Fault::NotJson { found: beginning(&String::from_utf8_lossy(line)), error };
     let mut reply = match serde_json::from_slice(line) {
         Ok(Value::Object(reply)) => reply,
         Ok(_) => return Err(not_json("not an object".to_owned())),
@@ -90,21 +92,16 @@ fn result_in(line: &[u8], id: u64, op: &'static str) -> Result<Value, Fault> {
     match reply.get("id") {
         Some(found) if found.as_u64() == Some(id) => {}
         found => {
-            let found = found.map_or_else(|| "none".to_owned(), |found| excerpt(&found.to_string()));
+            let found = found.map_or_else(|| "none".to_owned(), |found| beginning(&found.to_string()));
             return Err(Fault::WrongId { expected: id, found });
         }
     }
     if let Some(error) = reply.remove("error") {
         let text = error.as_str().map_or_else(|| error.to_string(), str::to_owned);
-        return Err(Fault::Reported(text.chars().take(2000).collect()));
+        return Err(Fault::Reported(excerpt::end_of(&text).into_owned()));
     }
     let missing = || Fault::Invalid { op, error: "the reply has neither `result` nor `error`".to_owned() };
     reply.remove("result").ok_or_else(missing)
-}
-
-/// Returns the first 100 characters of a text.
-fn excerpt(text: &str) -> String {
-    text.trim_end().chars().take(100).collect()
 }
 
 #[cfg(test)]
@@ -128,5 +125,8 @@ mod tests {
             assert!(fault.to_string().contains(said) && fault.is_fatal(), "{fault}");
         }
         assert!(result(&"[".repeat(100_000)).is_err());
+        let trace: String = (0..100).map(|i| format!("frame {i}\\n")).collect();
+        let fault = result(&format!(r#"{{"id": 7, "error": "{trace}the reason"}}"#)).unwrap_err().to_string();
+        assert!(fault.ends_with("frame 99\nthe reason") && !fault.contains("frame 80"), "{fault}");
     }
 }

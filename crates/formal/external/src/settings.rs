@@ -9,12 +9,13 @@ sgs_keys::table! {
     /// A formal system in a separate process (docs/external.md).
     #[derive(Clone, Debug, PartialEq)]
     pub struct ExternalSettings {
-        /// The program that implements the formal system, and its arguments. Relative paths start at the folder in which
-        /// sgs is started.
+        /// The program that implements the formal system, and its arguments. Relative paths start at `folder`.
         pub command: Vec<String> = Vec::new(), in "a list: the program and its arguments (required)",
+        /// Folder in which the processes start.
+        pub folder: String = String::new(), in "empty for that in which the run is started, or a folder",
         /// Whether the processes run in a sandbox, which must be complete: no network, no writes, no signals to other
-        /// processes, few environment variables, and only the system's programs and libraries, the folder in which sgs is
-        /// started, and `read` can be read.
+        /// processes, few environment variables, and only the system's programs and libraries, `folder` and `read` can be
+        /// read.
         pub sandbox: bool = false,
         /// Other files and folders that the processes may read in the sandbox.
         pub read: Vec<String> = Vec::new(), in "a list of paths, such as the folder of a Python environment",
@@ -41,7 +42,7 @@ impl ExternalSettings {
             program: program.into(),
             args: args.iter().map(Into::into).collect(),
             env: std::env::vars_os().filter(|(name, _)| self.passes_on(name)).collect(),
-            folder: ".".into(),
+            folder: if self.folder.is_empty() { "." } else { &self.folder }.into(),
             cgroup: None,
         })
     }

@@ -44,6 +44,7 @@ pub mod sandbox;
 mod settings;
 pub mod setup;
 mod system;
+mod templates;
 pub mod text;
 mod version;
 
@@ -52,6 +53,7 @@ pub use settings::{
     Backing, LeanSettings, PreparedLean, ROOT, SettingsError, VERSION, WASM_ROOT, WASM_VERSION,
 };
 pub use system::{BOUNDS, CheckerIdentity, Lean, LeanConfig, StartError};
+pub use templates::{BUILT_IN_PROMPTS, Prompts, PromptsError, Templates};
 pub use version::{Version, VersionError, ask_version};
 
 /// The files of the base model for Lean, in Hugging Face layout: name and content.

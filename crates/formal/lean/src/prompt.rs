@@ -1,8 +1,12 @@
-//! Prompts of the roles, identical byte for byte to those of the paper's models.
+//! Prompts of the roles. With the built-in templates, they are identical byte for byte to those of the paper's models.
 //!
-//! Every prompt is one user message, which the tokenizer's chat template wraps. The texts are in `prompts/`.
+//! Every prompt is one user message, which the tokenizer's chat template wraps. The built-in templates are in `prompts/`.
 
 use crate::read::Proof;
+use crate::templates::{
+    CONJECTURER, CONJECTURER_STP, CONJECTURER_UNCONDITIONED, GUIDE, REPAIR, REPAIR_COT, SOLVER, SOLVER_COT,
+    Templates,
+};
 use sgs_formal::Condition;
 use sgs_selfplay::{FailedProof, Problem};
 
@@ -21,59 +25,49 @@ sgs_keys::choice! {
 }
 
 /// Returns the Solver's message: header and statement in a fenced block.
-pub fn solver(problem: &Problem, form: SolverForm) -> String {
-    let code = format!("{}{}", problem.context, problem.statement);
-    match form {
-        SolverForm::NonCot => {
-            format!("Complete the following Lean 4 code:\n\n```lean4\n{code}\n```").trim().to_owned()
-        }
-        SolverForm::Cot => {
-            fill(include_str!("prompts/solver_cot.txt"), &[("{code}", &code)]).trim().to_owned()
-        }
-        SolverForm::Compact => crate::compact::solver(problem),
-    }
+pub fn solver(templates: &Templates, problem: &Problem, form: SolverForm) -> String {
+    let template = match form {
+        SolverForm::NonCot => SOLVER,
+        SolverForm::Cot => SOLVER_COT,
+        SolverForm::Compact => return crate::compact::solver(problem),
+    };
+    solver_in_words(problem, templates.get(template)).trim().to_owned()
 }
 
 /// Returns the messages of a turn that repairs a refused proof, in the format of Goedel-Prover-V2: the Solver's
 /// message, the proof, and the error. The position of the error is omitted, because verdicts do not contain it.
-pub fn repair(problem: &Problem, failed: &FailedProof, form: SolverForm) -> Vec<String> {
+pub fn repair(
+    templates: &Templates,
+    problem: &Problem,
+    failed: &FailedProof,
+    form: SolverForm,
+) -> Vec<String> {
     let Proof { mut helpers, body } = Proof::from_text(&failed.proof);
     if !helpers.is_empty() {
         helpers.push_str("\n\n");
     }
     let code = format!("{}{helpers}{}{body}", problem.context, problem.statement);
-    let mut error = format!(
-        "The proof (Round 0) is not correct. Following is the compilation error message.\n\n\nError 1:\n\n\
-         Error Message: {}",
-        failed.error
-    );
-    if form == SolverForm::Cot {
-        error.push_str(
-            "\n\n\nBefore producing the Lean 4 code to formally prove the given theorem, provide a detailed analysis \
-             of the error message.",
-        );
-    }
-    vec![solver(problem, form), format!("```lean4\n{code}\n```"), error]
+    let template = templates.get(if form == SolverForm::Cot { REPAIR_COT } else { REPAIR });
+    let error = fill(template, &[("{error}", &failed.error)]);
+    vec![solver(templates, problem, form), format!("```lean4\n{code}\n```"), error]
 }
 
 /// Returns the Conjecturer's message.
-pub fn conjecturer(condition: Condition<'_>) -> String {
+pub fn conjecturer(templates: &Templates, condition: Condition<'_>) -> String {
     match condition {
-        Condition::Target(problem) => {
-            fill(include_str!("prompts/conjecturer.txt"), &[("{seed}", &problem.statement)])
-        }
+        Condition::Target(problem) => fill(templates.get(CONJECTURER), &[("{seed}", &problem.statement)]),
         Condition::Solved { problem, proof } => fill(
-            include_str!("prompts/conjecturer_stp.txt"),
+            templates.get(CONJECTURER_STP),
             &[("{seed}", &problem.statement), ("{proof}", proof.trim_end())],
         ),
-        Condition::Nothing(_) => include_str!("prompts/conjecturer_unconditioned.txt").to_owned(),
+        Condition::Nothing(_) => templates.get(CONJECTURER_UNCONDITIONED).to_owned(),
     }
 }
 
 /// Returns the Guide's message. Both statements are canonical, so a conjecture's comments cannot address the Guide.
-pub fn guide(target: &Problem, conjecture: &Problem) -> String {
+pub fn guide(templates: &Templates, target: &Problem, conjecture: &Problem) -> String {
     let values = [("{seed}", &*target.statement), ("{conjecture}", &*conjecture.statement)];
-    fill(include_str!("prompts/guide.txt"), &values)
+    fill(templates.get(GUIDE), &values)
 }
 
 /// Returns the message that asks whether a problem has a proof (paper, Appendix D).
@@ -119,15 +113,20 @@ mod tests {
         };
         let proof = Proof { helpers: "lemma a : True := trivial".into(), body: "\n  simp".into() };
         let failed = FailedProof { proof: proof.to_text().into(), error: "{error} no".into(), step: None };
-        let [ask, answer, error] = &repair(&problem, &failed, SolverForm::NonCot)[..] else {
+        let built_in = Templates::default();
+        let [ask, answer, error] = &repair(&built_in, &problem, &failed, SolverForm::NonCot)[..] else {
             panic!("three")
         };
-        assert_eq!(*ask, solver(&problem, SolverForm::NonCot));
+        assert_eq!(*ask, solver(&built_in, &problem, SolverForm::NonCot));
         let code = "import Mathlib\n\nlemma a : True := trivial\n\ntheorem t : 1 = 1 := by\n  simp";
         assert_eq!(*answer, format!("```lean4\n{code}\n```"));
-        assert!(error.ends_with("\n\n\nError 1:\n\nError Message: {error} no"), "{error}");
-        let cot = repair(&problem, &failed, SolverForm::Cot).pop().unwrap();
-        assert!(cot.starts_with(error.as_str()) && cot.ends_with("analysis of the error message."), "{cot}");
+        let told = "The proof (Round 0) is not correct. Following is the compilation error message.\n\n\nError 1:\n\n\
+                    Error Message: {error} no";
+        assert_eq!(*error, told);
+        let cot = repair(&built_in, &problem, &failed, SolverForm::Cot).pop().unwrap();
+        let more = "\n\n\nBefore producing the Lean 4 code to formally prove the given theorem, provide a detailed \
+                    analysis of the error message.";
+        assert_eq!(cot, format!("{told}{more}"));
     }
 
     #[test]

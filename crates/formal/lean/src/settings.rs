@@ -6,11 +6,13 @@ use crate::check::{
 use crate::prompt::SolverForm;
 use crate::read::Reading;
 use crate::sandbox::{LayerStatus, Sandbox, SandboxError, available};
+use crate::templates::{Prompts, PromptsError, Templates};
 use crate::text::Bounds;
 use crate::version::{Version, ask_version, number};
 use crate::{Lean, LeanConfig, StartError};
 use sgs_formal::process::cgroup;
 use sgs_formal::scratch::private_folder;
+use sgs_keys::Allowed;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -65,6 +67,9 @@ sgs_keys::table! {
         pub reading: Reading = Reading::Lenient,
         /// How the Solver is prompted; compact applies to all roles, for prompts and answers.
         pub form: SolverForm = SolverForm::NonCot,
+        /// Folder with prompts that replace built-in ones of the same file names, which `sgs lean prompts` writes. A run
+        /// keeps the texts that it began with.
+        pub prompts: Prompts = Prompts::default(), in Allowed::TextOrTable("a folder; empty for the built-in prompts"),
         /// Limits on text from a model.
         pub bounds: Bounds,
         /// Replays accepted proofs in a second process, which keeps running and never sees a proof. The REPL requires it.
@@ -120,6 +125,8 @@ pub enum SettingsError {
     Sandbox(#[from] SandboxError),
     #[error("the launcher of the sandbox failed: {0}")]
     Launcher(String),
+    #[error("`prompts`: {0}")]
+    Prompts(PromptsError),
 }
 
 /// The result of resolving settings: a configuration to start, and the sandbox's layers for the log.
@@ -183,6 +190,32 @@ impl LeanSettings {
         }
     }
 
+    /// Reads the templates of the prompts.
+    ///
+    /// # Errors
+    /// Returns an error if a template cannot be used, or if the form has none.
+    pub fn templates(&self) -> Result<Templates, PromptsError> {
+        let templates = self.prompts.read()?;
+        if self.form == SolverForm::Compact && !templates.is_built_in() {
+            return Err(PromptsError(
+                "with the form `compact`, prompts cannot be replaced: choose non-cot or cot".to_owned(),
+            ));
+        }
+        Ok(templates)
+    }
+
+    /// Replaces the folder of prompts by their texts, so that later changes of the folder have no effect.
+    ///
+    /// # Errors
+    /// Returns an error as [`LeanSettings::templates`] does.
+    pub fn freeze_prompts(&mut self) -> Result<(), PromptsError> {
+        let templates = self.templates()?;
+        if !templates.is_built_in() {
+            self.prompts = templates.into();
+        }
+        Ok(())
+    }
+
     /// Returns the number of proofs that are checked concurrently.
     pub fn slots(&self) -> usize {
         match self.slots {
@@ -206,6 +239,7 @@ impl LeanSettings {
         if self.backing == Backing::Repl && !self.judge {
             return Err(SettingsError::ReplAlone);
         }
+        let templates = self.templates().map_err(SettingsError::Prompts)?;
         let root = absolute(&root)?;
         let folders = Folders::create(self.scratch.as_deref())?;
         let programs = Programs::find(self, &root)?;
@@ -234,6 +268,7 @@ impl LeanSettings {
         let config = LeanConfig {
             reading: self.reading,
             form: self.form,
+            templates,
             bounds: self.bounds,
             checker,
             second,

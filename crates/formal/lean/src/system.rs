@@ -6,6 +6,7 @@ use crate::check::{
 use crate::compact;
 use crate::prompt::{self, SolverForm};
 use crate::read::{self, Proof, Reading};
+use crate::templates::Templates;
 use crate::text::{
     Bounds, LeanStatement, check_header, commands, lex, negation, unix_lines, uses_tactic_try,
 };
@@ -27,6 +28,8 @@ pub struct LeanConfig {
     pub reading: Reading,
     /// How the roles are prompted.
     pub form: SolverForm,
+    /// The templates of the prompts, except in the compact form.
+    pub templates: Templates,
     /// Limits on text from a model.
     pub bounds: Bounds,
     /// The checker. Its layers also determine whether the limits on texts apply.
@@ -298,13 +301,16 @@ impl FormalSystem for Lean {
     }
 
     fn solver_prompt(&self, problem: &Problem) -> Prompt {
-        self.prompt_of(prompt::solver(problem, self.config.form))
+        self.prompt_of(prompt::solver(&self.config.templates, problem, self.config.form))
     }
 
     fn repair_prompt(&self, problem: &Problem, failed: &FailedProof) -> Prompt {
         match self.is_compact() {
             true => Prompt::Raw(compact::repair(problem, failed)),
-            false => Prompt::Dialogue(prompt::repair(problem, failed, self.config.form)),
+            false => {
+                let LeanConfig { templates, form, .. } = &self.config;
+                Prompt::Dialogue(prompt::repair(templates, problem, failed, *form))
+            }
         }
     }
 
@@ -312,7 +318,7 @@ impl FormalSystem for Lean {
         self.prompt_of(if self.is_compact() {
             compact::conjecturer(condition)
         } else {
-            prompt::conjecturer(condition)
+            prompt::conjecturer(&self.config.templates, condition)
         })
     }
 
@@ -321,7 +327,7 @@ impl FormalSystem for Lean {
         self.prompt_of(if is_compact {
             compact::guide(target, conjecture)
         } else {
-            prompt::guide(target, conjecture)
+            prompt::guide(&self.config.templates, target, conjecture)
         })
     }
 

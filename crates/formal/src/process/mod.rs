@@ -4,6 +4,7 @@ pub mod cgroup;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process_group};
+use sgs_base::excerpt;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read, Write};
@@ -60,11 +61,15 @@ pub enum ProcessFault {
 }
 
 fn shown(stderr: &str) -> String {
-    if stderr.trim().is_empty() { String::new() } else { format!("; standard error: {}", stderr.trim()) }
+    if stderr.trim().is_empty() {
+        return String::new();
+    }
+    format!("; standard error: {}", excerpt::end_of(stderr))
 }
 
-/// Number of bytes kept from the end of standard error.
-const STDERR_TAIL: usize = 2_000;
+/// Number of bytes kept from the end of standard error: more than an error message contains, which then shows that it is
+/// shortened.
+const STDERR_TAIL: usize = 2 * excerpt::MOST_BYTES;
 
 /// A running process. Dropping it kills its process group and reaps the child.
 #[derive(Debug)]
@@ -339,6 +344,29 @@ fn resident(pid: u32, depth: u32) -> u64 {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_end_of_a_long_standard_error_is_reported() {
+        let launch = Launch {
+            program: "/bin/sh".into(),
+            args: vec![
+                "-c".into(),
+                "i=0; while [ $i -lt 5000 ]; do i=$((i+1)); echo line $i >&2; done".into(),
+            ],
+            env: Vec::new(),
+            folder: "/".into(),
+            cgroup: None,
+        };
+        let mut process = Process::start(&launch).unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        let quota = Quota { memory: u64::MAX, output: 100 };
+        let deadline = &mut || (until, Duration::from_secs(60));
+        let fault = process.exchange(b"", quota, deadline, &mut |_, _| None).unwrap_err().to_string();
+        assert!(
+            fault.contains("standard error: …\nline 4981\n") && fault.ends_with("\nline 5000"),
+            "{fault}"
+        );
+    }
 
     #[test]
     fn memory_before_exec_is_not_counted() {

@@ -5,6 +5,7 @@ use crate::config::base_model::{self, is_model};
 use crate::config::system;
 use crate::config::{self, BaseSource, RunConfig, SystemName};
 use crate::error::{Context, Result, bail};
+use sgs_base::digest::checksum_of;
 use sgs_base::files::read_to_string;
 use sgs_keys::KeyTable as _;
 use sgs_rundir::directories::checksum;
@@ -15,16 +16,16 @@ use std::path::Path;
 use toml::{Table, Value};
 
 /// Creates a run in a folder that is empty or does not exist, and freezes its configuration and the hashes of its input
-/// data there.
+/// data there. The recorded paths are absolute.
 ///
 /// # Errors
 /// Returns an error if the folder is not empty, if the model or a problem file cannot be read, or if writing fails.
 pub fn begin(config: &RunConfig, folder: &Path) -> Result<RunDir> {
-    begin_from(config, None, folder, None)
+    Ok(begin_from(config, None, folder, None)?.0)
 }
 
-/// Begins a run as [`begin`] does. `made` is the folder of the base model if it was made for the run
-/// (`model.base=made:NAME`). `fleet` is the content of `fleet.toml`, if the run has remote workers.
+/// Begins a run as [`begin`] does, and returns the recorded configuration. `made` is the folder of the base model if it was
+/// made for the run (`model.base=made:NAME`). `fleet` is the content of `fleet.toml`, if the run has remote workers.
 ///
 /// # Errors
 /// See [`begin`].
@@ -33,8 +34,9 @@ pub fn begin_from(
     made: Option<&Path>,
     folder: &Path,
     fleet: Option<&str>,
-) -> Result<RunDir> {
-    Ok(RunDir::create(folder, &frozen(config, made)?, fleet)?)
+) -> Result<(RunDir, RunConfig)> {
+    let config = config.clone().absolute();
+    Ok((RunDir::create(folder, &frozen(&config, made)?, fleet)?, config))
 }
 
 /// Opens a run in order to resume it, and returns its configuration.
@@ -179,14 +181,15 @@ pub fn is_finished(run: &RunView) -> Result<bool> {
 }
 
 /// Describes the keys whose values differ between a run's configuration and `config`. Limits and `training.ranks` are
-/// ignored, because they do not affect the results of the rounds.
+/// ignored, because they do not affect the results of the rounds. Relative paths begin at the working directory.
 ///
 /// # Errors
 /// Returns an error if the run's configuration cannot be read.
 pub fn differences(run: &RunView, config: &RunConfig) -> Result<Vec<String>> {
-    let own = config_of(run)?;
+    // Runs of older versions of the program have relative paths.
+    let own = config_of(run)?.absolute();
     let (rounds, minutes, generations) = (own.rounds, own.minutes, own.generations);
-    let mut wanted = RunConfig { rounds, minutes, generations, ..config.clone() };
+    let mut wanted = RunConfig { rounds, minutes, generations, ..config.clone().absolute() };
     wanted.training.ranks = own.training.ranks;
     let flat = |config: &RunConfig| -> Result<BTreeMap<String, String>> {
         let mut keys = BTreeMap::new();
@@ -202,11 +205,19 @@ pub fn differences(run: &RunView, config: &RunConfig) -> Result<Vec<String>> {
     Ok(keys.into_iter().filter(differs).map(describe).collect())
 }
 
-/// Collects the values of a table and of its inner tables by dotted key.
+/// The key of Lean's prompts. Its value is a table in a configuration with texts of a user's.
+const PROMPTS: &str = "lean.prompts";
+
+/// Collects the values of a table and of its inner tables by dotted key. Long texts are shortened to a checksum.
 pub fn flatten(prefix: &str, table: &Table, out: &mut BTreeMap<String, String>) {
     for (name, value) in table {
         let key = sgs_keys::dotted(prefix, name);
         match value {
+            Value::Table(texts) if key == PROMPTS => {
+                let names = texts.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+                let sum = checksum_of(value.to_string().as_bytes());
+                out.insert(key, format!("{names} (SHA-256 {sum:.12})"));
+            }
             Value::Table(inner) => flatten(&key, inner, out),
             value => drop(out.insert(key, value.to_string())),
         }

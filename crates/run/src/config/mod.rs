@@ -1,6 +1,7 @@
 //! The configuration of a run and the properties of the machine that it runs on. Imports none of the other four
 //! folders.
 
+mod absolute;
 pub mod base_model;
 pub mod device;
 mod effects;

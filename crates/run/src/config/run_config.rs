@@ -5,6 +5,7 @@ use super::problems::{ProblemsConfig, SHIPPED, SystemName, check_database, is_dr
 use crate::Usage;
 use crate::config::held_out::EvaluationConfig;
 use crate::error::{Context, Result, ensure};
+use sgs_base::host::absolute;
 use sgs_external::ExternalSettings;
 use sgs_keys::{
     Allowed, InvalidValue, KeyFile, KeySpec, KeyTable as _, at_least, did_you_mean, dotted, unknown_key,
@@ -451,6 +452,9 @@ pub(crate) const OF_SERVERS: [&str; 14] = [
     "authority",
 ];
 
+/// Those of [`OF_SERVERS`] that are paths on this machine.
+const PATHS_OF_SERVERS: [&str; 3] = ["folder", "key_file", "authority"];
+
 /// Returns the configuration of a resumed run with new values for some of [`OF_SERVERS`], given as `KEY=VALUE`.
 ///
 /// # Errors
@@ -460,7 +464,8 @@ pub(crate) fn with_servers(config: &RunConfig, settings: &[String]) -> Result<Ru
     let mut stack = LayerStack::new(table);
     for setting in settings {
         let (key, value) = key_and_value(setting)?;
-        if !key.strip_prefix("sampling.endpoint.").is_some_and(|name| OF_SERVERS.contains(&name)) {
+        let name = key.strip_prefix("sampling.endpoint.").unwrap_or_default();
+        if !OF_SERVERS.contains(&name) {
             return Err(Usage(format!(
                 "--set {key}: this key cannot change after the run was created; only the settings of its servers can: \
                  `sampling.endpoint.` followed by one of {}",
@@ -469,6 +474,13 @@ pub(crate) fn with_servers(config: &RunConfig, settings: &[String]) -> Result<Ru
             .into());
         }
         stack.assign(key, value, Layer::Argument("--set"))?;
+        if PATHS_OF_SERVERS.contains(&name)
+            && let Some(Value::String(path)) =
+                value_of(&stack.table, key).filter(|path| path.as_str() != Some(""))
+        {
+            let path = Value::String(absolute(path));
+            stack.set(key, path, Layer::Argument("--set"))?;
+        }
     }
     Ok(stack.resolved()?.config)
 }
@@ -587,7 +599,7 @@ impl LayerStack {
         let value = match (parsed, self.keys.iter().find(|k| k.key == key).map(|k| k.allowed)) {
             (Some(value @ (Value::String(_) | Value::Array(_))), _) => value,
             // A name or folder can look like a number.
-            (_, Some(Allowed::Names(_) | Allowed::Text(_))) => text(),
+            (_, Some(Allowed::Names(_) | Allowed::Text(_) | Allowed::TextOrTable(_))) => text(),
             (parsed, _) => parsed.unwrap_or_else(text),
         };
         self.set(key, value, layer)
@@ -647,6 +659,9 @@ impl LayerStack {
         }
         if config.problems.system != SystemName::External {
             config.external = None;
+        }
+        if let Some(lean) = &mut config.lean {
+            lean.freeze_prompts().map_err(|error| Usage(format!("lean.prompts: {error}")))?;
         }
         Ok(Resolved { config, table: self.table, layers: self.layers })
     }

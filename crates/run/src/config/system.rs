@@ -11,6 +11,7 @@ use crate::error::{Context, Result, RunError, bail};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use sgs_base::digest::checksum_of;
+use sgs_base::excerpt;
 use sgs_external::{External, ExternalSettings};
 use sgs_formal::FormalSystem;
 use sgs_keys::is_typing_error;
@@ -30,6 +31,7 @@ use sgs_selfplay::config::GuideKind;
 use sgs_selfplay::{Problem, ProblemId};
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
+use std::io::Read as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -238,6 +240,9 @@ pub fn external(config: &RunConfig) -> Result<External> {
         .clone()
         .context("the configuration has no `external.command`, the system's program")?;
     let command = settings.command.join(" ");
+    if !settings.folder.is_empty() && !Path::new(&settings.folder).is_dir() {
+        wrong!("external.folder: {} is not a folder", settings.folder);
+    }
     if settings.sandbox {
         settings.command = sandboxed(&settings)?;
     }
@@ -257,7 +262,10 @@ pub fn external(config: &RunConfig) -> Result<External> {
 /// Returns the command of an external system, executed in the sandbox of Lean's processes.
 fn sandboxed(settings: &ExternalSettings) -> Result<Vec<String>> {
     let mut read = Sandbox::system_files();
-    read.push(std::env::current_dir().context("cannot determine the current folder")?);
+    read.push(match settings.folder.as_str() {
+        "" => std::env::current_dir().context("cannot determine the current folder")?,
+        folder => folder.into(),
+    });
     for path in &settings.read {
         let found = fs::canonicalize(path);
         read.push(found.map_err(|error| Usage(format!("external.read: {path}: {error}")))?);
@@ -361,19 +369,36 @@ pub fn lean_targets(set: &str) -> Result<Vec<Target>> {
             if let Some(first) = import.skipped.first() {
                 let place =
                     if first.line > 0 { format!("{file}: line {}", first.line) } else { file.to_owned() };
+                // A record without an id is often no record at all.
+                let (id, expected) = match first.id.as_str() {
+                    "" => (String::new(), format!("; a line must look like {LEAN_LINE}")),
+                    id => (format!("{id}: "), String::new()),
+                };
                 wrong!(
-                    "{place}: {}: {} ({} invalid records in all; `sgs data import` writes a file of the valid ones)",
-                    first.id,
+                    "{place}: {id}{}{expected} ({} invalid records in all; `sgs data import` writes a file of the valid ones)",
                     first.reason,
                     import.skipped.len()
                 );
             }
             if import.targets.is_empty() {
-                wrong!("{file} contains no problems");
+                wrong!(
+                    "{file} contains no problems: a line must look like {LEAN_LINE}, or the file must be Lean source \
+                     with theorems that end in `sorry`; found `{}`",
+                    first_line(Path::new(file))
+                );
             }
             Ok(import.targets)
         }
     }
+}
+
+/// Returns the beginning of the first line of a file that is not blank, or nothing if the file cannot be read.
+fn first_line(path: &Path) -> String {
+    let mut beginning = Vec::new();
+    let read = fs::File::open(path).and_then(|file| file.take(1 << 16).read_to_end(&mut beginning));
+    let text = String::from_utf8_lossy(if read.is_ok() { &beginning } else { &[] });
+    let line = text.lines().find(|line| !line.trim().is_empty());
+    excerpt::beginning_of(line.unwrap_or_default()).into_owned()
 }
 
 /// Reads the targets of a Metamath set: one of [`METAMATH_SETS`], or a JSONL file.
@@ -416,6 +441,9 @@ pub fn metamath_targets(system: &Metamath, set: &str) -> Result<Vec<Problem>> {
         }
     }
 }
+
+/// A line of a file of Lean problems.
+const LEAN_LINE: &str = r#"{"id": "a", "header": "import Mathlib", "statement": "theorem a : 1 = 1 := by"}"#;
 
 /// A line of a file of problems.
 const PLAIN: &str = r#"{"id": "a", "statement": "…"}"#;
@@ -560,17 +588,27 @@ fn problem_lines(
     hint: impl Fn(&str) -> String,
     problem: impl Fn(ProblemLine) -> Result<Problem>,
 ) -> Result<Vec<Problem>> {
-    let text = fs::read_to_string(path);
-    let text = text.map_err(|error| Usage(format!("cannot read {}: {error}", path.display())))?;
+    let bytes = fs::read(path).map_err(|error| Usage(format!("cannot read {}: {error}", path.display())))?;
+    let place = |number: usize| format!("{}: line {number} is not a valid problem", path.display());
+    let expected =
+        |line: &str| format!("a line must look like {format}, found `{}`", excerpt::beginning_of(line));
+    let text = std::str::from_utf8(&bytes).map_err(|error| {
+        let before = &bytes[..error.valid_up_to()];
+        let number = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let line = bytes[start..].split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let line = String::from_utf8_lossy(line);
+        Usage(format!("{}; {}: it is not UTF-8", place(number), expected(&line)))
+    })?;
     // Some editors write a byte order mark.
     let text = text.trim_start_matches('\u{feff}');
     let lines = text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty());
     let mut ids = HashSet::new();
     let problems: Vec<Problem> = lines
         .map(|(i, line)| {
-            let place = || format!("{}: line {} is not a valid problem", path.display(), i + 1);
+            let place = || place(i + 1);
             let line = ProblemLine::read(line)
-                .with_context(|| format!("{}; a line must look like {format}{}", place(), hint(line)))?;
+                .with_context(|| format!("{}; {}{}", place(), expected(line), hint(line)))?;
             // Ids must be unique, because proofs refer to their problem by id.
             if !ids.insert(line.id.clone()) {
                 wrong!("{}: line {}: duplicate id `{}`", path.display(), i + 1, line.id);
@@ -634,13 +672,34 @@ mod tests {
                 "unknown key `statment`; did you mean `statement`?",
             ),
             (r#"{"id": "a"}"#, "the field `statement` is missing"),
+            ("some text", "a line must look like {\"id\": \"a\", \"statement\": \"…\"}, found `some text`"),
             ("[", "a line must be an object {…}, not a list"),
         ] {
             let error = format!("{:#}", read(line).unwrap_err());
             assert!(error.contains(wrong) && error.contains("line 1"), "{line}: {error}");
         }
+        std::fs::write(&path, [b"{}\n".as_slice(), &[0xff, b'a'], &[b'b'; 500]].concat()).unwrap();
+        let error = external_targets(path.to_str().unwrap()).unwrap_err().to_string();
+        assert!(error.contains("line 2") && error.contains("bbb…`: it is not UTF-8"), "{error}");
         let columns = r#"{"id":"a","statement":"s","idx":1,"context":"c","contexts":[],"tags":{}}"#;
         assert_eq!(&*read(columns).unwrap()[0].context, "c");
+    }
+
+    #[test]
+    fn wrong_lines_of_lean_problems_are_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let read = |name: &str, text: &str| {
+            std::fs::write(folder.path().join(name), text).unwrap();
+            format!("{:#}", lean_targets(folder.path().join(name).to_str().unwrap()).unwrap_err())
+        };
+        let good = r#"{"id": "a", "header": "", "statement": "theorem a : 1 = 1 := by"}"#;
+        let error = read("mine.jsonl", &format!("{good}\nsome text {}\n", "x".repeat(500)));
+        let expected = format!("a line must look like {LEAN_LINE}");
+        assert!(error.contains("mine.jsonl: line 2: expected a JSON object, found `some text x"), "{error}");
+        assert!(error.contains("x…`: ") && error.contains(&expected) && error.len() < 600, "{error}");
+        let error = read("mine.txt", "\nsome text\n");
+        assert!(error.contains("contains no problems") && error.contains("found `some text`"), "{error}");
+        assert!(error.contains(&expected), "{error}");
     }
 
     #[test]

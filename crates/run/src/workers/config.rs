@@ -152,6 +152,13 @@ impl FleetConfig {
         for path in paths.into_iter().flatten() {
             *path = std::path::absolute(&*path).with_context(|| path.display().to_string())?;
         }
+        for pool in [&mut self.generate, &mut self.verify] {
+            // A name without a folder is looked up on the PATH.
+            let program = pool.program.as_mut().filter(|program| program.components().count() > 1);
+            for path in program.into_iter().chain(&mut pool.template).chain(&mut pool.bin) {
+                *path = std::path::absolute(&*path).with_context(|| path.display().to_string())?;
+            }
+        }
         Ok(self)
     }
 
@@ -369,6 +376,19 @@ mod tests {
             let message = refusal(spec);
             assert!(message.contains(words), "{spec}: {message}");
         }
+    }
+
+    #[test]
+    fn paths_become_absolute_except_names_of_programs() {
+        let config = parse("local:verify=1,verify.program=tools/sgs,verify.bin=slurm");
+        let mut config = FleetConfig { token_file: Some("token".into()), ..config };
+        config.generate.program = Some("sgs".into());
+        config.generate.template = Some("job.sh".into());
+        let absolute = config.absolute().expect("a working directory");
+        let at = |name: &str| Some(std::path::absolute(name).expect("a path"));
+        assert_eq!((absolute.token_file, absolute.generate.template), (at("token"), at("job.sh")));
+        assert_eq!((absolute.verify.program, absolute.verify.bin), (at("tools/sgs"), at("slurm")));
+        assert_eq!(absolute.generate.program, Some("sgs".into()), "it is looked up on the PATH");
     }
 
     #[test]

@@ -88,6 +88,13 @@ fn clients_with_the_key_may_use_any_host_name() {
     assert_eq!(ask(""), 401);
     assert_eq!(ask("authorization: Bearer a-secret\r\n"), 200);
     assert_eq!(ask("authorization: Bearer a-secret\r\norigin: http://evil.example\r\n"), 403);
+    // The probe of a load balancer has its own host and no key.
+    for path in ["/health", "/ping"] {
+        let probe = |headers: &str| receive(send(at, &format!("GET {path}"), headers, ""));
+        assert_eq!(probe("host: balancer.example\r\n"), (200, json!({ "status": "ok" })), "{path}");
+        assert_eq!(probe("host: balancer.example\r\norigin: http://evil.example\r\n").0, 403, "{path}");
+    }
+    assert_eq!(receive(send(at, "GET /v1/models", "host: balancer.example\r\n", "")).0, 401);
 }
 
 fn status(method: &str, headers: &[(&str, &str)], body: &str, has_secret: bool) -> u16 {

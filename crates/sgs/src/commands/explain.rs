@@ -69,12 +69,18 @@ pub fn annotated(resolved: &Resolved) -> Result<String> {
 }
 
 fn write_table(text: &mut String, prefix: &str, table: &Table, resolved: &Resolved) {
+    // A folder stands for the texts that were read from it.
+    let shown = |(name, value): (&String, &Value)| {
+        let given = resolved.value(&dotted(prefix, name)).filter(|given| value.is_table() && given.is_str());
+        (name.clone(), given.unwrap_or(value).clone())
+    };
+    let table: Table = table.iter().map(shown).collect();
     // Write keys before tables, because keys after a table's header belong to the table.
     for (name, value) in table.iter().filter(|(_, value)| !value.is_table()) {
         let layer = resolved.layer(&dotted(prefix, name));
         let _ = writeln!(text, "{:<40} # {layer}", format!("{name} = {value}"));
     }
-    for (name, value) in table {
+    for (name, value) in &table {
         if let Value::Table(inner) = value {
             let key = dotted(prefix, name);
             if inner.values().any(|value| !value.is_table()) {

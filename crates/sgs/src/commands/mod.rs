@@ -17,6 +17,7 @@ mod explain;
 mod export;
 mod external_check;
 mod fit;
+mod lean_prompts;
 mod lean_setup;
 mod made;
 mod man;
@@ -68,6 +69,7 @@ pub fn dispatch(cli: Cli) -> Result<Outcome> {
         Command::Status(args) => status::run(&args),
         Command::Fit(args) => fit::run(&args),
         Command::Lean(LeanCommand::Setup(args)) => lean_setup::run(&args),
+        Command::Lean(LeanCommand::Prompts { out }) => lean_prompts::run(&out),
         Command::External(ExternalCommand::Check(args)) => external_check::run(&args),
         Command::Bench(command) => bench::run(&command),
         Command::Doctor(args) => doctor::run(&args),

@@ -3,6 +3,7 @@
 use crate::args::ReportArgs;
 use crate::display::TextDisplay;
 use crate::exit::{Outcome, Usage};
+use crate::run_folder;
 use crate::terminal::{Tone, paint};
 use anyhow::Result;
 use sgs_analysis::figures::FigureOptions;
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 /// Writes a report.
 pub fn run(args: &ReportArgs) -> Result<Outcome> {
+    run_folder::check("report", &args.runs)?;
     let out = match (&args.out, args.runs.as_slice()) {
         (Some(out), _) => out.clone(),
         (None, [one]) => one.join("report"),

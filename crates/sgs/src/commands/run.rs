@@ -9,7 +9,7 @@ use crate::pace::Pace;
 use crate::page::LivePage;
 use crate::terminal::{Tone, paint};
 use crate::view::{ProgressFormat, View};
-use crate::{related_runs, signals, summary};
+use crate::{related_runs, run_folder, signals, summary};
 use anyhow::Result;
 use sgs_analysis::figures::FigureOptions;
 use sgs_analysis::report;
@@ -103,7 +103,7 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
         config.method, config.size
     );
     let decision = CoordinatorAddress::decision(workers.as_ref())?;
-    let run = folder::begin_from(&config, base.as_deref(), &out, decision.as_deref())?;
+    let (run, config) = folder::begin_from(&config, base.as_deref(), &out, decision.as_deref())?;
     related.iter().for_each(|message| eprintln!("{message}"));
     let mut start = Start { greeting, has_begun: false };
     let outcome = work(config, run, workers, rank_group, &mut start, &args.execution);
@@ -170,6 +170,10 @@ fn remove_empty_run(out: &Path, is_new: bool) {
 pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
     let ExecutionArgs { ranks, fleet: fleet_args, page, .. } = &args.execution;
     page.check()?;
+    run_folder::check("resume", &[&args.dir])?;
+    if let Some(seed) = asked_seed(args) {
+        return Err(same_seed(&RunView::open(&args.dir)?, &seed)?.into());
+    }
     let mut rank_group = match join(ranks, fleet_args, || Ok(args.dir.clone()))? {
         ControlFlow::Continue(rank_group) => rank_group,
         ControlFlow::Break(outcome) => return Ok(outcome),
@@ -185,7 +189,16 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
     let workers = fleet(fleet_args, before)?;
     let frozen = folder::config_of(&view)?;
     folder::check_system(view.path(), &frozen)?;
-    check_requirements(&frozen, workers.as_ref(), &Layers::default())?;
+    check_requirements(&frozen, workers.as_ref(), &Layers::default()).map_err(|error| {
+        // Older versions of the program recorded relative paths.
+        match frozen.clone().absolute() == frozen {
+            true => error,
+            false => Usage(format!(
+                "{error:#} (this run has relative paths: resume it from the folder where it began)"
+            ))
+            .into(),
+        }
+    })?;
     // A run keeps its own copy of a model that was made for it.
     let base = match is_model(&args.dir.join("base")) {
         true => None,
@@ -219,6 +232,42 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
     };
     rank_group.settle(&config, ranks.ranks.is_some())?;
     work(config, run, workers, rank_group, &mut start, &args.execution)
+}
+
+/// Returns the seed that the arguments of `sgs resume` ask for, which is not possible.
+fn asked_seed(args: &ResumeArgs) -> Option<String> {
+    let set = args.set.iter().filter_map(|setting| setting.split_once('='));
+    let set = set.filter(|(key, _)| key.trim() == "seed").map(|(_, value)| value.trim().to_owned());
+    args.seed.clone().or(set.last())
+}
+
+/// Returns the error about another seed for an existing run. It contains the command of a new run with that seed.
+fn same_seed(view: &RunView, seed: &str) -> Result<Usage> {
+    let config = folder::config_of(view)?;
+    let layers = Layers {
+        method: Some(config.method.clone()),
+        size: Some(config.size.clone()),
+        flags: vec![("--seed", "seed", config.seed.to_string())],
+        ..Layers::default()
+    };
+    let plain = config::resolve(&layers, std::env::vars()).ok().map(|plain| plain.config);
+    let is_plain = |plain: &RunConfig| folder::differences(view, plain).is_ok_and(|all| all.is_empty());
+    let RunConfig { method, size, rounds, seed: own, .. } = &config;
+    let path = view.path().display();
+    let new = match plain.filter(is_plain) {
+        Some(plain) => {
+            let rounds = if plain.rounds == *rounds { String::new() } else { format!(" --rounds {rounds}") };
+            format!("`sgs run {method} --size {size}{rounds} --seed {seed}`")
+        }
+        None => format!(
+            "copy {path}/config.toml to FILE.toml, remove everything from the line `[frozen]` on, and \
+             `sgs run FILE.toml --seed {seed}`"
+        ),
+    };
+    Ok(Usage(format!(
+        "the seed of {path} is {own} and cannot change within a run; for a new run with the same configuration and \
+         another seed: {new}"
+    )))
 }
 
 /// Joins the ranks of a run, as the arguments, the launcher or Slurm specify. Rank 0 executes the run. Any other rank does

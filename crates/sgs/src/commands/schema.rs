@@ -175,10 +175,15 @@ fn value_schema(key: &KeySpec, default: Option<&Value>) -> Value {
             Some(Value::Array(_)) => json!({"type": "array"}),
             _ => json!({}),
         },
+        Allowed::TextOrTable(_) => {
+            json!({"type": ["string", "object"], "additionalProperties": {"type": "string"}})
+        }
     };
     if let Some(schema) = schema.as_object_mut() {
         let description = match key.allowed {
-            Allowed::Text(sentence) => format!("{} ({sentence})", key.meaning),
+            Allowed::Text(sentence) | Allowed::TextOrTable(sentence) => {
+                format!("{} ({sentence})", key.meaning)
+            }
             _ => key.meaning.clone(),
         };
         schema.insert("description".into(), description.into());

@@ -4,17 +4,20 @@ use crate::activity::{Activity, activity_of, fleet};
 use crate::args::StatusArgs;
 use crate::exit::Outcome;
 use crate::output::{self, counted};
-use crate::page;
+use crate::terminal::{COLUMNS, columns};
+use crate::{evaluation_line, page, run_folder};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use sgs_analysis::plot::grouped;
 use sgs_analysis::run::{RunData, metric};
+use sgs_base::excerpt;
 use sgs_fleet::BoardStatus;
 use sgs_run::config::machine;
 use sgs_run::round::record;
 use sgs_rundir::journal::JournalStage;
 use sgs_rundir::{MetricValues, RunView};
 use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
 
 /// The status of a run.
 #[derive(Debug, Serialize)]
@@ -40,6 +43,12 @@ struct RunStatus {
     /// Metrics of the newest round that can be read.
     #[serde(skip)]
     newest: Option<MetricValues>,
+    /// Metrics of the base model's evaluation, if there is one.
+    base_evaluation: Option<MetricValues>,
+    /// Metrics of the last evaluation.
+    last_evaluation: Option<MetricValues>,
+    /// Path of the report, if it exists.
+    report: Option<String>,
     /// Queue and workers, if the run has remote workers and its coordinator answers.
     fleet: Option<BoardStatus>,
     /// Address for workers.
@@ -78,6 +87,7 @@ fn print_journal(view: &RunView) -> Result<Outcome> {
 /// Prints the status.
 pub fn run(args: &StatusArgs) -> Result<Outcome> {
     args.page.check()?;
+    run_folder::check("status", &[&args.dir])?;
     let view = RunView::open(&args.dir)?;
     if let Some(address) = args.page.serve {
         page::watch(&args.dir, address, &args.page)?;
@@ -90,7 +100,8 @@ pub fn run(args: &StatusArgs) -> Result<Outcome> {
     if args.json {
         output::json(&status)?
     } else {
-        output::line(text(&status))?
+        let columns = if std::io::stdout().is_terminal() { columns() } else { COLUMNS };
+        output::line(text(&status, columns))?
     }
     Ok(Outcome::Done)
 }
@@ -121,6 +132,8 @@ fn status(view: &RunView, shown: usize) -> Result<RunStatus> {
             None
         }
     };
+    let [base_evaluation, last_evaluation] = evaluations(view, &mut notes);
+    let report = Some(view.report_directory().join("index.html")).filter(|page| page.is_file());
     notes.extend(view.check_config().err().map(|error| error.to_string()));
     notes.extend(view.missing_round().map(|error| error.to_string()));
     let activity = activity_of(view, rounds, published.len(), progress.is_some());
@@ -144,7 +157,19 @@ fn status(view: &RunView, shown: usize) -> Result<RunStatus> {
         free_disk_bytes: machine::free_disk(view.path()),
         last,
         newest,
+        base_evaluation,
+        last_evaluation,
+        report: report.map(|page| page.display().to_string()),
         notes,
+    })
+}
+
+/// Returns the metrics of the base model's evaluation and of the last one. Adds a note if they cannot be read.
+fn evaluations(view: &RunView, notes: &mut Vec<String>) -> [Option<MetricValues>; 2] {
+    let all = view.evaluations().map_err(|error| notes.push(error.to_string())).unwrap_or_default();
+    let base = all.first().filter(|first| first.after == 0);
+    [base, all.last()].map(|evaluation| {
+        evaluation?.metrics().map_err(|error| notes.push(format!("evaluation: {error}"))).ok()
     })
 }
 
@@ -167,13 +192,48 @@ fn progress(view: &RunView) -> Result<Option<RoundInProgress>> {
     }))
 }
 
-fn text(status: &RunStatus) -> String {
+/// Width of the first column.
+const NAME: usize = 13;
+
+/// Formats the status for a number of columns. Only paths and commands can be longer.
+fn text(status: &RunStatus, columns: usize) -> String {
+    let is_whole = |name: &str| ["run", TO_CONTINUE, FOR_A_REPORT, "report"].contains(&name);
+    let mut out = String::new();
+    for (name, value) in rows(status) {
+        let columns = if is_whole(name) { usize::MAX } else { columns };
+        out.push_str(&(output::wrapped(&format!("{name:<NAME$}{value}"), columns, NAME) + "\n"));
+    }
+    if !status.last.is_empty() {
+        out.push_str(&format!("\nLatest rounds:\n\n{}\n", table(&status.last)));
+    }
+    if let Some(board) = status.fleet.as_ref().filter(|board| !board.workers.is_empty()) {
+        out.push_str(&format!("\n{}\n", workers(board, columns)));
+    }
+    for note in &status.notes {
+        out.push_str(&(output::wrapped(&format!("note: {note}"), columns, "note: ".len()) + "\n"));
+    }
+    out.truncate(out.trim_end().len());
+    out
+}
+
+const TO_CONTINUE: &str = "to continue";
+const FOR_A_REPORT: &str = "for a report";
+
+/// Returns the lines before the tables: name and value.
+fn rows(status: &RunStatus) -> Vec<(&'static str, String)> {
     let mut rows = vec![("run", status.run.clone())];
     if let Some(method) = &status.method {
         let version = status.version.as_deref().map(|v| format!(" (sgs {v})")).unwrap_or_default();
         rows.push(("method", format!("{method}{version}")));
     }
     rows.push(("state", activity(status)));
+    match &status.activity {
+        Activity::Stopped => rows.push((TO_CONTINUE, format!("sgs resume {}", status.run))),
+        Activity::Finished if status.report.is_none() => {
+            rows.push((FOR_A_REPORT, format!("sgs report {}", status.run)));
+        }
+        _ => {}
+    }
     let of = status.rounds.map(|n| format!(" of {n}")).unwrap_or_default();
     rows.push(("rounds", format!("{}{of} published", status.published)));
     if let Some(p) = &status.progress {
@@ -184,6 +244,15 @@ fn text(status: &RunStatus) -> String {
     }
     if let Some(newest) = &status.newest {
         rows.push(("solved", solved(newest, status.generations)));
+    }
+    let last = status.last_evaluation.as_ref();
+    if let Some(line) =
+        last.and_then(|last| evaluation_line::pass_at_1(last, status.base_evaluation.as_ref()))
+    {
+        rows.push(("held out", line));
+    }
+    if let Some(report) = &status.report {
+        rows.push(("report", report.clone()));
     }
     if let Some(url) = &status.url {
         rows.push(("coordinator", url.clone()));
@@ -201,18 +270,7 @@ fn text(status: &RunStatus) -> String {
     if let Some(free) = status.free_disk_bytes {
         rows.push(("free disk", machine::bytes(free)));
     }
-    let mut out: String = rows.iter().map(|(name, value)| format!("{name:<12} {value}\n")).collect();
-    if !status.last.is_empty() {
-        out.push_str(&format!("\nLatest rounds:\n\n{}\n", table(&status.last)));
-    }
-    if let Some(board) = status.fleet.as_ref().filter(|board| !board.workers.is_empty()) {
-        out.push_str(&format!("\n{}\n", workers(board)));
-    }
-    for note in &status.notes {
-        out.push_str(&format!("note: {note}\n"));
-    }
-    out.truncate(out.trim_end().len());
-    out
+    rows
 }
 
 fn activity(status: &RunStatus) -> String {
@@ -221,9 +279,9 @@ fn activity(status: &RunStatus) -> String {
         Activity::Damaged { problem } => problem.clone(),
         Activity::Finished => {
             let ended = status.ended.as_ref().map_or_else(String::new, |why| format!(": {why}"));
-            format!("finished{ended}; for a report: `sgs report {}`", status.run)
+            format!("finished{ended}")
         }
-        Activity::Stopped => format!("stopped; to continue: `sgs resume {}`", status.run),
+        Activity::Stopped => "stopped".to_owned(),
     }
 }
 
@@ -241,15 +299,15 @@ fn solved(metrics: &MetricValues, limit: Option<u64>) -> String {
 }
 
 fn table(rounds: &[MetricValues]) -> String {
-    // The names are those of `sgs run`.
+    // The names are those of `sgs run`, on up to three lines.
     let columns: [(&str, &str, bool); 8] = [
         ("generations", metric::GENERATIONS, false),
-        ("ever solved", metric::CUMULATIVE, true),
+        ("ever\nsolved", metric::CUMULATIVE, true),
         ("newly", "targets_newly_solved", false),
-        ("this round pass@1", metric::TARGET_RATE, true),
+        ("this\nround\npass@1", metric::TARGET_RATE, true),
         ("conjectures", metric::CONJECTURES_ACCEPTED, false),
-        ("of them solved", metric::CONJECTURES_SOLVED, false),
-        ("Guide's score", metric::R_GUIDE, false),
+        ("these\nsolved", metric::CONJECTURES_SOLVED, false),
+        ("Guide's\nscore", metric::R_GUIDE, false),
         ("entropy", metric::SOLVER_ENTROPY, false),
     ];
     let mut header = vec!["round"];
@@ -260,37 +318,42 @@ fn table(rounds: &[MetricValues]) -> String {
         Some(v) if v.fract() == 0.0 => grouped(v),
         Some(v) => format!("{v:.2}"),
     };
-    let rows: Vec<Vec<String>> = rounds
-        .iter()
-        .map(|round| {
-            let mut row = vec![round.round.to_string()];
-            row.extend(columns.iter().map(|&(_, name, share)| cell(round, name, share)));
-            row
-        })
-        .collect();
-    output::table(&header, &rows)
+    let line = |number| header.iter().map(move |name| name.rsplit('\n').nth(number).unwrap_or_default());
+    let mut rows: Vec<Vec<String>> = [1, 0].map(|number| line(number).map(str::to_owned).collect()).into();
+    rows.extend(rounds.iter().map(|round| {
+        let cells = columns.iter().map(|&(_, name, share)| cell(round, name, share));
+        [round.round.to_string()].into_iter().chain(cells).collect()
+    }));
+    output::table(&line(2).collect::<Vec<_>>(), &rows)
 }
 
-/// Formats the workers with their leases and results.
-fn workers(board: &BoardStatus) -> String {
+/// Formats the workers with their leases and results, and then their last errors.
+fn workers(board: &BoardStatus, columns: usize) -> String {
     let rows: Vec<Vec<String>> = board
         .workers
         .iter()
         .map(|w| {
-            let error = w.last_error.as_deref().unwrap_or("");
-            let benched = format!("benched for {}: ", duration(w.backoff_s));
-            let benched = if w.backoff_s > 0.0 { benched } else { String::new() };
             vec![
                 w.worker.to_string(),
                 w.leases.to_string(),
                 w.done.to_string(),
                 w.failed.to_string(),
                 duration(w.silent_s),
-                benched.chars().chain(error.chars().take(60)).collect(),
             ]
         })
         .collect();
-    output::table(&["worker", "leases", "done", "failed", "last seen", "last error"], &rows)
+    let mut out = output::table(&["worker", "leases", "done", "failed", "last seen"], &rows);
+    for w in &board.workers {
+        let benched = (w.backoff_s > 0.0).then(|| format!("benched for {}", duration(w.backoff_s)));
+        let error =
+            w.last_error.as_deref().map(|error| format!("last error: {}", excerpt::beginning_of(error)));
+        let parts: Vec<String> = benched.into_iter().chain(error).collect();
+        if !parts.is_empty() {
+            let line = format!("{}: {}", w.worker, parts.join("; "));
+            out.push_str(&format!("\n{}", output::wrapped(&line, columns, 2)));
+        }
+    }
+    out
 }
 
 /// Formats a duration.

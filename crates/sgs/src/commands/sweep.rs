@@ -15,6 +15,7 @@ use mps::MpsControl;
 use plan::{SweepPlan, SweepRun};
 use sgs_analysis::figures::FigureOptions;
 use sgs_analysis::run::{RunData, metric, read_metrics};
+use sgs_base::excerpt;
 use sgs_fleet::launch::quote;
 use sgs_run::config::RunConfig;
 use std::collections::VecDeque;
@@ -202,7 +203,8 @@ fn last_error(log: &Path, start: u64) -> Option<String> {
     let mut bytes = Vec::new();
     file.take(TAIL).read_to_end(&mut bytes).ok()?;
     let text = String::from_utf8_lossy(&bytes);
-    text.lines().rfind(|line| line.starts_with("error:")).map(|line| format!("\n  {line}"))
+    let line = text.lines().rfind(|line| line.starts_with("error:"))?;
+    Some(format!("\n  {}", excerpt::end_of(line)))
 }
 
 fn start(member: SweepRun, slot: RunSlot) -> Result<ActiveRun> {

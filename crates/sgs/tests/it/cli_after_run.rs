@@ -77,6 +77,9 @@ fn trained_models_work_in_every_command() {
     let json = sgs(&["review", "--run", run, "--target", target, "-n", "1", "--json", conjecture]).json();
     assert!(json["reviews"][0]["r_guide"].as_f64().unwrap() <= 8.0, "{json}");
     assert_eq!(sgs(&["review", conjecture]).code, 2);
+    let renamed = sgs(&["review", "--run", run, "--target", target, "-n", "1", "( ch -> ch )"]).out;
+    assert!(renamed.contains("conjecture  |- ( ph -> ph )"), "{renamed}");
+    assert!(sgs(&["review", "--help"]).expect(0).out.contains("its variables are renamed"));
 }
 
 #[test]

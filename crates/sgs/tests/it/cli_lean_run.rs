@@ -258,6 +258,50 @@ fn a_killed_run_is_resumed() {
     assert!(other.err.contains("4.28.0-pre") && other.err.contains("4.29.0"), "{}", other.err);
 }
 
+/// The tokenizer of the model has a token per byte, so the number of prompt tokens reveals the prompt.
+#[test]
+fn a_run_keeps_the_prompts_that_it_began_with() {
+    let dir = fixture_folder();
+    let prompts = path(dir.path(), "prompts");
+    let written = sgs(&["lean", "prompts", "--out", &prompts]).expect(0);
+    assert!(written.out.contains(&format!("--set lean.prompts={prompts}")), "{}", written.out);
+    let again = sgs(&["lean", "prompts", "--out", &prompts]).expect(2);
+    assert!(again.err.contains("solver.txt exists: choose another --out"), "{}", again.err);
+
+    let statement = "theorem wrong (n : Nat) : n = n + 1 := by";
+    let set = json!({"id": "wrong", "header": "", "statement": statement});
+    let set = format!("problems.set={}", file(dir.path(), "set.jsonl", &format!("{set}\n")));
+    let key = format!("lean.prompts={prompts}");
+    let more = ["rounds=1", "evaluation.held_out=none", &set, &key];
+    let mut args = run_arguments(dir.path(), &path(dir.path(), "lean"), &more);
+    args.insert(1, "expert-iteration".to_owned());
+    let solver = file(dir.path(), "prompts/solver.txt", "Prove {cod}");
+    let wrong = sgs(&args).expect(2);
+    let told = format!("lean.prompts: {solver}:1: unknown placeholder {{cod}}; this prompt has {{code}}");
+    assert!(wrong.err.contains(&told), "{}", wrong.err);
+
+    std::fs::write(&solver, "Prove\n[frozen]\n{code}\n").unwrap();
+    args.retain(|arg| arg != "--json");
+    args.push("--dry-run".to_owned());
+    let dry = sgs(&args).expect(0).out;
+    assert!(dry.contains(&format!("prompts = \"{prompts}\"")), "{dry}");
+    args.pop();
+    sgs(&args).expect(0);
+    // Neither the run nor the commands that sample its models need the folder again.
+    std::fs::remove_dir_all(&prompts).unwrap();
+    let run = path(dir.path(), "run");
+    sgs(&["resume", &run, "--rounds", "2"]).expect(0);
+    let rows = metrics(dir.path());
+    // The chat template adds a token before the prompt and one after it.
+    let tokens = (2 + "Prove\n[frozen]\n".len() + statement.len()) as f64 * 4.0;
+    let found: Vec<f64> =
+        rows.iter().map(|row| row["scalars"]["solver_prompt_tokens"].as_f64().unwrap()).collect();
+    assert_eq!(found, [tokens; 2], "{rows:?}");
+    sgs(&["prove", "--run", &run, "theorem a (a b : Nat) (h : a < b) : a + 1 ≤ b"]).expect(0);
+    let text = std::fs::read_to_string(dir.path().join("run/config.toml")).unwrap();
+    assert!(text.contains("[lean.prompts]") && text.contains("[frozen]\n{code}"), "{text}");
+}
+
 /// A child process that is killed on drop.
 struct Process(std::process::Child);
 

@@ -57,7 +57,7 @@ fn empty_and_interrupted_runs() {
     let (page, fit, status) = outputs(&folder, false);
     assert_contains(&page, &["No round is finished yet"]);
     assert_contains(&fit, &["no finished round yet"]);
-    assert_contains(&status, &["0 of 40 published", "stopped; to continue: `sgs resume"]);
+    assert_contains(&status, &["0 of 40 published", "stopped", "to continue  sgs resume"]);
 
     // This run was killed during its third round.
     let folder = path(dir.path(), "interrupted");

@@ -2,6 +2,7 @@
 
 use crate::program::{command, file, path, sgs};
 use sgs_run::round::record::{Entry, record};
+use sgs_rundir::metrics::names::HELD_OUT;
 use sgs_rundir::{FrozenConfig, MetricValues, RunDir};
 use sgs_selfplay::{Event, ProblemId, TaskKey, TaskKind};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -64,20 +65,18 @@ fn status_follows_a_run_to_its_end() {
 
     drop(run);
     let text = sgs(&["status", &name]).expect(0).out;
-    for part in
-        ["stopped; to continue: `sgs resume", "1 of 3 published", "1 rollout", "12.5%", "newest of round 0"]
-    {
+    let resume = format!("\nto continue  sgs resume {name}\n");
+    for part in [&resume, "1 of 3 published", "1 rollout", "12.5%", "newest of round 0"] {
         assert!(text.contains(part), "{part} in {text}");
     }
-    let words =
-        |line: Option<&str>| line.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut table = text.lines().skip_while(|line| !line.trim_start().starts_with("round "));
-    assert_eq!(
-        words(table.next()),
-        "round generations ever solved newly this round pass@1 conjectures of them solved Guide's score entropy"
-    );
-    let values = words(text.lines().rev().find(|line| line.contains("12.5%") && line.contains("800")));
-    assert_eq!(values, "0 800 12.5% - - 86 4 2.43 -", "{text}");
+    let table: Vec<&str> = text.lines().skip_while(|line| line.trim() != "this").collect();
+    let expected = [
+        "this",
+        "ever round these Guide's",
+        "round generations solved newly pass@1 conjectures solved score entropy",
+        "0 800 12.5% - - 86 4 2.43 -",
+    ];
+    assert_eq!(table.iter().map(|line| words(line)).collect::<Vec<_>>(), expected, "{text}");
 
     let run = RunDir::open(Path::new(&name)).unwrap();
     run.finish_sampling(1).unwrap();
@@ -89,8 +88,52 @@ fn status_follows_a_run_to_its_end() {
     let none = sgs(&["status", "--rounds", "0", &name]).expect(0).out;
     assert!(none.lines().any(|line| line.starts_with("solved ")), "{none}");
     let text = sgs(&["status", "--rounds", "2", &name]).expect(0).out;
-    assert!(text.contains("finished; for a report: `sgs report"), "{text}");
+    assert!(text.contains(&format!("\nfor a report sgs report {name}\n")), "{text}");
+    assert!(text.lines().any(|line| line == "state        finished"), "{text}");
     assert!(!text.contains("\n0 "), "more than the last two rounds: {text}");
+}
+
+/// Returns a text with single spaces instead of line breaks and columns.
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn status_fits_80_columns_and_shows_the_last_evaluation_and_the_report() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = path(dir.path(), "run");
+    let text = "rounds = 1000000\ngenerations = 500000000\n[method]\nmethod = \"sgs\"\n".to_owned();
+    let config = FrozenConfig { text, version: "0.9".into(), data: Default::default() };
+    let run = RunDir::create(Path::new(&name), &config, None).unwrap();
+    let show = || sgs(&["status", &name]).expect(0).out;
+    assert!(!show().contains("held out") && !show().contains("report"), "{}", show());
+    let evaluate = |after, pass: f64| {
+        let mut metrics = MetricValues::of_evaluation(after);
+        for (name, value) in [("problems", 50.0), ("samples", 8.0), ("solved", 6.0), ("pass@1", pass)] {
+            metrics.set(format!("{HELD_OUT}{name}"), value);
+        }
+        run.publish_evaluation(&metrics, Vec::new()).unwrap();
+    };
+    evaluate(0, 0.05);
+    assert!(show().contains("\nheld out     pass@1 5.0%, the base model\n"), "{}", show());
+    for number in 0..3 {
+        round(&run, number);
+    }
+    evaluate(3, 0.1);
+    std::fs::create_dir(dir.path().join("run/report")).unwrap();
+    let page = file(&dir.path().join("run/report"), "index.html", "");
+    let shown = show();
+    let held_out = "\nheld out     pass@1 10.0% (base model 5.0%), after 3 rounds\n";
+    assert!(shown.contains(held_out), "{shown}");
+    assert!(shown.contains(&format!("\nreport       {page}\n")), "{shown}");
+    // Long numbers and a note; commands and paths are never broken.
+    std::fs::write(dir.path().join("run/rounds/0001/metrics.json"), "{").unwrap();
+    for line in show().lines().filter(|line| !line.contains(&name)) {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    let json = sgs(&["status", "--json", &name]).expect(0).json();
+    assert_eq!(json["last_evaluation"]["scalars"]["held_out/pass@1"], 0.1, "{json}");
+    assert_eq!((&json["base_evaluation"]["round"], &json["report"]), (&0.into(), &page.into()));
 }
 
 #[test]
@@ -116,7 +159,7 @@ fn damaged_rounds_are_noted_and_the_rest_is_shown() {
     std::fs::remove_dir_all(dir.path().join("run/rounds/0001")).unwrap();
     let missing = "rounds/0001 is damaged: it is missing, although the journal marks it as published";
     let done = sgs(&["status", &name]).expect(0);
-    assert!(done.out.contains("note: ") && done.out.contains(missing), "{}", done.out);
+    assert!(done.out.contains("note: ") && words(&done.out).contains(missing), "{}", done.out);
     let done = sgs(&["report", &name]).expect(1);
     assert!(done.err.contains("warning: ") && done.err.contains(missing), "{}", done.err);
     let done = sgs(&["doctor", &name]).expect(1);
@@ -133,13 +176,8 @@ fn lost_rounds_of_a_finished_run_are_the_state() {
     let end = r#"{"by":"rounds","rounds":2,"unix_time":1.0}"#;
     std::fs::write(dir.path().join("run/ended.json"), end).unwrap();
     let shown = sgs(&["status", &name]).expect(0).out;
-    let state = shown.lines().find_map(|line| line.strip_prefix("state")).unwrap().trim();
-    assert!(
-        state.ends_with(
-            "rounds is damaged: it has 1 round, but the run ended with 2; restore them from a copy"
-        ),
-        "{shown}"
-    );
+    let damage = "rounds is damaged: it has 1 round, but the run ended with 2; restore them from a copy";
+    assert!(words(&shown).contains(&format!("state {name}/{damage}")), "{shown}");
 }
 
 #[test]
@@ -166,8 +204,8 @@ fn a_damaged_journal_is_the_state() {
     drop(run);
     std::fs::write(dir.path().join("run/journal.sqlite"), "xx\n").unwrap();
     let shown = sgs(&["status", &name]).expect(0).out;
-    let state = shown.lines().find_map(|line| line.strip_prefix("state")).unwrap().trim();
-    assert!(state.contains("journal.sqlite is damaged: it is not an SQLite database"), "{shown}");
+    let damage = "journal.sqlite is damaged: it is not an SQLite database";
+    assert!(words(&shown).contains(&format!("state {name}/{damage}")), "{shown}");
 }
 
 #[cfg(unix)]

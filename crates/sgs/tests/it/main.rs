@@ -18,6 +18,7 @@ mod cli_lean;
 mod cli_lean_run;
 mod cli_lifecycle;
 mod cli_lm;
+mod cli_paths;
 mod cli_pretrain;
 mod cli_prove;
 mod cli_ranks;

@@ -100,6 +100,7 @@ const COMMANDS: &[(&str, Check)] = &[
     ("sgs bench train --micro-batch-tokens 1024", Parse),
     ("sgs bench sample --prompts 1 --prompt-tokens 1 --runs 8", Parse),
     // docs/guides.md
+    ("sgs lean prompts", SUCCEEDS),
     (
         "printf '{\"id\": \"mine-%s\", \"statement\": \"|- %s\"}\\n' 1 '( ph -> ph )' 2 '( ph -> ( ps -> ph ) )' > mine.jsonl",
         Append("&& cat mine.jsonl"),

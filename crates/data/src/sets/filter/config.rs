@@ -40,9 +40,9 @@ sgs_keys::table! {
         pub model: String = String::new(), in "a folder (required)",
         /// Attempts at each statement.
         pub k: u32 = 8, in 1..=1024,
-        /// A problem is dropped if more than this share of the attempts are proofs.
+        /// A problem is dropped if more than this share of the rollouts are proofs.
         pub drop_above: f64 = 0.5, in at_least(0.0).at_most(1.0),
-        /// Whether to attempt the negation too. A problem is dropped if its negation is proved once.
+        /// Whether to sample proofs of the negation too. A problem is dropped if its negation is proved once.
         pub negation: bool = false,
         /// The message that asks for a proof, with {code} for the header and the statement.
         pub prompt: String = String::new(), in "empty for that of DeepSeek-Prover-V2, or a text with {code}",

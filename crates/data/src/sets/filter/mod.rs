@@ -237,7 +237,7 @@ fn model(folder: &str, endpoint: &EndpointConfig) -> Value {
     }
 }
 
-/// Decides about a problem from its attempts.
+/// Decides about a problem from its rollouts.
 fn find(stage: &Rollouts, tried: &Tried) -> Finding {
     let k = f64::from(stage.k);
     let AttemptSummary { proved, judged, .. } = tried.problem;
@@ -250,7 +250,7 @@ fn find(stage: &Rollouts, tried: &Tried) -> Finding {
         (false, _, true) => Fate::Easy,
         (false, ..) => Fate::Kept,
     };
-    // Lost attempts could have changed the decision, as could attempts at a negation that cannot be formed.
+    // Lost rollouts could have changed the decision, as could rollouts for a negation that cannot be formed.
     let is_open = proved + (k - judged) > stage.drop_above * k
         || (stage.negation && tried.negation.as_ref().is_none_or(|negation| negation.judged < stage.k));
     Finding { fate, decided: fate != Fate::Kept || !is_open, by: json!(tried) }
@@ -267,7 +267,7 @@ pub fn open(
     if binds && config.stage.iter().any(negates) {
         bail!(
             "`lean.options` turns autoImplicit on, and a negation is one only where that is off: leave it out, or have no \
-             stage attempt the negation"
+             stage sample the negation"
         );
     }
     let targets = sgs_run::config::system::lean_targets(&config.problems)?;
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(of(0.25, tried(3, 8, Some((0, 8)))), (Fate::Easy, true));
         assert_eq!(of(0.25, tried(0, 8, Some((1, 8)))), (Fate::False, true));
         assert_eq!(of(0.25, tried(1, 8, Some((1, 8)))), (Fate::Contradictory, true));
-        // Lost attempts can change the decision.
+        // Lost rollouts can change the decision.
         assert_eq!(of(0.5, tried(4, 7, None)), (Fate::Kept, false));
         assert_eq!(of(0.5, tried(2, 6, None)), (Fate::Kept, true));
         assert_eq!(of(0.5, tried(5, 6, None)), (Fate::Easy, true));

@@ -1,4 +1,4 @@
-//! A stage of rollouts: attempts at every problem and, if wanted, at its negation.
+//! A stage of rollouts: proofs of every problem and, if wanted, of its negation.
 
 use super::config::Rollouts;
 use crate::sets::ledger::{Ledger, Subject};
@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 
-/// The results of the attempts at a problem and at its negation.
+/// The results of the rollouts for a problem and for its negation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tried {
     /// The problem.
@@ -29,16 +29,16 @@ pub struct Tried {
     pub negation: Option<AttemptSummary>,
 }
 
-/// Number of attempts that are sampled together. They are verified while the next ones are sampled.
+/// Number of rollouts that are sampled together. They are verified while the next ones are sampled.
 const STATEMENTS_AT_ONCE: usize = 1024;
-/// Maximum fraction of the last attempts that may be lost. If more are lost, the server or the checker is broken, and
+/// Maximum fraction of the last rollouts that may be lost. If more are lost, the server or the checker is broken, and
 /// the stage fails.
 const LOST: f64 = 0.05;
 
 /// Attempts the problems that have no result in the ledger. `on_problem` is called with the number of finished problems.
 ///
 /// # Errors
-/// Returns an error if the model or the server cannot be used, if too many attempts are lost, or if the ledger cannot be
+/// Returns an error if the model or the server cannot be used, if too many rollouts are lost, or if the ledger cannot be
 /// written.
 pub(crate) fn attempt(
     stage: &Rollouts,
@@ -145,7 +145,7 @@ impl Attempter<'_> {
             if lost as f64 > LOST * asked as f64 {
                 let first = results.iter().find(|result| result.summary.judged < k);
                 bail!(
-                    "stage {}: {lost} of {asked} attempts were lost, the first at {}: the checker or the server fails, \
+                    "stage {}: {lost} of {asked} rollouts were lost, the first at {}: the checker or the server fails, \
                      or a prompt is longer than the context. Earlier results are kept: the same command continues \
                      after them",
                     self.stage.name,

@@ -1,11 +1,20 @@
 //! The example in Python, through the protocol.
 
 use crate::{problem, settings, start};
+use sgs_external::ExternalSettings;
 use sgs_formal::{Condition, FormalSystem, Prompt};
 use sgs_selfplay::Verdict;
 
 pub(crate) const SEQUENCES: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/external/sequences.py");
+
+#[test]
+fn relative_paths_of_the_command_begin_at_the_folder() {
+    let folder = std::path::Path::new(SEQUENCES).parent().unwrap().to_str().unwrap().to_owned();
+    let relative = settings(&["python3", "sequences.py"]);
+    assert!(start(relative.clone()).is_err());
+    assert_eq!(start(ExternalSettings { folder, ..relative }).unwrap().identity(), "external: sequences 1");
+}
 
 #[test]
 fn the_example_reads_and_verifies() {

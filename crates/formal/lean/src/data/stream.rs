@@ -11,6 +11,7 @@ use rustc_hash::FxHashSet;
 use serde::Deserializer as _;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
+use sgs_base::excerpt;
 use std::cell::Cell;
 use std::fmt;
 use std::fs::File;
@@ -136,7 +137,9 @@ fn lines(name: &str, text: &mut impl BufRead, mut records: Records<'_>) -> Resul
         match serde_json::from_slice(&line) {
             Ok(record) => records.record(number, &record)?,
             Err(error) => {
-                let reason = format!("not a JSON object: {error}");
+                let found = String::from_utf8_lossy(&line);
+                let found = excerpt::beginning_of(&found);
+                let reason = format!("expected a JSON object, found `{found}`: {error}");
                 records.target(number, Err(RecordError { id: String::new(), reason }))?;
             }
         }

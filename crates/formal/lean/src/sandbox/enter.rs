@@ -6,6 +6,7 @@ use landlock::{
     RulesetCreatedAttr, RulesetStatus, Scope, path_beneath_rules,
 };
 use rustix::process::{Resource, Rlimit, Signal, setrlimit};
+use sgs_base::excerpt;
 use sgs_formal::process::cgroup;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -187,6 +188,7 @@ pub fn available(sandbox: &Sandbox, launcher: &[OsString]) -> Result<Vec<LayerSt
         .output()
         .map_err(|e| format!("{}: {e}", program.to_string_lossy()))?;
     serde_json::from_slice(&output.stdout).map_err(|_| {
-        format!("the launcher gave no report: {}", String::from_utf8_lossy(&output.stderr).trim())
+        let printed = String::from_utf8_lossy(&output.stderr);
+        format!("the launcher gave no report: {}", excerpt::end_of(&printed))
     })
 }

@@ -9,7 +9,7 @@ use sgs_lean::check::{
 use sgs_lean::prompt::SolverForm;
 use sgs_lean::read::Reading;
 use sgs_lean::text::Bounds;
-use sgs_lean::{Lean, LeanConfig, LeanSettings, PreparedLean, StartError, Version};
+use sgs_lean::{Lean, LeanConfig, LeanSettings, PreparedLean, StartError, Templates, Version};
 use sgs_selfplay::{Problem, ProblemId, Verdict};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -52,6 +52,7 @@ fn config(folder: &Path, judge: bool) -> LeanConfig {
     LeanConfig {
         reading: Reading::Lenient,
         form: SolverForm::NonCot,
+        templates: Templates::default(),
         bounds: Bounds::default(),
         checker: CheckerConfig::Repl(checker),
         second,

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use sgs_formal::Condition;
+use sgs_lean::Templates;
 use sgs_lean::check::{LeanMessage, Probe, Region, Severity, TrustLayers, judge_messages, reference_rule};
 use sgs_lean::prompt::{self, SolverForm};
 use sgs_lean::read::{read_conjecture_strict, read_proof_strict, read_review_strict, split_snippet};
@@ -24,6 +25,7 @@ fn problem(header: &str, statement: &str) -> Problem {
 
 #[test]
 fn prompts_are_equal_byte_for_byte() {
+    let built_in = Templates::default();
     let mut seen = 0;
     for case in cases("prompts") {
         let input = &case["input"];
@@ -31,14 +33,16 @@ fn prompts_are_equal_byte_for_byte() {
         let role = text(&case, "role");
         let rendered = match role.split(' ').next().unwrap() {
             "solver" => {
-                prompt::solver(&problem(text(input, "header"), text(input, "theorem")), SolverForm::NonCot)
+                let problem = problem(text(input, "header"), text(input, "theorem"));
+                prompt::solver(&built_in, &problem, SolverForm::NonCot)
             }
-            "conjecturer_conditioned" => prompt::conjecturer(Condition::Target(&seed)),
-            "conjecturer_unconditioned" => prompt::conjecturer(Condition::Nothing(&seed)),
+            "conjecturer_conditioned" => prompt::conjecturer(&built_in, Condition::Target(&seed)),
+            "conjecturer_unconditioned" => prompt::conjecturer(&built_in, Condition::Nothing(&seed)),
             "conjecturer_seed_statement_setup" => {
-                prompt::conjecturer(Condition::Solved { problem: &seed, proof: text(input, "seed_proof") })
+                let proof = text(input, "seed_proof");
+                prompt::conjecturer(&built_in, Condition::Solved { problem: &seed, proof })
             }
-            "guide" => prompt::guide(&seed, &problem("", text(input, "conjecture"))),
+            "guide" => prompt::guide(&built_in, &seed, &problem("", text(input, "conjecture"))),
             other => panic!("a role that is not covered: {other}"),
         };
         assert_eq!(rendered, text(&case, "rendered"), "{role}");
@@ -49,7 +53,8 @@ fn prompts_are_equal_byte_for_byte() {
 
 #[test]
 fn the_cot_form_asks_for_a_plan() {
-    let rendered = prompt::solver(&problem("import Mathlib\n\n", "theorem a : 1 = 1 := by"), SolverForm::Cot);
+    let problem = problem("import Mathlib\n\n", "theorem a : 1 = 1 := by");
+    let rendered = prompt::solver(&Templates::default(), &problem, SolverForm::Cot);
     assert!(rendered.starts_with("Complete the following Lean 4 code:\n\n```lean4\nimport Mathlib\n\ntheorem a : 1 = 1 := by\n  sorry\n```\n\nBefore producing"));
     assert!(rendered.ends_with("final formal proof."));
 }

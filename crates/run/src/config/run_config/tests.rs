@@ -83,7 +83,7 @@ fn ends(allowed: Allowed) -> (Vec<String>, Vec<String>) {
         Allowed::ListOf(names) => {
             (names.iter().map(|name| format!("[\"{name}\"]")).collect(), vec!["[\"nonsense\"]".into()])
         }
-        Allowed::Text(_) => (Vec::new(), Vec::new()),
+        Allowed::Text(_) | Allowed::TextOrTable(_) => (Vec::new(), Vec::new()),
     }
 }
 
@@ -456,4 +456,40 @@ fn the_name_of_a_file_labels_its_runs() {
     assert!(label("sgs", &[&long]).unwrap_err().to_string().contains("more than 60 characters"));
     std::fs::write(&file, "method = \"sgs\"\nlabel = \"own\"\n").unwrap();
     assert_eq!(label(path, &[]).unwrap(), "own");
+}
+
+/// A configuration contains the texts of a folder of prompts, also as a file for another run.
+#[test]
+fn prompts_are_part_of_the_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    let (folder, file) = (dir.path().join("prompts"), dir.path().join("copy.toml"));
+    std::fs::create_dir(&folder).unwrap();
+    let text = "'''\"\"\"\r\n[frozen]\n{code}\n";
+    std::fs::write(folder.join("solver.txt"), text).unwrap();
+    let prompts = format!("lean.prompts={}", folder.display());
+    let of = |method: Option<String>, set: &[&str]| {
+        let set = set.iter().map(|s| (*s).to_owned()).collect();
+        let size = Some("lean-d3k".to_owned());
+        resolve(&Layers { method, size, set, ..Layers::default() }, std::iter::empty())
+    };
+    let resolved = of(None, &[&prompts]).unwrap();
+    assert_eq!(resolved.value("lean.prompts"), Some(&Value::String(folder.display().to_string())));
+    let texts = sgs_lean::Prompts::Texts([("solver".to_owned(), text.to_owned())].into());
+    assert_eq!(resolved.config.lean.as_ref().unwrap().prompts, texts);
+    std::fs::write(folder.join("solver.txt"), "{cod}").unwrap();
+    let (written, lean) = (toml::to_string_pretty(&resolved.config).unwrap(), resolved.config.lean);
+    std::fs::write(&file, &written).unwrap();
+    let copy = Some(file.display().to_string());
+    assert_eq!(of(copy.clone(), &[]).unwrap().config.lean, lean);
+    let json = serde_json::to_string(&lean).unwrap();
+    assert_eq!(serde_json::from_str::<Option<LeanSettings>>(&json).unwrap(), lean);
+
+    let told = |method, set: &[&str]| of(method, set).unwrap_err().to_string();
+    let wrong = told(None, &[&prompts]);
+    assert!(wrong.starts_with("lean.prompts: ") && wrong.contains("solver.txt:1: unknown"), "{wrong}");
+    let compact = told(copy.clone(), &["lean.form=compact"]);
+    assert!(compact.contains("with the form `compact`, prompts cannot"), "{compact}");
+    std::fs::write(&file, "[lean.prompts]\nsolver = 3\n").unwrap();
+    let number = told(copy, &[]);
+    assert!(number.contains("copy.toml:1: `lean.prompts` is { solver = 3 }; expected a folder"), "{number}");
 }

@@ -3,9 +3,9 @@
 use super::{RankEnv, env_name};
 use crate::error::{Context, Result, RunError, bail};
 use crate::{Code, Outcome};
+use sgs_base::excerpt;
 use sgs_fleet::token::fresh_secret;
 use sgs_lm::ranks::Rendezvous;
-use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -19,8 +19,6 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(20);
 /// Time for the other ranks to exit after one has failed.
 const GRACE: Duration = Duration::from_secs(20);
-/// Number of log lines that an error shows.
-const LAST_LINES: usize = 12;
 
 /// Returns the rendezvous file of the ranks with this folder.
 pub(crate) fn rendezvous_file(folder: &Path) -> PathBuf {
@@ -251,31 +249,24 @@ fn describe(lost: &RankProcess, ranks: usize) -> String {
         lost.child.id(),
         lost.log.display()
     );
-    let lines = last_lines(&lost.log);
-    if !lines.is_empty() {
+    let end = end_of_log(&lost.log);
+    if !end.is_empty() {
         text.push_str("; the end of its log:");
-        lines.iter().for_each(|line| text.push_str(&format!("\n  | {line}")));
+        end.lines().for_each(|line| text.push_str(&format!("\n  | {line}")));
     }
     text
 }
 
-/// Returns the last lines of a file, from its last 64 KiB.
-fn last_lines(path: &Path) -> Vec<String> {
+/// Returns the last lines of a rank's log, or an empty text if it cannot be read.
+fn end_of_log(path: &Path) -> String {
     let read = || -> std::io::Result<Vec<u8>> {
         let mut file = File::open(path)?;
         let len = file.metadata()?.len();
-        file.seek(SeekFrom::Start(len.saturating_sub(1 << 16)))?;
+        file.seek(SeekFrom::Start(len.saturating_sub(2 * excerpt::MOST_BYTES as u64)))?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         Ok(bytes)
     };
     let bytes = read().unwrap_or_default();
-    let mut lines = VecDeque::new();
-    for line in String::from_utf8_lossy(&bytes).lines() {
-        if lines.len() == LAST_LINES {
-            lines.pop_front();
-        }
-        lines.push_back(line.to_owned());
-    }
-    lines.into()
+    excerpt::end_of(&String::from_utf8_lossy(&bytes)).into_owned()
 }

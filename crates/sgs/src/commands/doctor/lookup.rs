@@ -1,5 +1,6 @@
 //! Finds programs and libraries, and queries the version of a program.
 
+use sgs_base::excerpt;
 use std::collections::BTreeSet;
 use std::env;
 use std::fs;
@@ -65,7 +66,7 @@ pub fn run(program: &Path, args: &[&str]) -> Result<String, String> {
         true => read(child.stdout.as_mut().map(|pipe| pipe as _)),
         false => {
             let said: String = read(child.stderr.as_mut().map(|pipe| pipe as _))?;
-            Err(format!("{status}: {}", said.lines().next().unwrap_or_default()))
+            Err(format!("{status}: {}", excerpt::beginning_of(said.lines().next().unwrap_or_default())))
         }
     }
 }

@@ -178,14 +178,14 @@ struct EvalResults {
 /// The results of the Solver.
 struct SolverResult {
     problems: Vec<ProblemAttempts>,
-    /// Verdicts and defects of the attempts by name.
+    /// Verdicts and defects of the rollouts by name.
     outcomes: BTreeMap<String, u64>,
-    /// Number of samples: the turns of all attempts.
+    /// Number of samples: the turns of all rollouts.
     generations: usize,
 }
 
 impl SolverResult {
-    /// Returns the mean unbiased pass@k over the problems; `None` if a problem has fewer than `k` judged attempts.
+    /// Returns the mean unbiased pass@k over the problems; `None` if a problem has fewer than `k` judged rollouts.
     fn pass_at(&self, k: u64) -> Option<f64> {
         let add = |sum, problem: &ProblemAttempts| Some(sum + problem.summary.pass_at(k)?);
         Some(self.problems.iter().try_fold(0.0, add)? / self.problems.len().max(1) as f64)
@@ -246,7 +246,7 @@ impl Evaluator<'_> {
         Ok(EvalResults { solver, conjecturer: None, guide: None })
     }
 
-    /// Samples and judges the attempts that begin with `asks`, one turn of all attempts after the other.
+    /// Samples and judges the rollouts that begin with `asks`, one turn of all rollouts after the other.
     fn attempts(
         &self,
         tokenizer: &Tokenizer,
@@ -304,18 +304,18 @@ impl Evaluator<'_> {
     }
 }
 
-/// Creates a progress bar over attempts; hidden unless standard error is a terminal.
+/// Creates a progress bar over rollouts; hidden unless standard error is a terminal.
 fn bar(attempts: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:32} {pos}/{len} samples  {per_sec}  {eta} left");
     ProgressBar::new(attempts).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// Returns 1, 2, 4, … up to the number of attempts.
+/// Returns 1, 2, 4, … up to the number of rollouts.
 fn powers(k: u32) -> impl Iterator<Item = u32> {
     std::iter::successors(Some(1u32), |k| k.checked_mul(2)).take_while(move |power| *power <= k)
 }
 
-/// Returns the number of judged and of successful attempts of each problem.
+/// Returns the number of judged and of successful rollouts of each problem.
 fn attempt_counts(solver: &SolverResult) -> Vec<(u32, u32)> {
     solver.problems.iter().map(|p| (p.summary.judged, p.summary.proved)).collect()
 }
