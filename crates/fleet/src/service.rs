@@ -29,14 +29,14 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 
 use crate::artifacts::ArtifactStore;
-use crate::board::BoardStatus;
+use crate::board::{BoardStatus, KindStats, WorkerStats};
+use crate::coordinator::Grant;
 use crate::descriptors::{max_connections, raise_limit};
-use crate::fleet::{Fleet, FleetError};
+use crate::fleet::Fleet;
 use crate::task::WorkKind;
 use crate::token::AuthToken;
 use crate::wire::{
-    BodyFormat, ErrorReply, HeartbeatReply, HeartbeatRequest, LeaseReply, LeaseRequest, MAX_ITEMS,
-    ResultsReply, ResultsRequest,
+    BodyFormat, ErrorReply, HeartbeatRequest, LeaseRequest, MAX_ITEMS, ResultsReply, ResultsRequest,
 };
 
 /// Configuration of a [`Service`].
@@ -195,10 +195,7 @@ impl Service {
 async fn tick(fleet: Fleet) {
     loop {
         tokio::time::sleep(EXPIRY_INTERVAL).await;
-        if let Err(error) = fleet.tick() {
-            tracing::error!("{error}");
-            return;
-        }
+        fleet.tick();
     }
 }
 
@@ -255,12 +252,6 @@ type HttpResponse = Response<Full<Bytes>>;
 
 /// A rejected request: the status and the reason.
 struct Rejection(StatusCode, String);
-
-impl From<FleetError> for Rejection {
-    fn from(error: FleetError) -> Self {
-        Self(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
-    }
-}
 
 impl HandlerState {
     async fn answer(&self, request: Request<Incoming>) -> HttpResponse {
@@ -321,15 +312,15 @@ impl HandlerState {
                 Ok(written(form, &self.lease(call).await?))
             }
             (&Method::POST, "/v1/heartbeat") => {
-                let (form, call) = self.body(request).await?;
-                Ok(written(form, &self.heartbeat(&call)?))
+                let (form, call) = self.body::<HeartbeatRequest>(request).await?;
+                Ok(written(form, &self.fleet.heartbeat_ack(&call.worker, &call.tasks)))
             }
             (&Method::POST, "/v1/results") => {
                 let (form, call) = self.body(request).await?;
                 Ok(written(form, &self.results(call).await?))
             }
-            (&Method::GET, "/v1/status") => Ok(written(BodyFormat::Json, &self.fleet.status()?)),
-            (&Method::GET, "/metrics") => Ok(metrics(&self.fleet.status()?)),
+            (&Method::GET, "/v1/status") => Ok(written(BodyFormat::Json, &self.fleet.status())),
+            (&Method::GET, "/metrics") => Ok(metrics(&self.fleet.status())),
             (method, "/v1/lease" | "/v1/heartbeat" | "/v1/results" | "/v1/status" | "/metrics") => Err(
                 Rejection(StatusCode::METHOD_NOT_ALLOWED, format!("{method} is not allowed for this path")),
             ),
@@ -378,7 +369,7 @@ impl HandlerState {
         Ok(reply)
     }
 
-    async fn lease(&self, call: LeaseRequest) -> Result<LeaseReply, Rejection> {
+    async fn lease(&self, call: LeaseRequest) -> Result<Grant, Rejection> {
         if !(call.wait_s.is_finite() && call.wait_s >= 0.0) {
             return Err(Rejection(
                 StatusCode::BAD_REQUEST,
@@ -391,32 +382,19 @@ impl HandlerState {
         let wait = Duration::from_secs_f64(call.wait_s.min(1e6)).min(self.config.max_wait);
         let capacity = call.capacity.min(MAX_ITEMS);
         let granted = timeout(wait, self.fleet.lease_when_any(&call.worker, &call.kind, capacity)).await;
-        let grant = match granted {
-            Ok(grant) => grant?,
-            Err(_) => self.fleet.empty_grant()?,
-        };
-        let lease_s = grant.lease_time.as_secs_f64();
-        Ok(LeaseReply { tasks: grant.leases, lease_s, drain: grant.drain })
-    }
-
-    fn heartbeat(&self, call: &HeartbeatRequest) -> Result<HeartbeatReply, Rejection> {
-        let beat = self.fleet.heartbeat_ack(&call.worker, &call.tasks)?;
-        let lease_s = beat.lease_time.as_secs_f64();
-        Ok(HeartbeatReply { abandon: beat.abandon, lease_s, drain: beat.drain })
+        Ok(granted.unwrap_or_else(|_| self.fleet.empty_grant()))
     }
 
     async fn results(&self, call: ResultsRequest) -> Result<ResultsReply, Rejection> {
         if let Some(kind) = &self.config.kind
-            && !self.fleet.are_of_kind(call.results.iter().map(|report| report.task), kind)?
+            && !self.fleet.are_of_kind(call.results.iter().map(|report| report.task), kind)
         {
             return Err(Rejection(StatusCode::FORBIDDEN, format!("only {kind} tasks are reported here")));
         }
-        let mut pending = self.fleet.accept_reports(&call.worker, call.results)?;
+        let mut pending = self.fleet.accept_reports(&call.worker, call.results);
         // If the consumer is slow, the worker gets `Waiting` and sends its reports again.
-        if let Ok(settled) = timeout(MAX_RECEIPT_WAIT, pending.settled()).await {
-            settled?;
-        }
-        Ok(ResultsReply { receipts: pending.receipts()? })
+        let _ = timeout(MAX_RECEIPT_WAIT, pending.settled()).await;
+        Ok(ResultsReply { receipts: pending.receipts() })
     }
 
     /// Reads, decompresses and parses the body of a request.
@@ -612,43 +590,33 @@ fn metrics(status: &BoardStatus) -> BufferedResponse {
             let _ = writeln!(text, "sgs_fleet_{name}{labels} {value}");
         }
     };
-    let by_kind = |value: fn(&crate::board::KindStats) -> f64| -> Vec<(String, f64)> {
-        status.kinds.iter().map(|k| (format!("{{kind=\"{}\"}}", k.kind), value(k))).collect()
-    };
-    family("tasks_pending", "gauge", "Tasks waiting for a worker.", &by_kind(|k| k.pending as f64));
-    family("tasks_leased", "gauge", "Tasks held by workers.", &by_kind(|k| k.leased as f64));
-    family("tasks_undelivered", "gauge", "Ended tasks not yet consumed.", &by_kind(|k| k.undelivered as f64));
-    family(
-        "held_back",
-        "gauge",
-        "1 while backpressure withholds a kind.",
-        &by_kind(|k| f64::from(u8::from(k.held_back))),
-    );
-    let longest = by_kind(|k| k.longest_running_s.unwrap_or(0.0));
-    family("longest_running_seconds", "gauge", "Age of the oldest single lease.", &longest);
+    let of_kinds: [(&str, &str, fn(&KindStats) -> f64); 5] = [
+        ("tasks_pending", "Tasks waiting for a worker.", |k| k.pending as f64),
+        ("tasks_leased", "Tasks held by workers.", |k| k.leased as f64),
+        ("tasks_undelivered", "Ended tasks not yet consumed.", |k| k.undelivered as f64),
+        ("held_back", "1 while backpressure withholds a kind.", |k| f64::from(u8::from(k.held_back))),
+        ("longest_running_seconds", "Age of the oldest single lease.", |k| {
+            k.longest_running_s.unwrap_or(0.0)
+        }),
+    ];
+    for (name, help, value) in of_kinds {
+        let row = |k: &KindStats| (format!("{{kind=\"{}\"}}", k.kind), value(k));
+        family(name, "gauge", help, &status.kinds.iter().map(row).collect::<Vec<_>>());
+    }
     let one = |value: f64| vec![(String::new(), value)];
-    family("workers", "gauge", "Known workers.", &one(status.workers.len() as f64));
-    family(
-        "stalled_seconds",
-        "gauge",
-        "Time for which workers have held tasks since the last outcome.",
-        &one(status.stalled_s),
-    );
-    let backing_off = status.workers.iter().filter(|w| w.backoff_s > 0.0).count();
-    family(
-        "workers_benched",
-        "gauge",
-        "Workers that back off after repeated failures.",
-        &one(backing_off as f64),
-    );
-    let busy = status.workers.iter().filter(|w| w.leases > 0).count();
-    family("workers_busy", "gauge", "Workers that hold leases.", &one(busy as f64));
-    family(
-        "infra_rate",
-        "gauge",
-        "Fraction of leases that ended by a fault of the infrastructure.",
-        &one(status.infra_rate()),
-    );
+    let workers = |are: fn(&WorkerStats) -> bool| status.workers.iter().filter(|w| are(w)).count() as f64;
+    let stalled = "Time for which workers have held tasks since the last outcome.";
+    let backing_off = "Workers that back off after repeated failures.";
+    let infra = "Fraction of leases that ended by a fault of the infrastructure.";
+    for (name, help, value) in [
+        ("workers", "Known workers.", workers(|_| true)),
+        ("stalled_seconds", stalled, status.stalled_s),
+        ("workers_benched", backing_off, workers(|w| w.backoff_s > 0.0)),
+        ("workers_busy", "Workers that hold leases.", workers(|w| w.leases > 0)),
+        ("infra_rate", infra, status.infra_rate()),
+    ] {
+        family(name, "gauge", help, &one(value));
+    }
     let c = &status.counters;
     for (name, value, help) in [
         ("submitted", c.submitted, "Tasks submitted."),

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -352,7 +352,7 @@ impl Drop for WorkerSession {
 impl SessionShared {
     fn lock(&self) -> MutexGuard<'_, SessionState> {
         // The state is consistent after every statement.
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_draining(&self) -> bool {
@@ -478,10 +478,7 @@ impl SessionShared {
                 break;
             }
             // Wake up every second, because a drain does not notify the condition variable.
-            state = match self.changed.wait_timeout(state, left.min(Duration::from_secs(1))) {
-                Ok((state, _)) => state,
-                Err(poisoned) => poisoned.into_inner().0,
-            };
+            state = wait_timeout(&self.changed, state, left.min(Duration::from_secs(1)));
         }
         let unsent = state.outbox.iter().map(|(_, r)| LeaseId { task: r.task, attempt: r.attempt });
         Some(state.held.keys().copied().chain(unsent).chain(state.sending.iter().copied()).collect())
@@ -560,10 +557,7 @@ impl SessionShared {
                 state.sending = batch.iter().map(|r| LeaseId { task: r.task, attempt: r.attempt }).collect();
                 return Some(batch);
             }
-            state = match self.changed.wait_timeout(state, due) {
-                Ok((state, _)) => state,
-                Err(poisoned) => poisoned.into_inner().0,
-            };
+            state = wait_timeout(&self.changed, state, due);
         }
     }
 
@@ -632,7 +626,21 @@ impl RetryDelays {
     }
 }
 
-struct SlotQueue {
+/// Waits for a notification, at most for this time. The state is consistent after every statement.
+fn wait_timeout<'a, T>(changed: &Condvar, state: MutexGuard<'a, T>, span: Duration) -> MutexGuard<'a, T> {
+    changed.wait_timeout(state, span).unwrap_or_else(PoisonError::into_inner).0
+}
+
+/// A worker with one thread for each slot.
+struct SlotWorker {
+    session: WorkerSession,
+    slots: usize,
+    state: Mutex<QueueState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct QueueState {
     waiting: VecDeque<(Lease, StopFlag)>,
     busy: usize,
     over: bool,
@@ -652,126 +660,112 @@ pub fn run_worker(
     slots: usize,
     handler: impl Fn(&Lease, &StopFlag) -> Result<Payload, String> + Sync,
 ) -> Result<WorkerSummary, WorkerError> {
-    let (grace, ahead, poll) = (config.grace, config.ahead, config.poll);
     let session = WorkerSession::start(coordinator, config, drain)?;
-    let queue = Mutex::new(SlotQueue { waiting: VecDeque::new(), busy: 0, over: false });
-    let wakeup = Condvar::new();
+    let (state, changed) = (Mutex::default(), Condvar::new());
+    let worker = SlotWorker { session, slots: slots.max(1), state, changed };
     let result = thread::scope(|scope| {
-        for _ in 0..slots.max(1) {
-            scope.spawn(|| run_slot(&session, &queue, &wakeup, &handler));
+        for _ in 0..worker.slots {
+            scope.spawn(|| worker.run_slot(&handler));
         }
-        let result = fetch_tasks(&session, slots.max(1), ahead, poll, &queue, &wakeup);
-        shut_down(&session, grace, &queue, &wakeup);
+        let result = worker.fetch_tasks();
+        worker.shut_down();
         result
     });
-    let closed = session.close();
+    let closed = worker.session.close();
     result.and(closed)
 }
 
-fn lock_queue<'a>(queue: &'a Mutex<SlotQueue>) -> MutexGuard<'a, SlotQueue> {
-    // Handlers run outside this lock, and the code under it cannot panic halfway.
-    queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
+impl SlotWorker {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        // Handlers run outside this lock, and the code under it cannot panic halfway.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
-/// Leases tasks for free slots, and up to `ahead` more, until the worker drains.
-fn fetch_tasks(
-    session: &WorkerSession,
-    slots: usize,
-    ahead: usize,
-    poll: Duration,
-    queue: &Mutex<SlotQueue>,
-    wakeup: &Condvar,
-) -> Result<(), WorkerError> {
-    while !session.is_draining() {
-        session.check()?;
-        for lease in session.take_abandoned() {
-            lock_queue(queue).waiting.retain(|(waiting, _)| waiting.id() != lease);
-        }
-        let free = {
-            let at = lock_queue(queue);
-            let free = (slots + ahead).saturating_sub(at.busy + at.waiting.len());
-            // Refill when half of the prefetched tasks are left, to save calls.
-            let enough = ahead > 0 && at.waiting.len() > ahead / 2;
-            if free == 0 || enough {
-                drop(wakeup.wait_timeout(at, Duration::from_millis(200)));
-                continue;
+    /// Leases tasks for free slots, and up to [`WorkerConfig::ahead`] more, until the worker drains.
+    fn fetch_tasks(&self) -> Result<(), WorkerError> {
+        let WorkerConfig { ahead, poll, .. } = self.session.shared.config;
+        while !self.session.is_draining() {
+            self.session.check()?;
+            for lease in self.session.take_abandoned() {
+                self.lock().waiting.retain(|(waiting, _)| waiting.id() != lease);
             }
-            free
-        };
-        let leases = session.lease(free, poll)?;
-        // If the drain began during the call, the new leases are returned without being started.
-        if session.is_draining() {
-            break;
+            let free = {
+                let at = self.lock();
+                let free = (self.slots + ahead).saturating_sub(at.busy + at.waiting.len());
+                // Refill when half of the prefetched tasks are left, to save calls.
+                let enough = ahead > 0 && at.waiting.len() > ahead / 2;
+                if free == 0 || enough {
+                    drop(self.changed.wait_timeout(at, Duration::from_millis(200)));
+                    continue;
+                }
+                free
+            };
+            let leases = self.session.lease(free, poll)?;
+            // If the drain began during the call, the new leases are returned without being started.
+            if self.session.is_draining() {
+                break;
+            }
+            if !leases.is_empty() {
+                self.lock().waiting.extend(leases);
+                self.changed.notify_all();
+            }
         }
-        if !leases.is_empty() {
-            lock_queue(queue).waiting.extend(leases);
-            wakeup.notify_all();
+        Ok(())
+    }
+
+    fn run_slot(&self, handler: &(impl Fn(&Lease, &StopFlag) -> Result<Payload, String> + Sync)) {
+        while let Some((lease, cancel)) = self.next_task() {
+            if !cancel.is_set() {
+                let outcome = match catch_unwind(AssertUnwindSafe(|| handler(&lease, &cancel))) {
+                    Ok(Ok(payload)) => LeaseOutcome::Done(payload),
+                    // A handler that was told to stop has not failed.
+                    Ok(Err(_)) if cancel.is_set() => LeaseOutcome::Returned,
+                    Ok(Err(reason)) => LeaseOutcome::Failed(reason),
+                    Err(panic) => {
+                        LeaseOutcome::Failed(format!("the handler panicked: {}", panic_text(&*panic)))
+                    }
+                };
+                self.session.finish(lease.id(), outcome);
+            }
+            self.lock().busy -= 1;
+            self.changed.notify_all();
         }
     }
-    Ok(())
-}
 
-fn run_slot(
-    session: &WorkerSession,
-    queue: &Mutex<SlotQueue>,
-    wakeup: &Condvar,
-    handler: &(impl Fn(&Lease, &StopFlag) -> Result<Payload, String> + Sync),
-) {
-    loop {
-        let (lease, cancel) = {
-            let mut at = lock_queue(queue);
-            loop {
-                if at.over {
-                    return;
-                }
-                if let Some(next) = at.waiting.pop_front() {
-                    at.busy += 1;
-                    break next;
-                }
-                at = match wakeup.wait_timeout(at, Duration::from_secs(1)) {
-                    Ok((at, _)) => at,
-                    Err(poisoned) => poisoned.into_inner().0,
-                };
+    /// Waits for a task for a slot. Returns `None` when the worker leaves.
+    fn next_task(&self) -> Option<(Lease, StopFlag)> {
+        let mut at = self.lock();
+        while !at.over {
+            if let Some(next) = at.waiting.pop_front() {
+                at.busy += 1;
+                return Some(next);
             }
-        };
-        if !cancel.is_set() {
-            let outcome = match catch_unwind(AssertUnwindSafe(|| handler(&lease, &cancel))) {
-                Ok(Ok(payload)) => LeaseOutcome::Done(payload),
-                // A handler that was told to stop has not failed.
-                Ok(Err(_)) if cancel.is_set() => LeaseOutcome::Returned,
-                Ok(Err(reason)) => LeaseOutcome::Failed(reason),
-                Err(panic) => LeaseOutcome::Failed(format!("the handler panicked: {}", panic_text(&*panic))),
-            };
-            session.finish(lease.id(), outcome);
+            at = wait_timeout(&self.changed, at, Duration::from_secs(1));
         }
-        lock_queue(queue).busy -= 1;
-        wakeup.notify_all();
+        None
+    }
+
+    /// Waits up to [`WorkerConfig::grace`] for running tasks to finish, then cancels them.
+    fn shut_down(&self) {
+        let deadline = Instant::now() + self.session.shared.config.grace;
+        let mut at = self.lock();
+        at.waiting.clear();
+        at.over = true;
+        self.changed.notify_all();
+        while at.busy > 0 && self.session.check().is_ok() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            at = wait_timeout(&self.changed, at, left.min(Duration::from_millis(200)));
+        }
+        drop(at);
+        // A handler that ignores its flag must not keep its task from other workers.
+        self.session.return_all();
     }
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
-}
-
-/// Waits up to the grace for running tasks to finish, then cancels them.
-fn shut_down(session: &WorkerSession, grace: Duration, queue: &Mutex<SlotQueue>, wakeup: &Condvar) {
-    let deadline = Instant::now() + grace;
-    let mut at = lock_queue(queue);
-    at.waiting.clear();
-    at.over = true;
-    wakeup.notify_all();
-    while at.busy > 0 && session.check().is_ok() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            break;
-        }
-        at = match wakeup.wait_timeout(at, left.min(Duration::from_millis(200))) {
-            Ok((at, _)) => at,
-            Err(poisoned) => poisoned.into_inner().0,
-        };
-    }
-    drop(at);
-    // A handler that ignores its flag must not keep its task from other workers.
-    session.return_all();
 }

@@ -213,7 +213,7 @@ other_errors!(
     toml::ser::Error,
     sgs_formal::NoDerivations,
     sgs_fleet::CallError,
-    sgs_fleet::FleetError,
+    sgs_fleet::SubmitError,
     sgs_fleet::CrashLoop,
     sgs_fleet::LaunchError,
     sgs_fleet::NameError,
@@ -240,15 +240,9 @@ other_errors!(
 /// Adds a description of the failed operation to an error.
 pub trait Context<T> {
     /// Attaches a fixed description.
-    ///
-    /// # Errors
-    /// Returns the error, if there is one.
     fn context(self, what: impl fmt::Display) -> Result<T>;
 
     /// Attaches a description that is only built for an error.
-    ///
-    /// # Errors
-    /// Returns the error, if there is one.
     fn with_context<W: fmt::Display>(self, what: impl FnOnce() -> W) -> Result<T>;
 }
 

@@ -301,6 +301,11 @@ impl TaskStore {
         Some((slot, self.entry(slot)))
     }
 
+    /// Returns a task that is on the board.
+    fn known(&self, task: TaskId) -> (u32, &TaskEntry) {
+        occupied(self.find(task))
+    }
+
     pub fn entry(&self, slot: u32) -> &TaskEntry {
         occupied(self.slots[slot as usize].as_ref())
     }
@@ -464,14 +469,15 @@ impl TaskStore {
         }
     }
 
-    // Operations. Each returns an error, and changes nothing, if it does not fit the state.
+    // Operations. Each panics if it does not fit the state: continuing with a corrupt state could lose tasks.
 
     fn ticket(&mut self) -> u64 {
         self.next_ticket += 1;
         self.next_ticket
     }
 
-    fn kind_or_new(&mut self, kind: &WorkKind) -> Result<u16, &'static str> {
+    #[allow(clippy::expect_used, reason = "a program has a few kinds of work")]
+    fn kind_or_new(&mut self, kind: &WorkKind) -> u16 {
         let index = self.kind_index(kind).unwrap_or_else(|| {
             self.kinds.push(KindQueues {
                 kind: kind.clone(),
@@ -486,10 +492,11 @@ impl TaskStore {
             });
             self.kinds.len() - 1
         });
-        u16::try_from(index).map_err(|_| "more than 65,536 kinds of work")
+        u16::try_from(index).expect("invariant: at most 65,536 kinds of work")
     }
 
-    fn insert(&mut self, entry: TaskEntry) -> Result<u32, &'static str> {
+    #[allow(clippy::expect_used, reason = "memory ends before the numbers of slots")]
+    fn insert(&mut self, entry: TaskEntry) -> u32 {
         let id = entry.id;
         let slot = match self.free.pop() {
             Some(slot) => {
@@ -497,13 +504,13 @@ impl TaskStore {
                 slot
             }
             None => {
-                let slot = u32::try_from(self.slots.len()).map_err(|_| "more than 2^32 tasks")?;
+                let slot = u32::try_from(self.slots.len()).expect("invariant: at most 2^32 tasks");
                 self.slots.push(Some(entry));
                 slot
             }
         };
         self.by_id.insert(id, slot);
-        Ok(slot)
+        slot
     }
 
     pub fn submit(
@@ -513,11 +520,9 @@ impl TaskStore {
         priority: i32,
         payload: Payload,
         excluded: Option<WorkerName>,
-    ) -> Result<(), &'static str> {
-        if self.by_id.contains_key(&id) {
-            return Err("the task is already on the board");
-        }
-        let kind = self.kind_or_new(kind)?;
+    ) {
+        assert!(!self.by_id.contains_key(&id), "invariant: the task is not on the board");
+        let kind = self.kind_or_new(kind);
         let slot = self.insert(TaskEntry {
             id,
             kind,
@@ -533,10 +538,9 @@ impl TaskStore {
             leases: Vec::new(),
             failures: Vec::new(),
             result: None,
-        })?;
+        });
         self.enqueue(slot, QueueEnd::Back);
         self.counters.submitted += 1;
-        Ok(())
     }
 
     /// Puts a task without a live lease into its queue.
@@ -625,32 +629,18 @@ impl TaskStore {
         }
     }
 
-    pub fn grant(
-        &mut self,
-        now: Time,
-        id: TaskId,
-        attempt: AttemptId,
-        name: &WorkerName,
-    ) -> Result<(), &'static str> {
-        let (slot, entry) = self.find(id).ok_or("no such task")?;
-        if !entry.state.is_open() {
-            return Err("the task has ended");
-        }
-        if entry.leases.iter().any(|l| l.attempt == attempt) {
-            return Err("the attempt is already in use");
-        }
+    pub fn grant(&mut self, now: Time, id: TaskId, attempt: AttemptId, name: &WorkerName) {
+        let (slot, entry) = self.known(id);
+        assert!(entry.leases.iter().all(|l| l.attempt != attempt), "invariant: the attempt is new");
         let worker = self.see_worker(name, now);
         let entry = self.entry_mut(slot);
-        if !entry.has_room_for(worker) {
-            return Err("the task has no room for another lease");
-        }
+        assert!(entry.has_room_for(worker), "invariant: the task is open and has room for another lease");
         let copies = entry.live();
         entry.next_attempt += 1;
         entry.add_lease(attempt, worker, now, true);
         self.activate(now, slot, attempt);
         self.counters.leases += 1;
         self.counters.copies += u64::from(copies > 0);
-        Ok(())
     }
 
     /// Takes over a lease that an earlier coordinator granted. It becomes live if the task and the worker have room for it;
@@ -675,24 +665,14 @@ impl TaskStore {
         true
     }
 
-    pub fn end(
-        &mut self,
-        now: Time,
-        id: TaskId,
-        attempt: AttemptId,
-        cause: Cause,
-        message: &str,
-    ) -> Result<(), &'static str> {
-        let (slot, entry) = self.find(id).ok_or("no such task")?;
-        let lease = entry.leases.iter().find(|l| l.attempt == attempt).ok_or("no such lease")?;
-        if lease.state != LeaseState::Live {
-            return Err("the lease has already ended");
-        }
+    pub fn end(&mut self, now: Time, id: TaskId, attempt: AttemptId, cause: Cause, message: &str) {
+        let (slot, entry) = self.known(id);
+        let lease = occupied(entry.leases.iter().find(|l| l.attempt == attempt));
+        assert_eq!(lease.state, LeaseState::Live, "invariant: the lease has not ended");
         let (alone, granted) = (lease.alone, lease.granted);
-        let name = self.workers.get(&lease.worker).map(|w| w.name.clone());
+        let worker = occupied(self.workers.get(&lease.worker)).name.clone();
         self.deactivate(slot, attempt, LeaseState::Ended(cause));
         if cause.counts() {
-            let worker = name.ok_or("the lease's worker is unknown")?;
             let failure = AttemptFailure { attempt, worker, cause, message: shortened(message) };
             self.note_failure(now, slot, alone, granted, failure);
         }
@@ -710,7 +690,6 @@ impl TaskStore {
             Cause::Lost => self.counters.lost += 1,
             Cause::Returned => self.counters.returned += 1,
         }
-        Ok(())
     }
 
     /// Records a failed attempt of a worker. Only a granted lease counts against the task, because a worker could
@@ -743,14 +722,12 @@ impl TaskStore {
         entry.failures.push(failure);
     }
 
-    pub fn revive(&mut self, now: Time, id: TaskId, attempt: AttemptId) -> Result<(), &'static str> {
-        let (slot, entry) = self.find(id).ok_or("no such task")?;
-        if !entry.state.is_open() {
-            return Err("the task has ended");
-        }
-        let lease = entry.leases.iter().find(|l| l.attempt == attempt).ok_or("no such lease")?;
+    pub fn revive(&mut self, now: Time, id: TaskId, attempt: AttemptId) {
+        let (slot, entry) = self.known(id);
+        assert!(entry.state.is_open(), "invariant: the task is open");
+        let lease = occupied(entry.leases.iter().find(|l| l.attempt == attempt));
         let LeaseState::Ended(cause @ (Cause::Died | Cause::Lost)) = lease.state else {
-            return Err("the lease did not expire");
+            unreachable!("invariant: the lease has expired")
         };
         let (worker, alone, granted) = (lease.worker, lease.alone, lease.granted);
         if cause == Cause::Died {
@@ -774,7 +751,6 @@ impl TaskStore {
         }
         self.activate(now, slot, attempt);
         self.counters.revived += 1;
-        Ok(())
     }
 
     /// Ends every live lease and takes the task out of its queue, before the task itself ends.
@@ -805,15 +781,13 @@ impl TaskStore {
         self.kinds[kind].finished_count += 1;
     }
 
-    pub fn done(&mut self, id: TaskId, attempt: AttemptId, outcome: Payload) -> Result<(), &'static str> {
-        let (slot, entry) = self.find(id).ok_or("no such task")?;
-        if !entry.state.is_open() {
-            return Err("the task has ended");
-        }
-        let lease = entry.leases.iter().find(|l| l.attempt == attempt).ok_or("no such lease")?;
+    pub fn done(&mut self, id: TaskId, attempt: AttemptId, outcome: Payload) {
+        let (slot, entry) = self.known(id);
+        assert!(entry.state.is_open(), "invariant: the task is open");
+        let lease = occupied(entry.leases.iter().find(|l| l.attempt == attempt));
         let late = lease.state != LeaseState::Live;
         let holder = lease.worker;
-        let worker = self.workers.get_mut(&holder).ok_or("the lease's worker is unknown")?;
+        let worker = occupied(self.workers.get_mut(&holder));
         worker.done += 1;
         let worker = worker.name.clone();
         self.close(slot);
@@ -821,33 +795,29 @@ impl TaskStore {
         self.finish(slot, TaskState::Done, TaskResult::Done { outcome, worker, attempt });
         self.counters.done += 1;
         self.counters.late += u64::from(late);
-        Ok(())
     }
 
-    pub fn quarantine(&mut self, id: TaskId) -> Result<(), &'static str> {
-        let (slot, entry) = self.find(id).ok_or("no such task")?;
-        if entry.state != TaskState::Pending {
-            return Err("only a pending task can be quarantined");
-        }
+    pub fn quarantine(&mut self, id: TaskId) {
+        let (slot, entry) = self.known(id);
+        assert_eq!(entry.state, TaskState::Pending, "invariant: only a pending task is quarantined");
         let failures = entry.failures.clone();
         self.close(slot);
         self.finish(slot, TaskState::Quarantined, TaskResult::Quarantined { failures });
         self.counters.quarantined += 1;
-        Ok(())
     }
 
     /// Makes a done task pending again, because the consumer rejected its outcome.
-    pub fn reopen(&mut self, now: Time, id: TaskId, message: &str) -> Result<(), &'static str> {
-        let (slot, entry) = self.find(id).ok_or("no such task")?;
+    pub fn reopen(&mut self, now: Time, id: TaskId, message: &str) {
+        let (slot, entry) = self.known(id);
         let Some(TaskResult::Done { attempt, worker, outcome }) = entry.result.as_deref() else {
-            return Err("the task has no outcome");
+            unreachable!("invariant: the task has an outcome")
         };
         let (attempt, worker, bytes) = (*attempt, worker.clone(), outcome.len());
         self.held_bytes -= bytes;
         self.undeliver(slot);
         let entry = self.entry_mut(slot);
         entry.result = None;
-        let lease = entry.leases.iter_mut().find(|l| l.attempt == attempt).ok_or("no such lease")?;
+        let lease = occupied(entry.leases.iter_mut().find(|l| l.attempt == attempt));
         lease.state = LeaseState::Ended(Cause::Rejected);
         let granted = lease.granted;
         if let Some(w) = self.worker_named(&worker) {
@@ -858,7 +828,6 @@ impl TaskStore {
         self.enqueue(slot, QueueEnd::Front);
         self.counters.rejected += 1;
         self.counters.done = self.counters.done.saturating_sub(1);
-        Ok(())
     }
 
     /// Takes an ended task from the delivery queue, if it is there.
@@ -882,8 +851,8 @@ impl TaskStore {
         }
     }
 
-    pub fn remove(&mut self, id: TaskId) -> Result<(), &'static str> {
-        let (slot, entry) = self.find(id).ok_or("no such task")?;
+    pub fn remove(&mut self, id: TaskId) {
+        let (slot, entry) = self.known(id);
         let open = entry.state.is_open();
         // A worker's back-off ends only with an outcome that the consumer kept, because an outcome that was only
         // reported may still be rejected.
@@ -900,7 +869,6 @@ impl TaskStore {
         self.slots[slot as usize] = None;
         self.free.push(slot);
         self.counters.cancelled += u64::from(open);
-        Ok(())
     }
 }
 
@@ -925,7 +893,7 @@ fn may_have(
         && (!entry.was_failed_by(&w.name) || !workers.iter().any(could_try))
 }
 
-#[allow(clippy::expect_used, reason = "queues, leases and ids refer only to slots in use")]
+#[allow(clippy::expect_used, reason = "queues, leases and ids refer only to what exists")]
 fn occupied<T>(entry: Option<T>) -> T {
-    entry.expect("invariant: the slot holds a task")
+    entry.expect("invariant: a reference leads to a task, a lease or a worker")
 }

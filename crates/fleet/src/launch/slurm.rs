@@ -3,13 +3,12 @@
 //! To find out how a job ended, `scontrol` is asked first, because accounting (`sacct`) may be disabled.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use super::command::{CommandOutput, run};
-use super::local::{NAME_PLACEHOLDER, is_crash_signal, tail};
+use super::local::{NAME_PLACEHOLDER, is_crash_signal, prepare, tail};
 use super::{JobId, JobState, LaunchError, Launcher, StopMode, WorkerJob};
 use crate::task::{WorkerExit, WorkerName};
 
@@ -78,16 +77,7 @@ impl SlurmLauncher {
     /// # Errors
     /// Returns an error if the configuration is invalid or the folder cannot be created.
     pub fn new(config: SlurmConfig) -> Result<Self, LaunchError> {
-        if config.command.is_empty() {
-            return Err(LaunchError::Refused("the command of Slurm workers is empty".into()));
-        }
-        WorkerName::new(&format!("{}-0-0", config.prefix))
-            .map_err(|e| LaunchError::Refused(e.to_string()))?;
-        fs::create_dir_all(&config.logs).map_err(|e| {
-            LaunchError::Refused(format!("cannot create the folder {}: {e}", config.logs.display()))
-        })?;
-        let logs = fs::canonicalize(&config.logs)
-            .map_err(|e| LaunchError::Refused(format!("{}: {e}", config.logs.display())))?;
+        let logs = prepare(&config.command, &format!("{}-0-0", config.prefix), &config.logs)?;
         let launcher = Self { config: SlurmConfig { logs, ..config }, batches: 0 };
         launcher.script(1)?;
         Ok(launcher)

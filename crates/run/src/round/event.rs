@@ -43,11 +43,7 @@ pub enum RunEvent<'a> {
         proof: &'a str,
     },
     /// A round has its outcome; its files are being written.
-    RoundFinished {
-        /// The round's outcome.
-        outcome: &'a RoundOutcome,
-        metrics: &'a MetricValues,
-    },
+    RoundFinished { outcome: &'a RoundOutcome, metrics: &'a MetricValues },
     /// An evaluation is on disk.
     Evaluated {
         /// Its metrics; their `round` is the number of rounds before the evaluation.

@@ -52,15 +52,10 @@ impl StatementFeatures {
 
 /// A finished round to be written to disk.
 pub(crate) struct Publication {
-    /// The run.
     pub run: Arc<RunDir>,
-    /// Its configuration.
     pub config: Arc<RunConfig>,
-    /// Features of the round's statements.
     pub features: StatementFeatures,
-    /// The round's result.
     pub outcome: RoundOutcome,
-    /// Its completions.
     pub completions: Completions,
     /// Text that the checkpoint stores about the update.
     pub record: UpdateRecord,
@@ -72,7 +67,6 @@ pub(crate) struct Publication {
     pub updated: bool,
     /// Files copied into each policy's folder.
     pub companions: Vec<PathBuf>,
-    /// The round's metrics.
     pub metrics: MetricValues,
 }
 
@@ -220,9 +214,6 @@ impl Publisher {
     }
 
     /// Starts a publication. The caller has waited for the previous one.
-    ///
-    /// # Errors
-    /// Returns an error if the previous publication failed or no thread can be started.
     pub(crate) fn start(&mut self, mut publication: Publication) -> Result<()> {
         self.wait()?;
         // A failed deletion ends the run, but this round is published first. Do not wait for a deletion in progress,
@@ -257,9 +248,6 @@ impl Publisher {
     }
 
     /// Waits for the publication in progress and returns its round and durations, or `None` if there is none.
-    ///
-    /// # Errors
-    /// Returns an error if the publication failed.
     pub(crate) fn wait(&mut self) -> Result<Option<(u32, PublishTimes)>> {
         let Some(thread) = self.thread.take() else { return Ok(None) };
         let published =
@@ -275,9 +263,6 @@ impl Publisher {
     }
 
     /// Waits for the publication and the deletion of old checkpoints. Returns the same as [`Self::wait`].
-    ///
-    /// # Errors
-    /// Returns an error if one of them failed.
     pub(crate) fn finish(&mut self) -> Result<Option<(u32, PublishTimes)>> {
         let published = self.wait()?;
         self.pruning.take().map_or(Ok(()), pruned)?;

@@ -58,9 +58,6 @@ pub(crate) struct RunWorkers {
 impl RunWorkers {
     /// Starts the worker threads of this process, and listens if remote workers may connect. The other ranks sample if
     /// this process does.
-    ///
-    /// # Errors
-    /// Returns an error if a thread cannot be started or the address is in use.
     pub(crate) fn start<D: Device + Decode + 'static>(
         runner: &Runner<D>,
         tokenizer: &Tokenizer,
@@ -218,7 +215,6 @@ impl RunWorkers {
         self.interrupt.is_set()
     }
 
-    /// Returns the board.
     pub(crate) fn fleet(&self) -> &Fleet {
         &self.fleet
     }
@@ -310,13 +306,10 @@ impl RunWorkers {
     }
 
     /// Stops all workers at the end of the run.
-    ///
-    /// # Errors
-    /// Returns an error if a thread panicked or the board fails.
     pub(crate) fn stop(mut self) -> Result<()> {
         self.drain.set();
         self.servers = None;
-        self.fleet.set_drain(true)?;
+        self.fleet.set_drain(true);
         for thread in std::mem::take(&mut self.threads) {
             thread.join().map_err(|_| RunError::Failed("a worker's thread panicked".into()))?;
         }
@@ -328,8 +321,8 @@ impl Drop for RunWorkers {
     fn drop(&mut self) {
         self.drain.set();
         // Do not stop remote workers that were started by others, because the run may be resumed.
-        if self.remote.is_none() {
-            let _ = self.fleet.set_drain(true);
+        if self.remote.is_none() && !std::thread::panicking() {
+            self.fleet.set_drain(true);
         }
     }
 }

@@ -15,7 +15,6 @@ use std::sync::Arc;
 pub struct Runner<D: Decode> {
     /// The effective configuration.
     pub config: Arc<RunConfig>,
-    /// The formal system.
     pub system: Arc<dyn FormalSystem>,
     /// The targets, in order.
     pub targets: Vec<Arc<Problem>>,

@@ -8,11 +8,8 @@ use sgs_selfplay::{Command, OwnedCondition, Role};
 /// The inputs that the tasks of one policy version depend on.
 #[derive(Clone, Copy)]
 pub struct SamplingContext<'a> {
-    /// The configuration.
     pub config: &'a RunConfig,
-    /// The formal system.
     pub system: &'a dyn FormalSystem,
-    /// The tokenizer of the model.
     pub tokenizer: &'a Tokenizer,
     /// Number of rounds whose updates the weights have seen.
     pub policy_version: u32,

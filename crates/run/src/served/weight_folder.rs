@@ -31,9 +31,6 @@ pub(crate) struct LaidOut {
 
 impl ServersFolder {
     /// Opens the folder, and creates it if it is missing.
-    ///
-    /// # Errors
-    /// Returns an error if the folder cannot be created or read.
     pub(crate) fn open(path: &str, there: &str) -> Result<Self> {
         let about = || format!("the folder of `sampling.endpoint.folder`, {path}");
         std::fs::create_dir_all(path).with_context(about)?;

@@ -18,7 +18,6 @@ const LONGEST: usize = 512;
 pub(crate) struct Embedder<'a, D: Device> {
     /// The model whose hidden states are used.
     pub model: &'a Model<D>,
-    /// Its tokenizer.
     pub tokenizer: &'a Tokenizer,
     /// Runs the model on this rank alone; the other ranks wait for their next command.
     pub trainer: &'a mut Trainer<D>,

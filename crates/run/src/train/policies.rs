@@ -150,9 +150,6 @@ impl<D: Device> TrainablePolicies<D> {
     }
 
     /// Writes this rank's part into the folders that rank 0 has created.
-    ///
-    /// # Errors
-    /// Returns an error if the file system fails or a number is not finite.
     pub(crate) fn save_part(&self, folder: &Path) -> Result<()> {
         for (name, policy) in self.named() {
             checkpoint::save_part(&folder.join(name), policy, &save_options(&[], file_type(policy)))?;
@@ -162,9 +159,6 @@ impl<D: Device> TrainablePolicies<D> {
 
     /// Copies this rank's part of the policies to the host, into the memory of an older copy if there is one. Training
     /// can continue while the copy is being written. `commands` tells the other ranks to write their parts.
-    ///
-    /// # Errors
-    /// Returns an error if the device fails.
     pub fn snapshot(
         &self,
         commands: Option<CommandChannel>,
@@ -184,13 +178,14 @@ impl<D: Device> TrainablePolicies<D> {
 pub struct PolicySet<D: Device> {
     /// Number of rounds whose updates the weights have seen.
     pub policy_version: u32,
+    /// Marks samples of these weights by a process of the run itself. Empty until a process begins to sample.
+    pub mark: String,
     /// Solver and Conjecturer.
     pub trained: TrainablePolicies<D>,
     /// The base model, if anything uses it: the Guide, a frozen Conjecturer, the KL penalty.
     pub base: Option<Arc<Model<D>>>,
     /// The Guide's model, if it is used and not the base model.
     pub guide: Option<Model<D>>,
-    /// The configuration of the models.
     shape: ModelConfig,
 }
 
@@ -231,9 +226,6 @@ impl<D: Device> PolicySet<D> {
     }
 
     /// Loads the trained weights only, for a rank that does not sample.
-    ///
-    /// # Errors
-    /// Returns an error as [`PolicySet::load`] does.
     pub fn load_trained(
         config: &RunConfig,
         device: &Arc<D>,
@@ -245,7 +237,7 @@ impl<D: Device> PolicySet<D> {
         let trained = TrainablePolicies::load(config, device, base, at, place)?;
         let shape = ModelConfig::load(base)?;
         config.model.check_window(&shape, "the base model")?;
-        Ok(Self { policy_version, trained, base: None, guide: None, shape })
+        Ok(Self { policy_version, mark: String::new(), trained, base: None, guide: None, shape })
     }
 
     /// Returns the model of a role, or `None` if this process does not have it.

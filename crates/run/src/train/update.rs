@@ -76,20 +76,14 @@ pub fn update<D: Device>(
     let find = |key: &TaskKey| completions.get(key).or_else(|| older.get(key));
     let a = &config.algorithm;
     let PolicySet { trained, base, .. } = policies;
+    let of =
+        |role, reference| RoleUpdate { config, round: outcome.round, role, earlier_generations, reference };
     if a.is_trained_on(Role::Solver) && !outcome.solver_examples.is_empty() {
         let reference = base.as_deref().filter(|_| a.solver.kl_coefficient != 0.0);
-        let job =
-            RoleUpdate { config, round: outcome.round, role: Role::Solver, earlier_generations, reference };
-        report.solver = job.run(&outcome.solver_examples, &find, trained, trainer)?;
+        report.solver = of(Role::Solver, reference).run(&outcome.solver_examples, &find, trained, trainer)?;
     }
     if !outcome.conjecturer_examples.is_empty() {
-        let job = RoleUpdate {
-            config,
-            round: outcome.round,
-            role: Role::Conjecturer,
-            earlier_generations,
-            reference: None,
-        };
+        let job = of(Role::Conjecturer, None);
         report.conjecturer = job.run(&outcome.conjecturer_examples, &find, trained, trainer)?;
     }
     policies.policy_version = outcome.round + 1;

@@ -69,9 +69,6 @@ impl JudgedAttempt {
 }
 
 /// Returns the prompts for `k` proofs of every problem, one problem after the other.
-///
-/// # Errors
-/// Returns an error if the tokenizer rejects a prompt.
 pub fn proof_asks(
     prompt: impl Fn(&Problem) -> Prompt,
     tokenizer: &Tokenizer,
@@ -89,9 +86,6 @@ pub fn proof_asks(
 
 /// Returns the prompts of turn number `turn`, for those attempts of [`proof_asks`] that continue after the previous
 /// turn. Each prompt comes with the index of its attempt.
-///
-/// # Errors
-/// Returns an error if the tokenizer rejects a prompt.
 pub fn repair_asks(
     system: &dyn FormalSystem,
     tokenizer: &Tokenizer,

@@ -44,7 +44,6 @@ const SILENCE: Duration = Duration::from_secs(600);
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CoordinatorAddress {
     /// The address for workers; `None` until the coordinator listens.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// The configuration, with the actual address.
     pub fleet: FleetConfig,
@@ -52,9 +51,6 @@ pub struct CoordinatorAddress {
 
 impl CoordinatorAddress {
     /// Returns the text of `fleet.toml` before the coordinator listens; `None` if one process does all the work.
-    ///
-    /// # Errors
-    /// Returns an error if a path cannot be made absolute.
     pub fn decision(fleet: Option<&FleetConfig>) -> Result<Option<String>> {
         let text = |fleet: &FleetConfig| -> Result<String> {
             Ok(toml::to_string_pretty(&Self { url: None, fleet: fleet.clone().absolute()? })?)
@@ -175,7 +171,6 @@ impl RemoteWorkers {
         self.gpus = gpus;
     }
 
-    /// Returns the board.
     pub fn fleet(&self) -> &Fleet {
         &self.fleet
     }
@@ -299,7 +294,7 @@ impl RemoteWorkers {
             }
         };
         let fleet = Some(self.fleet.clone());
-        Ok(Supervisor::take_over(
+        Ok(Supervisor::start(
             launcher,
             pool.count,
             RestartPolicy::default(),
@@ -348,7 +343,7 @@ impl RemoteWorkers {
         if silent < Duration::from_secs(5) {
             return Ok(());
         }
-        let status = self.fleet.status()?;
+        let status = self.fleet.status();
         let missing = self.missing(&status);
         if missing.is_empty() {
             // Do not use `silent` here, because the workers may have just started after hours in a queue.
@@ -399,11 +394,8 @@ impl RemoteWorkers {
     }
 
     /// Ends all workers at the end of the run.
-    ///
-    /// # Errors
-    /// Returns an error if the board fails.
     pub fn finish(mut self) -> Result<()> {
-        self.fleet.set_drain(true)?;
+        self.fleet.set_drain(true);
         let stopping: Vec<_> = self
             .pools
             .drain(..)
@@ -412,7 +404,7 @@ impl RemoteWorkers {
         for thread in stopping {
             thread.join().map_err(|_| RunError::Failed("a supervisor's thread panicked".into()))?;
         }
-        if self.fleet.status()?.workers.iter().any(|w| w.silent_s < ACTIVE_WITHIN_S) {
+        if self.fleet.status().workers.iter().any(|w| w.silent_s < ACTIVE_WITHIN_S) {
             std::thread::sleep(FAREWELL);
         }
         Ok(())

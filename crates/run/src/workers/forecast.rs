@@ -534,9 +534,6 @@ impl RoundModel<'_> {
     }
 
     /// Returns the work of each role, whose samples `samplers` devices share.
-    ///
-    /// # Errors
-    /// Returns an error if the memory of a sampler is too small.
     fn roles(&self, counts: &RoundCounts, samplers: f64) -> Result<[RoleForecast; 3]> {
         let MemoryInputs { config, model, footprint, .. } = self.inputs;
         let arithmetic = Arithmetic::new(self.inputs);

@@ -45,7 +45,7 @@ impl<D: Device> RoleModels<D> for PolicySet<D> {
     }
 
     fn policy_id(&self) -> String {
-        tasks::own_mark().to_owned()
+        self.mark.clone()
     }
 }
 

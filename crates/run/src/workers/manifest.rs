@@ -20,7 +20,6 @@ pub const NAME: &str = "run.json";
 pub struct RunManifest {
     /// The coordinator's program version. Workers must have the same version.
     pub version: String,
-    /// The formal system.
     pub system: SystemName,
     /// Lean settings, if Lean is the formal system.
     #[serde(default)]
@@ -49,11 +48,8 @@ pub struct RunManifest {
 pub struct PolicyManifest {
     /// Number of rounds whose updates they have seen.
     pub policy_version: u32,
-    /// Of the Solver.
     pub solver: ModelManifest,
-    /// Of the Conjecturer.
     pub conjecturer: ModelManifest,
-    /// Of the Guide.
     pub guide: ModelManifest,
 }
 
@@ -71,11 +67,8 @@ pub struct ModelManifest {
 /// A file of a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestFile {
-    /// Its name.
     pub name: FileName,
-    /// Its size.
     pub bytes: u64,
-    /// Its SHA-256.
     pub sha256: Digest,
 }
 

@@ -126,9 +126,6 @@ impl MemoryInputs<'_> {
     }
 
     /// Plans a generation worker, after the first update.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`MemoryInputs::rank`].
     pub fn worker(&self) -> Result<ProcessMemory> {
         let folders = policies::folders(self.config, Path::new("base"), Some(Path::new("checkpoint")));
         let [_, _, guide] = &folders;
@@ -177,9 +174,6 @@ impl MemoryInputs<'_> {
 
     /// Plans the processes of the coordinator's machine, by GPU. Each rank has its own GPU; workers use the GPUs in
     /// turn. On the CPU, `gpus` is 1 and represents the machine.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`MemoryInputs::rank`].
     pub fn machine(&self, gpus: usize) -> Result<Vec<Vec<ProcessMemory>>> {
         let mut plan = vec![Vec::new(); gpus.max(1)];
         let ranks = self.config.training.ranks;

@@ -31,13 +31,11 @@ pub struct GenerateTask {
     /// Digest of these weights, for remote workers. A run that repeats an update after a crash may have different
     /// weights of the same version.
     pub policy_id: String,
-    /// Prompt tokens.
     pub prompt: Vec<u32>,
     /// One seed per completion. It alone determines the sample.
     pub seeds: Vec<u64>,
     /// Maximum completion length, in tokens.
     pub max_new_tokens: usize,
-    /// Sampling temperature.
     pub temperature: f32,
 }
 
@@ -64,7 +62,6 @@ pub fn own_mark() -> &'static str {
 /// One completion.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Sampled tokens.
     pub tokens: Vec<u32>,
     /// Log-probs at temperature 1, natural logarithm; empty if the sampler provides none.
     pub log_probs: Vec<f32>,
@@ -97,17 +94,11 @@ pub struct VerifyTask {
 pub type VerifyResult = Vec<Judgement>;
 
 /// Encodes a value for the board.
-///
-/// # Errors
-/// Returns an error if the value cannot be encoded.
 pub fn pack(value: &impl Serialize) -> Result<Payload> {
     Ok(packed(value)?.into())
 }
 
 /// Encodes a value for the journal.
-///
-/// # Errors
-/// Returns an error as [`pack`] does.
 pub fn packed(value: &impl Serialize) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(512);
     bytes.push(FORM);

@@ -184,7 +184,7 @@ fn a_forged_verdict_is_refused_by_the_coordinator_where_a_check_takes_no_time() 
         let (run, have_met) = (run.clone(), AtomicBool::new(false));
         Arc::new(move || {
             while !have_met.load(Ordering::SeqCst) {
-                let board = client(&run).status().unwrap();
+                let board = client(&run).status_within(Duration::from_secs(60)).unwrap();
                 let names = board.workers.iter().map(|stats| stats.worker.as_str());
                 let both = names.filter(|name| name.starts_with("verify-")).count() == 2;
                 have_met.store(both, Ordering::SeqCst);

@@ -3,11 +3,11 @@
 use super::{RankEnv, env_name};
 use crate::error::{Context, Result, RunError, bail};
 use crate::{Code, Outcome};
+use sgs_fleet::launch::read_end;
 use sgs_fleet::token::fresh_secret;
 use sgs_lm::ranks::Rendezvous;
-use std::collections::VecDeque;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -261,21 +261,7 @@ fn describe(lost: &RankProcess, ranks: usize) -> String {
 
 /// Returns the last lines of a file, from its last 64 KiB.
 fn last_lines(path: &Path) -> Vec<String> {
-    let read = || -> std::io::Result<Vec<u8>> {
-        let mut file = File::open(path)?;
-        let len = file.metadata()?.len();
-        file.seek(SeekFrom::Start(len.saturating_sub(1 << 16)))?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    let bytes = read().unwrap_or_default();
-    let mut lines = VecDeque::new();
-    for line in String::from_utf8_lossy(&bytes).lines() {
-        if lines.len() == LAST_LINES {
-            lines.pop_front();
-        }
-        lines.push_back(line.to_owned());
-    }
-    lines.into()
+    let text = read_end(path, 1 << 16).unwrap_or_default();
+    let skipped = text.lines().count().saturating_sub(LAST_LINES);
+    text.lines().skip(skipped).map(str::to_owned).collect()
 }

@@ -44,17 +44,11 @@ pub enum RankCommand<'a> {
 
 impl RankCommand<'_> {
     /// Encodes the command.
-    ///
-    /// # Errors
-    /// Returns an error if a path is not UTF-8.
     pub fn encode(&self) -> Result<Vec<u8>> {
         postcard::to_stdvec(self).context("a command to the ranks")
     }
 
     /// Decodes a command.
-    ///
-    /// # Errors
-    /// Returns an error if the bytes are not a command.
     pub fn decode(bytes: &[u8]) -> Result<RankCommand<'static>> {
         postcard::from_bytes(bytes)
             .context("a command of rank 0 cannot be read: start all ranks with the same program")

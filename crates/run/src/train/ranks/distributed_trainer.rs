@@ -36,7 +36,6 @@ impl<D: Device> DistributedTrainer<D> {
         Self { commands, ..Self::new(trainer) }
     }
 
-    /// Returns the trainer.
     pub fn trainer(&mut self) -> &mut Trainer<D> {
         &mut self.trainer
     }
@@ -92,9 +91,6 @@ impl<D: Device> DistributedTrainer<D> {
     }
 
     /// Trains a policy on examples once, on all ranks.
-    ///
-    /// # Errors
-    /// Returns an error as `pass::train_once` does.
     pub fn train_once(
         &mut self,
         config: &RunConfig,
