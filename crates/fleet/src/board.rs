@@ -177,9 +177,6 @@ impl Board {
     }
 
     /// Does the same as [`Board::submit`], but never leases the task to `excluded`.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Board::submit`].
     pub fn submit_excluding(
         &mut self,
         now: Time,
@@ -521,24 +518,6 @@ impl Board {
 
     // Views
 
-    /// Returns the number of tasks on the board, open or ended.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.store.len()
-    }
-
-    /// Returns true if the board holds no task.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.store.len() == 0
-    }
-
-    /// Returns the number of open tasks of a kind.
-    #[must_use]
-    pub fn open(&self, kind: &WorkKind) -> usize {
-        self.store.kind_index(kind).map_or(0, |index| self.store.kinds[index].open())
-    }
-
     /// Returns the number of pending tasks of a kind that may be leased now, at most `limit`.
     #[must_use]
     pub fn pending(&self, kind: &WorkKind, limit: usize) -> usize {
@@ -577,12 +556,6 @@ impl Board {
     #[must_use]
     pub fn kind(&self, task: TaskId) -> Option<&WorkKind> {
         self.store.find(task).map(|(_, entry)| &self.store.kinds[usize::from(entry.kind)].kind)
-    }
-
-    /// Returns true if a task is on the board.
-    #[must_use]
-    pub fn contains(&self, task: TaskId) -> bool {
-        self.store.find(task).is_some()
     }
 
     /// Returns the board's statistics. Visits all workers.

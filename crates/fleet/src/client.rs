@@ -85,18 +85,12 @@ impl Client {
     }
 
     /// Requests the board's statistics, with a timeout.
-    ///
-    /// # Errors
-    /// Returns an error if the coordinator does not reply in time.
     pub fn status_within(&self, timeout: Duration) -> Result<BoardStatus, CallError> {
         read(self.get("/v1/status", None, timeout)?)
     }
 
     /// Reads up to `limit` bytes of an artifact (see [`crate::ArtifactStore`]), starting at `offset`. The service may
     /// return fewer. Returns `None` if there is no such artifact.
-    ///
-    /// # Errors
-    /// Returns an error if the reply is missing or invalid.
     pub fn read_file(
         &self,
         name: &str,
@@ -129,9 +123,6 @@ impl Client {
     }
 
     /// Reads a whole small artifact. Returns `None` if there is no such artifact.
-    ///
-    /// # Errors
-    /// Returns an error if the reply is missing or invalid.
     pub fn read_document(&self, name: &str) -> Result<Option<Vec<u8>>, CallError> {
         let Some(mut chunk) = self.read_chunk(name, 0, 4 << 20, SHORT_REPLY_TIMEOUT)? else {
             return Ok(None);

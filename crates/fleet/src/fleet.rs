@@ -20,8 +20,7 @@ use std::time::{Duration, Instant};
 use crate::board::{Board, BoardConfig, BoardStatus, SubmitError};
 use crate::coordinator::{CallError, Coordinator, Grant, HeartbeatAck};
 use crate::task::{
-    Epoch, FinishedTask, LeaseId, Receipt, Report, Task, TaskId, Time, WorkKind, WorkerExit,
-    WorkerName,
+    Epoch, FinishedTask, LeaseId, Receipt, Report, Task, TaskId, Time, WorkKind, WorkerExit, WorkerName,
 };
 use crate::wait::{SteadyClock, block_until};
 
@@ -99,9 +98,6 @@ impl Fleet {
     }
 
     /// Puts a task on the board that `excluded` never gets.
-    ///
-    /// # Errors
-    /// Returns an error if the board rejects the task.
     pub fn submit_excluding(&self, task: Task, excluded: &WorkerName) -> Result<(), SubmitError> {
         let excluded = Some(excluded.clone());
         self.0.change(|board, now| board.submit_excluding(now, task, excluded)).map(drop)

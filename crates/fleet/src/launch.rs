@@ -87,9 +87,6 @@ pub trait Launcher: Send {
     fn poll(&mut self, jobs: &[WorkerJob]) -> Result<Vec<JobState>, LaunchError>;
 
     /// Stops jobs. Jobs that have ended are ignored.
-    ///
-    /// # Errors
-    /// Returns an error if the jobs could not be signalled.
     fn stop(&mut self, jobs: &[WorkerJob], how: StopMode) -> Result<(), LaunchError>;
 
     /// Returns the last lines of a worker's log, or a note why there are none.
@@ -151,9 +148,6 @@ impl Supervisor {
     /// over `jobs` that an earlier coordinator started, and replaces those that have ended. `changed` is called from the
     /// supervisor's thread with all current jobs whenever they change, so that a later coordinator can take them over in
     /// turn.
-    ///
-    /// # Errors
-    /// Returns an error if the thread cannot be started.
     pub fn start(
         launcher: Box<dyn Launcher>,
         wanted: usize,

@@ -53,13 +53,6 @@ pub struct ServiceConfig {
     pub max_body: usize,
     /// Maximum wait for the next bytes of a body, and for the room to receive a large one. Default 20 s.
     pub body_wait: Duration,
-    /// Maximum wait of a lease request. Default 30 s.
-    pub max_wait: Duration,
-    /// Maximum number of connections; further ones wait. Reduced to fit the process's limit of open files, which the
-    /// service raises when it starts. Default 16,384.
-    pub max_connections: usize,
-    /// Number of threads. Default 2.
-    pub threads: usize,
     /// Artifacts that workers may read. Default none.
     pub artifacts: ArtifactStore,
     /// The only kind of task that workers may lease and report. Default `None`: all kinds.
@@ -74,9 +67,6 @@ impl Default for ServiceConfig {
             tls: None,
             max_body: 256 << 20,
             body_wait: Duration::from_secs(20),
-            max_wait: Duration::from_secs(30),
-            max_connections: 16_384,
-            threads: 2,
             artifacts: ArtifactStore::default(),
             kind: None,
         }
@@ -121,6 +111,13 @@ struct HandlerState {
     decompression: Arc<Semaphore>,
 }
 
+/// Number of threads.
+const THREADS: usize = 2;
+/// Maximum number of connections; further ones wait. Reduced to fit the process's limit of open files, which the service
+/// raises.
+const MAX_CONNECTIONS: usize = 16_384;
+/// Maximum wait of a lease request.
+const MAX_LEASE_WAIT: Duration = Duration::from_secs(30);
 /// Interval at which overdue leases are expired.
 const EXPIRY_INTERVAL: Duration = Duration::from_millis(250);
 /// Timeout for the head of a request.
@@ -153,18 +150,17 @@ impl Service {
     ///
     /// # Errors
     /// Returns an error if the configuration is unsafe or invalid, or the address or threads are unavailable.
-    pub fn start(fleet: Fleet, mut config: ServiceConfig) -> Result<Self, ServiceError> {
+    pub fn start(fleet: Fleet, config: ServiceConfig) -> Result<Self, ServiceError> {
         if (config.token.is_none() || config.tls.is_none()) && !config.listen.ip().is_loopback() {
             return Err(ServiceError::Unprotected(config.listen));
         }
-        config.max_connections = config.max_connections.min(max_connections(raise_limit()));
         let tls = config.tls.clone().map(tokio_rustls::TlsAcceptor::from);
         let listening = |error| ServiceError::Listen { address: config.listen, error };
         let thread = || ServiceThread::start("fleet-service").map_err(ServiceError::Threads);
         let first = thread()?;
         let (listener, address) = first.listen(config.listen).map_err(listening)?;
         let handle = first.handle().clone();
-        let rest = (1..config.threads).map(|_| thread());
+        let rest = (1..THREADS).map(|_| thread());
         let threads = std::iter::once(Ok(first)).chain(rest).collect::<Result<Vec<_>, _>>()?;
         let handles = threads.iter().map(|thread| thread.handle().clone()).collect();
         let encrypted = tls.is_some();
@@ -205,7 +201,7 @@ async fn accept(
     state: Arc<HandlerState>,
     threads: Vec<Handle>,
 ) {
-    let room = Arc::new(Semaphore::new(state.config.max_connections));
+    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS.min(max_connections(raise_limit()))));
     for thread in threads.iter().cycle() {
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
         let stream = sgs_http::accept(&listener).await;
@@ -379,7 +375,7 @@ impl HandlerState {
         if self.config.kind.as_ref().is_some_and(|kind| *kind != call.kind) {
             return Err(Rejection(StatusCode::FORBIDDEN, format!("no {} tasks are leased here", call.kind)));
         }
-        let wait = Duration::from_secs_f64(call.wait_s.min(1e6)).min(self.config.max_wait);
+        let wait = Duration::from_secs_f64(call.wait_s.min(1e6)).min(MAX_LEASE_WAIT);
         let capacity = call.capacity.min(MAX_ITEMS);
         let granted = timeout(wait, self.fleet.lease_when_any(&call.worker, &call.kind, capacity)).await;
         Ok(granted.unwrap_or_else(|_| self.fleet.empty_grant()))

@@ -37,9 +37,6 @@ impl BodyFormat {
     }
 
     /// Serializes a body.
-    ///
-    /// # Errors
-    /// Returns a message if the value cannot be serialized.
     pub fn write(self, value: &impl Serialize) -> Result<Vec<u8>, String> {
         match self {
             Self::Json => serde_json::to_vec(value).map_err(|e| e.to_string()),
@@ -48,9 +45,6 @@ impl BodyFormat {
     }
 
     /// Parses a whole body.
-    ///
-    /// # Errors
-    /// Returns a message if the body is invalid.
     pub fn read<T: DeserializeOwned>(self, bytes: &[u8]) -> Result<T, String> {
         match self {
             Self::Json => serde_json::from_slice(bytes).map_err(|e| e.to_string()),

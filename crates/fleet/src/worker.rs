@@ -58,35 +58,16 @@ impl WorkerConfig {
     }
 }
 
-/// Why a worker gave up.
+/// Why a worker gave up, for the user: the coordinator rejects it or was unreachable for too long, or a thread could not be
+/// started.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WorkerError {
-    /// The coordinator was unreachable for too long.
-    #[error("worker {worker} gives up after {away_s} s without a reply: {last}")]
-    Unavailable {
-        /// The worker.
-        worker: WorkerName,
-        /// Seconds since the last reply.
-        away_s: u64,
-        /// The last error.
-        last: CallError,
-    },
-    /// The coordinator rejects this worker.
-    #[error("worker {worker}: {error}")]
-    Refused {
-        /// The worker.
-        worker: WorkerName,
-        /// The reason.
-        error: CallError,
-    },
-    /// A thread could not be started.
-    #[error("worker {worker} cannot start a thread: {error}")]
-    Thread {
-        /// The worker.
-        worker: WorkerName,
-        /// The error.
-        error: String,
-    },
+#[error("{0}")]
+pub struct WorkerError(String);
+
+impl WorkerError {
+    fn unavailable(worker: &WorkerName, away: Duration, last: &CallError) -> Self {
+        Self(format!("worker {worker} gives up after {} s without a reply: {last}", away.as_secs()))
+    }
 }
 
 /// Counts of what a worker did.
@@ -111,9 +92,6 @@ pub struct WorkerSummary {
 }
 
 /// Sets a flag on SIGTERM or SIGINT. A second signal ends the process at once.
-///
-/// # Errors
-/// Returns an error if the signal handlers cannot be installed.
 pub fn stop_on_signals(flag: &StopFlag) -> std::io::Result<()> {
     // Use a separate flag, because the coordinator may ask for a drain before the first signal.
     let signalled = Arc::new(AtomicBool::new(false));
@@ -200,9 +178,6 @@ const ASSUMED_LEASE_TIME: Duration = Duration::from_secs(20);
 
 impl WorkerSession {
     /// Starts the session's threads. Sends nothing before the first lease request.
-    ///
-    /// # Errors
-    /// Returns an error if the threads cannot be started.
     pub fn start(
         coordinator: Arc<dyn Coordinator>,
         config: WorkerConfig,
@@ -239,18 +214,16 @@ impl WorkerSession {
         let shared = Arc::clone(&self.shared);
         let thread = thread::Builder::new().name(format!("fleet-{what}")).spawn(move || body(&shared));
         let worker = self.shared.config.name.clone();
-        self.threads.push(thread.map_err(|e| WorkerError::Thread { worker, error: e.to_string() })?);
+        let refused = |e| WorkerError(format!("worker {worker} cannot start a thread: {e}"));
+        self.threads.push(thread.map_err(refused)?);
         Ok(())
     }
 
     /// Leases up to `capacity` tasks. Waits up to `wait` for the first, and retries failed calls. Each lease has a flag
     /// that is set when the task should stop.
-    ///
-    /// # Errors
-    /// Returns an error if the worker gives up.
     pub fn lease(&self, capacity: usize, wait: Duration) -> Result<Vec<(Lease, StopFlag)>, WorkerError> {
         let deadline = Instant::now() + wait;
-        let mut delays = RetryDelays::new(&self.shared.config.name);
+        let mut delays = RetryDelays::new();
         loop {
             self.check()?;
             if self.shared.is_draining() || capacity == 0 {
@@ -285,12 +258,6 @@ impl WorkerSession {
     #[must_use]
     pub fn take_abandoned(&self) -> Vec<LeaseId> {
         std::mem::take(&mut self.shared.lock().abandoned)
-    }
-
-    /// Returns the number of leases held.
-    #[must_use]
-    pub fn held(&self) -> usize {
-        self.shared.lock().held.len()
     }
 
     /// Returns true if the coordinator or the drain flag asks the worker to leave.
@@ -384,11 +351,10 @@ impl SessionShared {
         let left = (state.outbox.len() + state.sending.len()) as u64;
         state.summary.unsettled += left;
         match &state.next_warning {
-            Some(_) if left > 0 => Err(WorkerError::Unavailable {
-                worker: self.config.name.clone(),
-                away_s: state.last_reply.elapsed().as_secs(),
-                last: CallError::Unavailable(format!("{left} reports could not be sent")),
-            }),
+            Some(_) if left > 0 => {
+                let last = CallError::Unavailable(format!("{left} reports could not be sent"));
+                Err(WorkerError::unavailable(&self.config.name, state.last_reply.elapsed(), &last))
+            }
             _ => Ok(state.summary),
         }
     }
@@ -425,9 +391,9 @@ impl SessionShared {
             tracing::warn!(%worker, away_s = away.as_secs(), "{error}; retrying");
         }
         let gave_up = match error {
-            CallError::Refused(_) => Some(WorkerError::Refused { worker, error }),
+            CallError::Refused(_) => Some(WorkerError(format!("worker {worker}: {error}"))),
             CallError::Unavailable(_) if away >= self.config.patience => {
-                Some(WorkerError::Unavailable { worker, away_s: away.as_secs(), last: error })
+                Some(WorkerError::unavailable(&worker, away, &error))
             }
             CallError::Unavailable(_) => None,
         };
@@ -504,11 +470,11 @@ impl SessionShared {
 
     /// Runs the report thread.
     fn send_outcomes(&self) {
-        let mut delays = RetryDelays::new(&self.config.name);
+        let mut delays = RetryDelays::new();
         while let Some(batch) = self.next_batch() {
             let pause = match self.coordinator.report(&self.config.name, batch.clone()) {
                 Ok(receipts) => {
-                    delays.reset();
+                    delays = RetryDelays::new();
                     let is_settled = self.settle(batch, &receipts);
                     if is_settled { Duration::ZERO } else { RESEND_DELAY }
                 }
@@ -598,29 +564,16 @@ impl SessionShared {
 /// Growing delays with jitter, which keeps many workers from retrying at the same time.
 struct RetryDelays {
     next: Duration,
-    noise: u64,
 }
 
 impl RetryDelays {
-    fn new(seed: &WorkerName) -> Self {
-        let noise = seed
-            .as_str()
-            .bytes()
-            .fold(0x9e37_79b9_7f4a_7c15, |n: u64, b| (n ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
-        Self { next: RETRY_DELAY.0, noise: noise | 1 }
-    }
-
-    fn reset(&mut self) {
-        self.next = RETRY_DELAY.0;
+    fn new() -> Self {
+        Self { next: RETRY_DELAY.0 }
     }
 
     /// Returns between half of the current delay and all of it, and doubles the delay.
     fn next(&mut self) -> Duration {
-        self.noise ^= self.noise << 13;
-        self.noise ^= self.noise >> 7;
-        self.noise ^= self.noise << 17;
-        let share = 0.5 + (self.noise >> 11) as f64 / (1u64 << 54) as f64;
-        let pause = self.next.mul_f64(share);
+        let pause = self.next.mul_f64(0.5 + fastrand::f64() / 2.0);
         self.next = (self.next * 2).min(RETRY_DELAY.1);
         pause
     }
@@ -650,9 +603,6 @@ struct QueueState {
 ///
 /// The handler returns the result of a lease, or the reason why this worker (not the problem) failed. It should check its
 /// [`StopFlag`] from time to time. If it panics, the task has failed and the worker continues.
-///
-/// # Errors
-/// Returns an error if the worker gives up.
 pub fn run_worker(
     coordinator: Arc<dyn Coordinator>,
     config: WorkerConfig,

@@ -217,9 +217,6 @@ fn describe(status: ExitStatus) -> String {
 }
 
 /// Reads the end of a text file, at most `max_bytes`.
-///
-/// # Errors
-/// Returns an error if the file cannot be read.
 pub fn read_end(path: &Path, max_bytes: u64) -> std::io::Result<String> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();

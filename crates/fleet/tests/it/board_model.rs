@@ -740,8 +740,8 @@ impl Game {
 
     fn compare(&self) {
         let tasks = &self.model.tasks;
-        assert_eq!(self.board.len(), tasks.len());
         let status = self.board.status(self.time());
+        assert_eq!(status.tasks, tasks.len());
         for k in &status.kinds {
             let of_kind: Vec<_> = tasks.iter().filter(|t| t.kind == k.kind).collect();
             assert_eq!(k.pending, of_kind.iter().filter(|t| t.pending()).count(), "pending {}", k.kind);
