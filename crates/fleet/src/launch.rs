@@ -120,6 +120,7 @@ pub struct SupervisorStatus {
 #[error("{0}")]
 pub struct CrashLoop(pub String);
 
+#[derive(Default)]
 struct SupervisorShared {
     state: Mutex<SupervisorState>,
     wakeup: Condvar,
@@ -156,10 +157,7 @@ impl Supervisor {
         jobs: Vec<WorkerJob>,
         changed: OnChange,
     ) -> std::io::Result<Self> {
-        let shared = Arc::new(SupervisorShared {
-            state: Mutex::new(SupervisorState::default()),
-            wakeup: Condvar::new(),
-        });
+        let shared = Arc::<SupervisorShared>::default();
         shared.lock().status.wanted = wanted;
         let next = jobs.len() as u64;
         let inherited =

@@ -249,6 +249,10 @@ type HttpResponse = Response<Full<Bytes>>;
 /// A rejected request: the status and the reason.
 struct Rejection(StatusCode, String);
 
+fn reject<T>(status: StatusCode, reason: impl Into<String>) -> Result<T, Rejection> {
+    Err(Rejection(status, reason.into()))
+}
+
 impl HandlerState {
     async fn answer(&self, request: Request<Incoming>) -> HttpResponse {
         let accepts_zstd = request
@@ -298,7 +302,7 @@ impl HandlerState {
         }
         let error = "missing or wrong token: use the token of this run (fleet.token in its folder), in a script as \
                      `Authorization: Bearer TOKEN`";
-        Err(Rejection(StatusCode::UNAUTHORIZED, error.to_owned()))
+        reject(StatusCode::UNAUTHORIZED, error)
     }
 
     async fn route(&self, request: Request<Incoming>) -> Result<BufferedResponse, Rejection> {
@@ -317,15 +321,15 @@ impl HandlerState {
             }
             (&Method::GET, "/v1/status") => Ok(written(BodyFormat::Json, &self.fleet.status())),
             (&Method::GET, "/metrics") => Ok(metrics(&self.fleet.status())),
-            (method, "/v1/lease" | "/v1/heartbeat" | "/v1/results" | "/v1/status" | "/metrics") => Err(
-                Rejection(StatusCode::METHOD_NOT_ALLOWED, format!("{method} is not allowed for this path")),
-            ),
+            (method, "/v1/lease" | "/v1/heartbeat" | "/v1/results" | "/v1/status" | "/metrics") => {
+                reject(StatusCode::METHOD_NOT_ALLOWED, format!("{method} is not allowed for this path"))
+            }
             (&Method::GET, path) if path.starts_with(FILES) => {
                 let range = request.headers().get(RANGE).map(|v| v.as_bytes().to_vec());
                 let name = path.strip_prefix(FILES).unwrap_or_default().to_owned();
                 self.file(&name, range.as_deref()).await
             }
-            (_, path) => Err(Rejection(StatusCode::NOT_FOUND, format!("no such path: {path}"))),
+            (_, path) => reject(StatusCode::NOT_FOUND, format!("no such path: {path}")),
         }
     }
 
@@ -348,7 +352,7 @@ impl HandlerState {
         let whole = from == 0 && chunk.bytes.len() as u64 == chunk.total;
         if range.is_none() && !whole {
             let error = format!("{name} has {} bytes; ask for them in ranges", chunk.total);
-            return Err(Rejection(StatusCode::PAYLOAD_TOO_LARGE, error));
+            return reject(StatusCode::PAYLOAD_TOO_LARGE, error);
         }
         let last = (from + chunk.bytes.len() as u64).saturating_sub(1);
         let content_range = match chunk.bytes.len() {
@@ -367,13 +371,10 @@ impl HandlerState {
 
     async fn lease(&self, call: LeaseRequest) -> Result<Grant, Rejection> {
         if !(call.wait_s.is_finite() && call.wait_s >= 0.0) {
-            return Err(Rejection(
-                StatusCode::BAD_REQUEST,
-                "wait_s must be a number of seconds, at least 0".into(),
-            ));
+            return reject(StatusCode::BAD_REQUEST, "wait_s must be a number of seconds, at least 0");
         }
         if self.config.kind.as_ref().is_some_and(|kind| *kind != call.kind) {
-            return Err(Rejection(StatusCode::FORBIDDEN, format!("no {} tasks are leased here", call.kind)));
+            return reject(StatusCode::FORBIDDEN, format!("no {} tasks are leased here", call.kind));
         }
         let wait = Duration::from_secs_f64(call.wait_s.min(1e6)).min(MAX_LEASE_WAIT);
         let capacity = call.capacity.min(MAX_ITEMS);
@@ -385,7 +386,7 @@ impl HandlerState {
         if let Some(kind) = &self.config.kind
             && !self.fleet.are_of_kind(call.results.iter().map(|report| report.task), kind)
         {
-            return Err(Rejection(StatusCode::FORBIDDEN, format!("only {kind} tasks are reported here")));
+            return reject(StatusCode::FORBIDDEN, format!("only {kind} tasks are reported here"));
         }
         let mut pending = self.fleet.accept_reports(&call.worker, call.results);
         // If the consumer is slow, the worker gets `Waiting` and sends its reports again.
@@ -403,14 +404,14 @@ impl HandlerState {
             let known = [BodyFormat::Json, BodyFormat::Binary].map(BodyFormat::content_type).join(" or ");
             let error =
                 format!("content-type {kind:?}: send {known} (does the worker have another version?)");
-            return Err(Rejection(StatusCode::UNSUPPORTED_MEDIA_TYPE, error));
+            return reject(StatusCode::UNSUPPORTED_MEDIA_TYPE, error);
         };
         let packed = match text_of(request.headers(), &CONTENT_ENCODING) {
             "" | "identity" => false,
             "zstd" => true,
             other => {
                 let error = format!("content-encoding {other:?}: send zstd or none");
-                return Err(Rejection(StatusCode::UNSUPPORTED_MEDIA_TYPE, error));
+                return reject(StatusCode::UNSUPPORTED_MEDIA_TYPE, error);
             }
         };
         let limit = self.config.max_body;
@@ -426,7 +427,7 @@ impl HandlerState {
             return Ok((form, read()?));
         }
         let read = spawn_blocking(read).await.unwrap_or_else(|e| {
-            Err(Rejection(StatusCode::INTERNAL_SERVER_ERROR, format!("the body could not be read: {e}")))
+            reject(StatusCode::INTERNAL_SERVER_ERROR, format!("the body could not be read: {e}"))
         });
         Ok((form, read?))
     }
@@ -448,12 +449,9 @@ impl HandlerState {
                 Ok(None) => return Ok((bytes, room)),
                 Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
                 Ok(Some(Err(error))) => {
-                    return Err(Rejection(StatusCode::BAD_REQUEST, format!("the body was cut off: {error}")));
+                    return reject(StatusCode::BAD_REQUEST, format!("the body was cut off: {error}"));
                 }
-                Err(_) => {
-                    let error = "the body did not arrive in time".to_owned();
-                    return Err(Rejection(StatusCode::REQUEST_TIMEOUT, error));
-                }
+                Err(_) => return reject(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
             };
             let size = bytes.len() + part.len();
             if size > limit || (size > SMALL_BODY && declared > limit) {
@@ -482,10 +480,7 @@ async fn room_for(
     let units = u32::try_from(size.div_ceil(ROOM_UNIT)).unwrap_or(u32::MAX);
     match timeout(wait, Arc::clone(all).acquire_many_owned(units)).await {
         Ok(Ok(room)) => Ok(Some(room)),
-        _ => {
-            let error = "too many large bodies at the same time; retry later".to_owned();
-            Err(Rejection(StatusCode::SERVICE_UNAVAILABLE, error))
-        }
+        _ => reject(StatusCode::SERVICE_UNAVAILABLE, "too many large bodies at the same time; retry later"),
     }
 }
 

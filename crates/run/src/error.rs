@@ -2,10 +2,8 @@
 
 use crate::exit::Code;
 use sgs_endpoint::EndpointError;
-use sgs_fleet::WorkerName;
 use sgs_lm::LmError;
 use sgs_lm_sampler::SamplerError;
-use sgs_selfplay::{TaskKey, Verdict};
 use std::error::Error;
 use std::fmt;
 
@@ -30,21 +28,6 @@ fn causes(error: &dyn Error) -> String {
     std::iter::successors(error.source(), |&cause| cause.source()).map(|cause| format!(": {cause}")).collect()
 }
 
-/// Two workers that gave different verdicts on a proof.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "{first} reports that the proof of {key} is valid, {second} reports `{}` ({reason}): at least one of them is faulty. \
-     This result was not counted, but earlier ones of {first} may be wrong: check both, remove the faulty worker, and \
-     continue with `sgs resume`", verdict.as_str()
-)]
-pub struct Disagreement {
-    pub(crate) key: TaskKey,
-    pub(crate) first: WorkerName,
-    pub(crate) second: WorkerName,
-    pub(crate) verdict: Verdict,
-    pub(crate) reason: String,
-}
-
 /// The reason why an operation of this crate failed.
 ///
 /// `{}` prints the message of the error itself; `{:#}` appends its causes, separated by colons.
@@ -56,7 +39,7 @@ pub enum RunError {
     /// A training rank was lost, did not join, or does not match this process.
     RankLost(LmError),
     /// Two workers gave contradictory verdicts on the same proof.
-    Disagreement(Box<Disagreement>),
+    Disagreement(String),
     /// A completions endpoint failed.
     Endpoint(EndpointError),
     /// The run cannot begin with this configuration, for the reason that the message gives.
@@ -111,9 +94,11 @@ impl fmt::Display for RunError {
         match self {
             Self::Usage(error) => write!(f, "{error}")?,
             Self::RankLost(error) => write!(f, "{error}")?,
-            Self::Disagreement(error) => write!(f, "{error}")?,
             Self::Endpoint(error) => write!(f, "{error}")?,
-            Self::CannotBegin(what) | Self::Failed(what) | Self::Context { what, .. } => f.write_str(what)?,
+            Self::Disagreement(what)
+            | Self::CannotBegin(what)
+            | Self::Failed(what)
+            | Self::Context { what, .. } => f.write_str(what)?,
             Self::Other(error) => write!(f, "{error}")?,
         }
         if f.alternate() {
@@ -128,9 +113,8 @@ impl Error for RunError {
         match self {
             Self::Usage(error) => error.source(),
             Self::RankLost(error) => error.source(),
-            Self::Disagreement(error) => error.source(),
             Self::Endpoint(error) => error.source(),
-            Self::CannotBegin(_) | Self::Failed(_) => None,
+            Self::Disagreement(_) | Self::CannotBegin(_) | Self::Failed(_) => None,
             Self::Context { source, .. } => Some(source),
             Self::Other(error) => error.source(),
         }
@@ -170,12 +154,6 @@ impl From<sgs_keys::FileError> for RunError {
 impl From<sgs_rundir::Error> for RunError {
     fn from(error: sgs_rundir::Error) -> Self {
         if error.is_unusable() { Self::Usage(Usage::of(error)) } else { Self::Other(Box::new(error)) }
-    }
-}
-
-impl From<Disagreement> for RunError {
-    fn from(error: Disagreement) -> Self {
-        Self::Disagreement(Box::new(error))
     }
 }
 

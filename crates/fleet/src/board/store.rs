@@ -238,7 +238,7 @@ pub struct BoardCounters {
     pub refused: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct TaskStore {
     lease_time: Duration,
     max_attempts: u32,
@@ -276,22 +276,7 @@ const MAX_SKIPPED: usize = 64;
 
 impl TaskStore {
     pub fn new(lease_time: Duration, max_attempts: u32, max_leases_per_worker: usize) -> Self {
-        Self {
-            lease_time,
-            max_attempts,
-            max_leases_per_worker,
-            slots: Vec::new(),
-            free: Vec::new(),
-            by_id: FxHashMap::default(),
-            kinds: Vec::new(),
-            workers: FxHashMap::default(),
-            worker_ids: HashMap::new(),
-            next_worker: 0,
-            alarms: BinaryHeap::new(),
-            next_ticket: 0,
-            counters: BoardCounters::default(),
-            held_bytes: 0,
-        }
+        Self { lease_time, max_attempts, max_leases_per_worker, ..Self::default() }
     }
 
     // Queries

@@ -110,6 +110,7 @@ impl<'a> EventStream<'a> {
 }
 
 /// Translates the results of a round, in the order of arrival, into events.
+#[derive(Default)]
 pub struct EventTranslator {
     targets: HashMap<ProblemId, Arc<Problem>>,
     round: Option<u32>,
@@ -124,13 +125,8 @@ pub struct EventTranslator {
 impl EventTranslator {
     /// Creates a translator for a run with these targets.
     pub fn new(targets: &[Arc<Problem>]) -> Self {
-        Self {
-            targets: targets.iter().map(|t| (t.id.clone(), Arc::clone(t))).collect(),
-            round: None,
-            conjectures: HashMap::new(),
-            unjudged: HashMap::new(),
-            solved: HashSet::new(),
-        }
+        let targets = targets.iter().map(|t| (t.id.clone(), Arc::clone(t))).collect();
+        Self { targets, ..Self::default() }
     }
 
     /// Translates one result. Call it before the round applies the result.

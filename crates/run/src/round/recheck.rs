@@ -7,7 +7,7 @@
 //! If this process rejects a proof that a worker accepted, it rejects the worker's result. If a second worker rejects a
 //! proof that the first accepted, the run stops and names both, because one of them must be faulty.
 
-use crate::error::{Disagreement, Result, ensure};
+use crate::error::{Result, RunError, ensure};
 use crate::round::record::Entry;
 use sgs_fleet::{TaskResult, WorkerName};
 use sgs_formal::FormalSystem;
@@ -101,7 +101,7 @@ impl RecheckPolicy {
         first: Option<PendingVerdict>,
         ending: &TaskResult,
         entries: Vec<Entry>,
-    ) -> Result<RecheckDecision, Disagreement> {
+    ) -> Result<RecheckDecision> {
         let worker = match ending {
             TaskResult::Done { worker, .. } => worker,
             // The task failed on every worker. If it was a recheck, the first verdict is dropped with it: nothing can
@@ -136,12 +136,18 @@ impl PendingVerdict {
     ///
     /// # Errors
     /// Returns an error if the second worker rejects a proof that the first accepted.
-    fn joined(self, second: &WorkerName, others: Vec<Entry>) -> Result<Vec<Entry>, Disagreement> {
+    fn joined(self, second: &WorkerName, others: Vec<Entry>) -> Result<Vec<Entry>> {
+        let worker = &self.worker;
         let join = |(first, other): (Entry, Entry)| match judgement(&other) {
             Some(judged) if is_proved(&first) && judged.verdict != Verdict::Proved => match judged.verdict {
-                Verdict::Refused | Verdict::Malformed => {
-                    Err(differ(first.event.key(), &self.worker, second, judged.clone()))
-                }
+                Verdict::Refused | Verdict::Malformed => Err(RunError::Disagreement(format!(
+                    "{worker} reports that the proof of {} is valid, {second} reports `{}` ({}): at least one of them is \
+                     faulty. This result was not counted, but earlier ones of {worker} may be wrong: check both, remove the \
+                     faulty worker, and continue with `sgs resume`",
+                    first.event.key(),
+                    judged.verdict.as_str(),
+                    judged.reason
+                ))),
                 _ => Ok(other),
             },
             _ => Ok(first),
@@ -159,9 +165,4 @@ fn judgement(entry: &Entry) -> Option<&Judgement> {
 
 fn is_proved(entry: &Entry) -> bool {
     judgement(entry).is_some_and(|judged| judged.verdict == Verdict::Proved)
-}
-
-fn differ(key: &TaskKey, first: &WorkerName, second: &WorkerName, judged: Judgement) -> Disagreement {
-    let Judgement { verdict, reason, .. } = judged;
-    Disagreement { key: key.clone(), first: first.clone(), second: second.clone(), verdict, reason }
 }

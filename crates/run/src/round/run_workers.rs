@@ -37,7 +37,6 @@ const SILENCE: Duration = Duration::from_secs(600);
 /// Interval between checks of the interrupt flag while the run connects to servers.
 const INTERRUPT_POLL: Duration = Duration::from_millis(50);
 
-/// The workers of a run.
 pub(crate) struct RunWorkers {
     fleet: Fleet,
     drain: StopFlag,

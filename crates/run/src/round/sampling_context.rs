@@ -5,7 +5,6 @@ use sgs_formal::{Condition, FormalSystem};
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_selfplay::{Command, OwnedCondition, Role};
 
-/// The inputs that the tasks of one policy version depend on.
 #[derive(Clone, Copy)]
 pub struct SamplingContext<'a> {
     pub config: &'a RunConfig,

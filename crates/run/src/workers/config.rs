@@ -176,38 +176,36 @@ impl FleetConfig {
     }
 
     fn check(&self, origin: &str) -> Result<()> {
+        self.problem().map_or(Ok(()), |problem| Err(Usage(format!("{origin}: {problem}")).into()))
+    }
+
+    /// Returns what makes no sense, if anything.
+    fn problem(&self) -> Option<String> {
         for (name, pool) in [("generate", &self.generate), ("verify", &self.verify)] {
             let zero = [("count", Some(pool.count)), ("slots", pool.slots), ("threads", pool.threads)];
             if let Some((key, _)) = zero.iter().find(|(_, n)| *n == Some(0)) {
-                return Err(Usage(format!("{origin}: {name}.{key} is 0: give at least 1")).into());
+                return Some(format!("{name}.{key} is 0: give at least 1"));
             }
             if pool.poll_s.is_some_and(|s| !(s > 0.0 && s <= A_DAY)) {
-                return Err(Usage(format!(
-                    "{origin}: {name}.poll-s: give a number of seconds above 0, at most {A_DAY}"
-                ))
-                .into());
+                return Some(format!("{name}.poll-s: give a number of seconds above 0, at most {A_DAY}"));
             }
         }
-        if let Some(share) = self.recheck {
-            if !(0.0..=1.0).contains(&share) {
-                return Err(Usage(format!("{origin}: recheck is {share}: give a share from 0 to 1")).into());
+        let has_second =
+            self.verify.by != By::Embedded && !(self.verify.is_launched() && self.verify.count < 2);
+        let problem = match self.recheck {
+            Some(share) if !(0.0..=1.0).contains(&share) => {
+                return Some(format!("recheck is {share}: give a share from 0 to 1"));
             }
-            if self.verify.by == By::Embedded || (self.verify.is_launched() && self.verify.count < 2) {
-                return Err(Usage(format!(
-                    "{origin}: recheck needs a second worker: give at least verify=2"
-                ))
-                .into());
+            Some(_) if !has_second => "recheck needs a second worker: give at least verify=2",
+            _ if self.certificate.is_some() != self.key.is_some() => {
+                "give both certificate and key, or neither"
             }
-        }
-        if self.certificate.is_some() != self.key.is_some() {
-            return Err(Usage(format!("{origin}: give both certificate and key, or neither")).into());
-        }
-        if self.authority.is_some() && self.certificate.is_none() {
-            let problem =
-                "authority is for workers that check the operator's certificate: give certificate and key";
-            return Err(Usage(format!("{origin}: {problem}")).into());
-        }
-        Ok(())
+            _ if self.authority.is_some() && self.certificate.is_none() => {
+                "authority is for workers that check the operator's certificate: give certificate and key"
+            }
+            _ => return None,
+        };
+        Some(problem.to_owned())
     }
 }
 
@@ -240,15 +238,12 @@ fn pools(by: By, text: &str, spec: &str) -> Result<FleetConfig> {
         })
         .collect();
     for (key, value) in &pairs {
-        match *key {
-            "generate" => {
-                config.generate = WorkerPoolConfig { count: number(key, value)?, ..WorkerPoolConfig::by(by) }
-            }
-            "verify" => {
-                config.verify = WorkerPoolConfig { count: number(key, value)?, ..WorkerPoolConfig::by(by) }
-            }
-            _ => {}
-        }
+        let pool = match *key {
+            "generate" => &mut config.generate,
+            "verify" => &mut config.verify,
+            _ => continue,
+        };
+        *pool = WorkerPoolConfig { count: number(key, value)?, ..WorkerPoolConfig::by(by) };
     }
     if config.is_embedded() {
         return Err(wrong("it starts no workers: give generate=N, verify=N or both".into()).into());

@@ -98,7 +98,7 @@ pub struct RemoteWorkers {
     gpus: Vec<String>,
     reminded: Mutex<Instant>,
     // Dropped after the pools, whose workers sign off here.
-    service: Service,
+    _service: Service,
 }
 
 impl RemoteWorkers {
@@ -161,7 +161,7 @@ impl RemoteWorkers {
             models: Mutex::default(),
             gpus: Vec::new(),
             reminded: Mutex::new(Instant::now()),
-            service,
+            _service: service,
         })
     }
 
@@ -408,15 +408,6 @@ impl RemoteWorkers {
             std::thread::sleep(FAREWELL);
         }
         Ok(())
-    }
-}
-
-impl std::fmt::Debug for RemoteWorkers {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RemoteWorkers")
-            .field("url", &self.url)
-            .field("service", &self.service)
-            .finish_non_exhaustive()
     }
 }
 

@@ -5,7 +5,6 @@ use crate::error::{Context, Result, RunError, bail};
 use crate::{Code, Outcome};
 use sgs_fleet::launch::read_end;
 use sgs_fleet::token::fresh_secret;
-use sgs_lm::ranks::Rendezvous;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -95,18 +94,7 @@ impl RankProcesses {
             // Dropping `others` ends the processes that were already started.
             others.started.push(start(rank, ranks, folder, &token, false)?);
         }
-        let env = RankEnv {
-            rank: 0,
-            ranks,
-            local_rank: 0,
-            local_ranks: ranks,
-            rendezvous: Rendezvous::File(rendezvous_file(folder)),
-            token,
-            folder: None,
-            log: None,
-            patience,
-        };
-        Ok((others, env))
+        Ok((others, RankEnv::on_one_machine(0, ranks, folder, token, patience)))
     }
 
     /// Runs `meet`, which needs the other ranks to join, in a thread. A rank that exits early is an error.

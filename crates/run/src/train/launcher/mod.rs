@@ -165,17 +165,8 @@ fn launched_rank(options: &RankOptions) -> Result<RankEnv> {
             std::process::exit(Code::Failed.into());
         })
         .context("cannot start a thread")?;
-    Ok(RankEnv {
-        rank,
-        ranks,
-        local_rank: rank,
-        local_ranks: ranks,
-        rendezvous: Rendezvous::File(launch::rendezvous_file(&folder)),
-        token: get(env_name::TOKEN)?,
-        log: Some(launch::log_file(&folder, rank)),
-        folder: Some(folder),
-        patience: options.patience,
-    })
+    let env = RankEnv::on_one_machine(rank, ranks, &folder, get(env_name::TOKEN)?, options.patience);
+    Ok(RankEnv { log: Some(launch::log_file(&folder, rank)), folder: Some(folder), ..env })
 }
 
 /// Returns the GPU of a rank: the one with its local rank, or the only one that is visible.
@@ -191,6 +182,13 @@ pub fn gpu_of(device: DeviceKind, env: Option<&RankEnv>) -> Result<usize> {
 }
 
 impl RankEnv {
+    /// Returns the environment of a rank whose ranks are all on this machine and meet in `folder`.
+    fn on_one_machine(rank: usize, ranks: usize, folder: &Path, token: String, patience: Duration) -> Self {
+        let rendezvous = Rendezvous::File(launch::rendezvous_file(folder));
+        let (local_rank, local_ranks) = (rank, ranks);
+        Self { rank, ranks, local_rank, local_ranks, rendezvous, token, folder: None, log: None, patience }
+    }
+
     /// Returns the folder in which the launcher of this rank keeps the logs of all ranks, if there is a launcher.
     pub fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()

@@ -21,7 +21,6 @@ pub fn job() -> String {
     format!("sgs run {}", env!("CARGO_PKG_VERSION"))
 }
 
-/// The process group of a run, as rank 0 sees it.
 pub struct RankGroup {
     ranks: usize,
     join_timeout: Duration,
