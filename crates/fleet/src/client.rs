@@ -34,7 +34,6 @@ pub struct Client {
     is_known: Arc<AtomicBool>,
 }
 
-/// Timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a reply, in addition to the wait that the call asks for.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);

@@ -24,15 +24,6 @@ use crate::task::{
 };
 use crate::wait::{SteadyClock, block_until};
 
-/// When an outcome is safe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Durability {
-    /// The tasks live in this process only: an outcome is safe as soon as the board has it.
-    Process,
-    /// The consumer keeps a journal, so an outcome of a remote worker is safe once its task is off the board.
-    Journal,
-}
-
 struct FleetState {
     board: Board,
     clock: SteadyClock,
@@ -47,7 +38,9 @@ struct FleetState {
 
 struct FleetInner {
     state: Mutex<FleetState>,
-    memory: Durability,
+    /// Whether the consumer keeps a journal. Then an outcome of a remote worker is safe once its task is off the board;
+    /// otherwise, as soon as the board has it.
+    has_journal: bool,
 }
 
 /// A handle to a shared task board. Clones are handles to the same board.
@@ -56,7 +49,7 @@ pub struct Fleet(Arc<FleetInner>);
 
 impl std::fmt::Debug for Fleet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fleet").field("memory", &self.0.memory).finish_non_exhaustive()
+        f.debug_struct("Fleet").field("has_journal", &self.0.has_journal).finish_non_exhaustive()
     }
 }
 
@@ -64,7 +57,7 @@ impl Fleet {
     /// Creates a fleet whose tasks live in this process only.
     #[must_use]
     pub fn in_memory(config: BoardConfig) -> Self {
-        Self(Arc::new(FleetInner::new(Board::new(config), Durability::Process)))
+        Self(Arc::new(FleetInner::new(Board::new(config), false)))
     }
 
     /// Creates a fleet whose consumer keeps a journal. Workers may still hold leases of earlier coordinators.
@@ -76,7 +69,7 @@ impl Fleet {
         // The epoch is random, so that it almost never equals an earlier one. If it does, leases with equal
         // numbers still differ in their worker.
         let epoch = Epoch::new(fastrand::u32(..));
-        Self(Arc::new(FleetInner::new(Board::recovering(config, epoch), Durability::Journal)))
+        Self(Arc::new(FleetInner::new(Board::recovering(config, epoch), true)))
     }
 
     // For the consumer
@@ -245,7 +238,7 @@ pub struct PendingReceipts {
 impl PendingReceipts {
     /// Waits until every outcome is stored, rejected or superfluous. Dropping the future stops the wait.
     pub async fn settled(&mut self) {
-        if self.fleet.0.memory == Durability::Process {
+        if !self.fleet.0.has_journal {
             return;
         }
         let mut from = 0;
@@ -283,7 +276,7 @@ impl PendingReceipts {
         let inner = &self.fleet.0;
         let state = inner.lock();
         let final_receipt = |(lease, receipt): &(LeaseId, Receipt)| match receipt {
-            Receipt::Accepted | Receipt::Duplicate if inner.memory == Durability::Journal => {
+            Receipt::Accepted | Receipt::Duplicate if inner.has_journal => {
                 if state.board.is_unsettled(&self.worker, *lease) {
                     Receipt::Waiting
                 } else if state.board.was_rejected(&self.worker, *lease) {
@@ -338,7 +331,7 @@ impl Coordinator for Fleet {
 }
 
 impl FleetInner {
-    fn new(board: Board, memory: Durability) -> Self {
+    fn new(board: Board, has_journal: bool) -> Self {
         let state = FleetState {
             board,
             clock: SteadyClock::start(),
@@ -347,7 +340,7 @@ impl FleetInner {
             unsettled: BTreeMap::new(),
             next_waiter: 0,
         };
-        Self { state: Mutex::new(state), memory }
+        Self { state: Mutex::new(state), has_journal }
     }
 
     #[allow(clippy::expect_used, reason = "a panic during a change leaves the board in an unknown state")]
@@ -415,7 +408,7 @@ impl FleetInner {
 
     /// Wakes reports that wait for these tasks.
     fn wake_reporters(&self, tasks: &[TaskId]) {
-        if self.memory == Durability::Process {
+        if !self.has_journal {
             return;
         }
         let mut state = self.lock();

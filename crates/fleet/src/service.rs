@@ -111,12 +111,10 @@ struct HandlerState {
     decompression: Arc<Semaphore>,
 }
 
-/// Number of threads.
 const THREADS: usize = 2;
 /// Maximum number of connections; further ones wait. Reduced to fit the process's limit of open files, which the service
 /// raises.
 const MAX_CONNECTIONS: usize = 16_384;
-/// Maximum wait of a lease request.
 const MAX_LEASE_WAIT: Duration = Duration::from_secs(30);
 /// Interval at which overdue leases are expired.
 const EXPIRY_INTERVAL: Duration = Duration::from_millis(250);

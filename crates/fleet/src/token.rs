@@ -17,11 +17,8 @@ pub struct AuthToken {
     fingerprint: Option<Fingerprint>,
 }
 
-/// Minimum length of a token.
 const MIN_LENGTH: usize = 16;
-/// Environment variable with the token.
 const TOKEN_VARIABLE: &str = "SGS_TOKEN";
-/// Environment variable with the name of a token file.
 const TOKEN_FILE_VARIABLE: &str = "SGS_TOKEN_FILE";
 
 /// Why a token is unusable, for the user.
@@ -29,7 +26,6 @@ const TOKEN_FILE_VARIABLE: &str = "SGS_TOKEN_FILE";
 #[error("{0}")]
 pub struct TokenError(String);
 
-/// Returns the error of a token file.
 fn file_error(path: &Path, error: &io::Error) -> TokenError {
     TokenError(format!("token file {}: {error}", path.display()))
 }

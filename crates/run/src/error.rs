@@ -40,7 +40,6 @@ pub enum RunError {
     RankLost(LmError),
     /// Two workers gave contradictory verdicts on the same proof.
     Disagreement(String),
-    /// A completions endpoint failed.
     Endpoint(EndpointError),
     /// The run cannot begin with this configuration, for the reason that the message gives.
     CannotBegin(String),

@@ -34,7 +34,6 @@ pub(super) enum LeaseState {
     Superseded,
 }
 
-/// One lease of a task.
 #[derive(Clone, Debug)]
 pub(super) struct LeaseRecord {
     pub attempt: AttemptId,

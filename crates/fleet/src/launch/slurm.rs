@@ -68,7 +68,6 @@ pub struct SlurmLauncher {
     batches: u64,
 }
 
-/// Timeout of Slurm's commands.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl SlurmLauncher {

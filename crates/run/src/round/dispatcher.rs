@@ -37,7 +37,6 @@ pub(crate) trait Work {
     fn name(&self) -> String;
     /// Describes the pending work, which is on the board as this many tasks.
     fn describe_open(&self, tasks: usize) -> String;
-    /// Returns the commands to begin with.
     fn begin(&mut self) -> Vec<Command>;
     /// Applies a result and returns the commands that follow from it.
     fn apply(&mut self, entry: Entry, events: &mut EventStream<'_>) -> Vec<Command>;
@@ -59,13 +58,11 @@ pub(crate) struct SamplingTimes {
 /// Interval at which the dispatcher polls the journal for durability while nothing else arrives.
 const COMMIT_POLL: Duration = Duration::from_millis(1);
 
-/// Interval between progress reports.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Maximum number of results taken from the board in one call.
 const MAX_RESULTS_PER_CALL: usize = 512;
 
-/// A task on the board.
 struct OpenTask {
     task: TaskCommands,
     /// The verdict of the first worker, if this task rechecks it.
@@ -306,17 +303,11 @@ impl<'a> Dispatcher<'a> {
     }
 
     fn is_durable(&self, ticket: Option<Ticket>) -> Result<bool> {
-        match self.journal.zip(ticket) {
-            Some((journal, ticket)) => Ok(journal.is_durable(ticket)?),
-            None => Ok(true),
-        }
+        self.journal.zip(ticket).map_or(Ok(true), |(journal, ticket)| Ok(journal.is_durable(ticket)?))
     }
 
     fn wait(&self, ticket: Option<Ticket>) -> Result<()> {
-        match self.journal.zip(ticket) {
-            Some((journal, ticket)) => Ok(journal.wait(ticket)?),
-            None => Ok(()),
-        }
+        self.journal.zip(ticket).map_or(Ok(()), |(journal, ticket)| Ok(journal.wait(ticket)?))
     }
 
     /// Cancels the open tasks of work without a journal. The results of such work are discarded, and a worker whose
@@ -336,7 +327,6 @@ impl<'a> Dispatcher<'a> {
         self.submit_groups(groups)
     }
 
-    /// Submits groups of commands as tasks.
     fn submit_groups(&mut self, groups: Vec<Vec<Command>>) -> Result<()> {
         let mut tasks = Vec::with_capacity(groups.len());
         for (on_board, task) in self.context.tasks(groups)? {

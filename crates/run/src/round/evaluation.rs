@@ -18,16 +18,13 @@ pub(crate) struct EvalSchedule<'a> {
     pub config: &'a RunConfig,
     /// Problems that the run is never trained on.
     pub held_out: &'a [Arc<Problem>],
-    /// The run's targets.
     pub targets: &'a [Arc<Problem>],
 }
 
 /// The point of a run at which an evaluation can happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EvalPoint {
-    /// Before a round.
     BeforeRound,
-    /// After the last round.
     AfterLastRound,
 }
 

@@ -21,14 +21,9 @@ pub enum RunEvent<'a> {
     /// The round's counts so far.
     Progress(Progress),
     /// The Conjecturer proposed a well-formed statement.
-    Conjecture {
-        /// Its id in the round.
-        id: &'a ProblemId,
-        statement: &'a Arc<str>,
-    },
+    Conjecture { id: &'a ProblemId, statement: &'a Arc<str> },
     /// The Guide wrote a well-formed review.
     Reviewed {
-        /// The conjecture's id.
         id: &'a ProblemId,
         /// Its statement; `None` if it was reported before this process started.
         statement: Option<&'a Arc<str>>,
@@ -61,7 +56,6 @@ pub enum RunEvent<'a> {
     Warning(&'a str),
 }
 
-/// A stage of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoundStage {
     /// Evaluation on held-out problems, before the round or after the last one; before round 0 also the Guide's check.
@@ -83,7 +77,6 @@ impl RoundStage {
     }
 }
 
-/// Receives the events of a run.
 pub type Listener<'a> = dyn FnMut(RunEvent<'_>) + 'a;
 
 /// A listener together with the state that translating results needs.
@@ -98,7 +91,6 @@ impl<'a> EventStream<'a> {
         Self { translator: EventTranslator::new(targets), listener }
     }
 
-    /// Emits an event.
     pub fn emit(&mut self, event: RunEvent<'_>) {
         (self.listener)(event);
     }

@@ -43,7 +43,6 @@ impl StatementFeatures {
         Self(outcome.problems.par_iter().with_min_len(MIN_ITEMS_PER_THREAD).map(of).collect())
     }
 
-    /// Returns the features of one problem.
     #[allow(clippy::expect_used, reason = "it has the features of every problem of the round")]
     pub(crate) fn of(&self, problem: &Problem) -> Features {
         *self.0.get(&problem.id).expect("invariant: the problem is one of the round")
@@ -172,7 +171,6 @@ fn pruned(thread: Pruning) -> Result<()> {
     thread.join().map_err(|_| RunError::Failed("the thread that removes old checkpoints panicked".into()))?
 }
 
-/// The result of a publication.
 struct Published {
     metrics: MetricValues,
     times: PublishTimes,

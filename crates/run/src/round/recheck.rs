@@ -49,7 +49,6 @@ pub(crate) struct PendingVerdict {
 /// Decision on the verdicts of a task.
 #[derive(Debug)]
 pub(crate) enum RecheckDecision {
-    /// Use them.
     Accepted(Vec<Entry>),
     /// Wait for a second worker to confirm them.
     Pending(PendingVerdict),
@@ -93,9 +92,6 @@ impl RecheckPolicy {
     }
 
     /// Decides about the entries of a task, which may be the recheck of `first`.
-    ///
-    /// # Errors
-    /// Returns an error if the two workers disagree.
     pub(crate) fn decide(
         &self,
         first: Option<PendingVerdict>,

@@ -14,7 +14,6 @@ use std::sync::Arc;
 pub struct Entry {
     /// The event to apply to the round.
     pub event: Event,
-    /// The completion, if the command samples.
     pub completion: Option<Completion>,
 }
 

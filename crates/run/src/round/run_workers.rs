@@ -45,7 +45,6 @@ pub(crate) struct RunWorkers {
     counters: Arc<Mutex<GenerateCounters>>,
     interrupt: StopFlag,
     remote: Option<RemoteWorkers>,
-    /// Servers that sample roles.
     servers: Option<Servers>,
     /// Whether the remote workers have been started.
     started: bool,

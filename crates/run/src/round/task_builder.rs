@@ -142,7 +142,6 @@ impl SamplingContext<'_> {
     }
 }
 
-/// Returns true if two commands have the same prompt.
 fn have_one_prompt(a: &Command, b: &Command) -> bool {
     match (a, b) {
         (

@@ -189,7 +189,6 @@ impl SyncControl {
         self.changed.notify_all();
     }
 
-    /// Ends the work of all servers.
     fn end(&self) {
         let mut state = self.lock();
         state.is_over = true;
@@ -347,9 +346,6 @@ fn gap(a: &[f32], b: &[f32]) -> f64 {
 
 /// Checks that a server's log-probs are those of the target weights: within rounding of them, and not closer to those
 /// of older weights. Returns the mean difference, in nats per token.
-///
-/// # Errors
-/// Returns an error if the log-probs indicate other weights.
 fn check(told: &[f32], expected: &[f32], others: &[Vec<f32>], bound: f64) -> Result<f64> {
     let own = gap(told, expected);
     if own > bound || own.is_nan() {

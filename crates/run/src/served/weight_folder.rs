@@ -43,9 +43,6 @@ impl ServersFolder {
     /// Writes the weights of `model` after `rounds` updates, together with the other files of the `base` model
     /// (configuration, tokenizer), and points the link `set` to them. The previous version is kept, because a server
     /// may still be reading it; older versions are removed.
-    ///
-    /// # Errors
-    /// Returns an error if the model has no weights, or if a file cannot be read or written.
     pub(crate) fn lay_out(&self, set: &str, rounds: u32, model: &Path, base: &Path) -> Result<LaidOut> {
         let manifest = ModelManifest::of(model)?;
         let id: String = manifest.id.as_str().chars().take(ID).collect();

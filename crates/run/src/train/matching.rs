@@ -14,7 +14,6 @@ use std::sync::Arc;
 /// Maximum number of tokens of a statement to embed (STP's code).
 const LONGEST: usize = 512;
 
-/// Embeds statements.
 pub(crate) struct Embedder<'a, D: Device> {
     /// The model whose hidden states are used.
     pub model: &'a Model<D>,

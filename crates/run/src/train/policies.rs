@@ -72,9 +72,6 @@ pub struct TrainablePolicies<D: Device> {
 
 impl<D: Device> TrainablePolicies<D> {
     /// Loads the base model or a checkpoint for one training rank; `place` is `(rank, ranks)`.
-    ///
-    /// # Errors
-    /// Returns an error if a model cannot be read or does not fit the device.
     pub fn load(
         config: &RunConfig,
         device: &Arc<D>,
@@ -191,9 +188,6 @@ pub struct PolicySet<D: Device> {
 
 impl<D: Device> PolicySet<D> {
     /// Loads the base model in all roles, or a checkpoint, for one training rank; `place` is `(rank, ranks)`.
-    ///
-    /// # Errors
-    /// Returns an error if a model cannot be read or does not fit the device.
     pub fn load(
         config: &RunConfig,
         device: &Arc<D>,
@@ -246,7 +240,6 @@ impl<D: Device> PolicySet<D> {
         kept.or(self.base.as_deref())
     }
 
-    /// Returns the configuration of the models.
     pub fn config(&self) -> &ModelConfig {
         &self.shape
     }
@@ -289,7 +282,6 @@ impl HostSnapshots {
         Ok(written.concat())
     }
 
-    /// Creates the folder of each policy.
     fn make_folders(&self, folder: &Path) -> Result<Vec<(PathBuf, &Snapshot)>> {
         let folders = self.copies.iter().map(|(name, copy)| (folder.join(name), copy));
         folders
@@ -385,9 +377,6 @@ fn all_beside<T: Send>(parts: impl Iterator<Item = impl FnOnce() -> Result<T> + 
 }
 
 /// Runs `other` in a thread while `own` runs in this one. Returns both results.
-///
-/// # Errors
-/// Returns an error if the thread cannot be started or panics.
 pub(crate) fn beside<A: Send, B>(
     other: impl FnOnce() -> A + Send,
     own: impl FnOnce() -> B,

@@ -17,15 +17,12 @@ use sgs_selfplay::{Completion, Example, Role, RoundOutcome, TaskKey};
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
-/// Completions of a round by task.
 pub type Completions = HashMap<TaskKey, Completion>;
 
 /// Measurements of an update, stored with the checkpoint so that a crash before the tables are written loses none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct UpdateReport {
-    /// The Solver's update.
     pub solver: Option<RoleReport>,
-    /// The Conjecturer's update.
     pub conjecturer: Option<RoleReport>,
     /// The usage of each rank since the previous update.
     #[serde(default)]
@@ -151,7 +148,6 @@ fn older_completions(
     Ok(found)
 }
 
-/// One policy's update.
 struct RoleUpdate<'a, D: Device> {
     config: &'a RunConfig,
     round: u32,

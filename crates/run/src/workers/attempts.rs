@@ -17,7 +17,6 @@ use std::sync::Arc;
 pub struct AttemptSummary {
     /// Attempts that were proofs.
     pub proved: u32,
-    /// Attempts that were judged.
     pub judged: u32,
     /// The first proof, in the order of the attempts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -47,7 +46,6 @@ pub struct ProblemAttempts {
     pub summary: AttemptSummary,
 }
 
-/// An attempt with its verdict.
 #[derive(Clone, Debug)]
 pub struct JudgedAttempt {
     /// The verdict, and why it is not a proof.

@@ -59,9 +59,6 @@ impl CoordinatorAddress {
     }
 
     /// Reads the stored address; `None` if the run had no remote workers.
-    ///
-    /// # Errors
-    /// Returns an error if the file is damaged.
     pub fn read(run: &Path) -> Result<Option<Self>> {
         let path = run.join(FLEET);
         match std::fs::read_to_string(&path) {
@@ -72,15 +69,11 @@ impl CoordinatorAddress {
     }
 
     /// Reads the token of the run's workers.
-    ///
-    /// # Errors
-    /// Returns an error if there is none or it cannot be read.
     pub fn token(run: &Path) -> Result<AuthToken> {
         Ok(AuthToken::read(&run.join(TOKEN))?)
     }
 }
 
-/// Supervised workers of one kind.
 struct WorkerPool {
     kind: WorkKind,
     supervisor: Supervisor,
@@ -193,9 +186,6 @@ impl RemoteWorkers {
     }
 
     /// Publishes the models of a policy version, in the order Solver, Conjecturer, Guide. Returns the version's id.
-    ///
-    /// # Errors
-    /// Returns an error if a model folder cannot be read.
     pub fn publish_policy(
         &self,
         policy_version: u32,
@@ -304,7 +294,6 @@ impl RemoteWorkers {
         )?)
     }
 
-    /// Returns the command line of a worker.
     fn command(&self, kind: &WorkKind, pool: &WorkerPoolConfig) -> Result<Vec<String>> {
         let program = match &pool.program {
             Some(program) => program.clone(),
@@ -387,7 +376,6 @@ impl RemoteWorkers {
         unattended.chain(second).collect()
     }
 
-    /// Returns the number of active workers of a kind.
     fn active_workers(&self, status: &BoardStatus, kind: &WorkKind) -> usize {
         let workers = status.workers.iter().filter(|w| w.silent_s < ACTIVE_WITHIN_S);
         workers.filter(|w| w.worker.as_str().starts_with(kind.as_str())).count()

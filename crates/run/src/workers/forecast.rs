@@ -87,7 +87,6 @@ impl Speed {
 /// The hardware that a forecast assumes or has detected.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Hardware {
-    /// Name of one device.
     pub device: String,
     /// Whether the device is in this machine.
     pub found: bool,
@@ -126,7 +125,6 @@ pub struct Assumptions {
     pub trained_hard: f64,
     /// Fraction of the Solver's rollouts used for training if all proofs are used.
     pub trained_all: f64,
-    /// Fraction of the conjectures used for training.
     pub trained_conjectures: f64,
     /// CPU time for checking one proof, in seconds.
     pub check_s: f64,
@@ -184,7 +182,6 @@ pub const METAMATH: Assumptions = Assumptions {
 };
 
 impl Assumptions {
-    /// Returns the assumptions for a formal system.
     pub fn of(system: SystemName) -> Self {
         if system == SystemName::Metamath { METAMATH } else { LEAN }
     }
@@ -202,7 +199,6 @@ pub struct RoundWork {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct RoleForecast {
     pub samples: f64,
-    /// Sampled tokens.
     pub tokens: f64,
     /// Prompt tokens. A prompt that several samples share counts once.
     pub prompt_tokens: f64,
@@ -219,7 +215,6 @@ pub struct RoleForecast {
 pub struct Forecast {
     /// Solver rollouts per round: `k` for each target and each conjecture.
     pub generations: f64,
-    /// Conjectures per round.
     pub conjectures: f64,
     /// Sampling of Solver, Conjecturer and Guide. A role that a server plays has no samples here.
     pub roles: [RoleForecast; 3],
@@ -235,7 +230,6 @@ pub struct Forecast {
     pub checking_s: f64,
     /// Fraction of the Solver's rollouts used for training.
     pub trained_share: f64,
-    /// Training FLOP.
     pub training_flop: f64,
     /// Wall time of training, the KL reference and the copy of the weights.
     pub training_s: f64,
@@ -278,7 +272,6 @@ pub struct DiskUse {
 }
 
 impl DiskUse {
-    /// Returns the sum.
     pub fn total(&self) -> f64 {
         self.base + self.checkpoint * self.checkpoints + self.tables
     }
@@ -298,7 +291,6 @@ fn workers_of(
     }
 }
 
-/// Arithmetic of a model.
 struct Arithmetic {
     /// Number of layers.
     depth: f64,
@@ -447,7 +439,6 @@ struct RoundCounts {
     conjectures: f64,
     /// Conjectures that rollouts are sampled for.
     accepted: f64,
-    /// Rollouts of the Solver.
     generations: f64,
     /// Completions of the Conjecturer.
     conjecturer_samples: f64,

@@ -115,7 +115,6 @@ impl GenerateCounters {
     }
 }
 
-/// Settings of a generation worker.
 pub struct GenerateSettings {
     /// Tokens that end a completion.
     pub stop: Arc<[u32]>,
@@ -231,7 +230,6 @@ struct RoleSamplers<D: Decode> {
     busy: Duration,
 }
 
-/// A task whose completions are in flight.
 struct TaskInFlight {
     sampler: usize,
     requests: Vec<RequestId>,
@@ -265,13 +263,11 @@ impl<D: Device + Decode> RoleSamplers<D> {
         })
     }
 
-    /// Switches to new weights.
     fn set_policy(&mut self, weights: &impl RoleModels<D>) {
         self.policy_version = weights.policy_version();
         self.policy_id = weights.policy_id();
     }
 
-    /// Returns the number of completions in flight.
     fn in_flight(&self) -> usize {
         self.requests.len()
     }

@@ -39,7 +39,6 @@ pub struct RunManifest {
     pub positions: usize,
     /// Tokens that end a completion.
     pub stop: Vec<u32>,
-    /// The weights to sample with.
     pub policy: PolicyManifest,
 }
 
@@ -53,7 +52,6 @@ pub struct PolicyManifest {
     pub guide: ModelManifest,
 }
 
-/// A model's files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelManifest {
     /// SHA-256 over names and contents. Equal ids mean equal models.
@@ -64,7 +62,6 @@ pub struct ModelManifest {
     pub files: Vec<ManifestFile>,
 }
 
-/// A file of a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestFile {
     pub name: FileName,
@@ -73,7 +70,6 @@ pub struct ManifestFile {
 }
 
 impl PolicyManifest {
-    /// Returns a role's model.
     pub fn model(&self, role: Role) -> &ModelManifest {
         match role {
             Role::Solver => &self.solver,
@@ -162,7 +158,6 @@ fn listed_sums(folder: &Path) -> BTreeMap<String, String> {
 }
 
 impl RunManifest {
-    /// Builds the manifest of a run.
     pub fn new(config: &RunConfig, header: &str, stop: &[u32], policy: PolicyManifest) -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -20,7 +20,6 @@ use sgs_selfplay::{Role, Weights};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// A part of a process's memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MemoryPart {
     /// The purpose of the memory.
@@ -28,7 +27,6 @@ pub struct MemoryPart {
     pub bytes: u64,
 }
 
-/// The memory of one process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ProcessMemory {
     /// Name of the process, for example `rank 0`.
@@ -68,7 +66,6 @@ impl MemoryInputs<'_> {
         self.fleet.filter(|fleet| fleet.generate.by == By::Local).map_or(0, |fleet| fleet.generate.count)
     }
 
-    /// Returns the number of policies that are trained.
     pub fn policies(&self) -> usize {
         LoadedModels::trained_only(self.config).trained().len()
     }

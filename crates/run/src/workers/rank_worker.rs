@@ -186,7 +186,6 @@ impl TrainingSetup {
     }
 }
 
-/// The sampler's thread.
 struct RankSampler {
     drain: StopFlag,
     thread: Option<JoinHandle<()>>,
@@ -220,7 +219,6 @@ impl RankSampler {
         Ok(Box::new(move || GenerateCounters::of(&counters).busy))
     }
 
-    /// Stops the sampler and waits for it.
     fn stop(self) -> Result<()> {
         self.drain.set();
         let ended = self.thread.map_or(Ok(()), JoinHandle::join);

@@ -49,14 +49,12 @@ pub fn asks(
     Ok(seeds.into_iter().map(|seed| Ask { prompt: Arc::clone(&prompt), seed }).collect())
 }
 
-/// The outcome of a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The model ended the text.
     Whole(String),
     /// The completion reached the limit.
     Cut {
-        /// The text so far.
         text: String,
         /// Its length in tokens.
         tokens: usize,

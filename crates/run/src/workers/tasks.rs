@@ -12,10 +12,8 @@ use sha2::{Digest, Sha256};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock};
 
-/// Kind of sampling tasks.
 pub const GENERATE: WorkKind = WorkKind::of("generate");
 
-/// Kind of verification tasks.
 pub const VERIFY: WorkKind = WorkKind::of("verify");
 
 /// Format version, the first byte of every payload.
@@ -59,7 +57,6 @@ pub fn own_mark() -> &'static str {
     &MARK
 }
 
-/// One completion.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     pub tokens: Vec<u32>,
@@ -67,7 +64,6 @@ pub struct Sample {
     pub log_probs: Vec<f32>,
     /// Mean entropy per token in nats, if the sampler knows the whole distribution.
     pub entropy: Option<f32>,
-    /// Why it ended.
     pub finish: FinishReason,
     /// Why the request was refused, if it was.
     pub refusal: Option<String>,
@@ -84,13 +80,10 @@ impl Sample {
 /// Proofs to verify. The result is a [`VerifyResult`] in the same order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VerifyTask {
-    /// Identity of the required checker.
     pub checker: String,
-    /// Problems with their proofs in canonical form.
     pub proofs: Vec<(Arc<Problem>, Vec<Arc<str>>)>,
 }
 
-/// The result of a verification task.
 pub type VerifyResult = Vec<Judgement>;
 
 /// Encodes a value for the board.

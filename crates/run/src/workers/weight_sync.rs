@@ -132,7 +132,6 @@ impl WeightSource {
     }
 }
 
-/// Checks that the files match the manifest.
 fn check_files(model: &ModelManifest, folder: &Path) -> Result<()> {
     for file in &model.files {
         let path = folder.join(file.name.as_str());

@@ -26,12 +26,10 @@ pub(crate) fn rendezvous_file(folder: &Path) -> PathBuf {
     folder.join("rendezvous")
 }
 
-/// Returns the path of a rank's log.
 pub(crate) fn log_file(folder: &Path, rank: usize) -> PathBuf {
     folder.join(format!("rank-{rank}.log"))
 }
 
-/// The process of a rank.
 struct RankProcess {
     rank: usize,
     child: Child,
@@ -84,9 +82,6 @@ pub struct RankProcesses {
 impl RankProcesses {
     /// Runs this command again as every rank except rank 0. The processes end with this one. Also returns this
     /// process's own rank environment.
-    ///
-    /// # Errors
-    /// Returns an error if a process cannot be started.
     pub fn start(ranks: usize, folder: &Path, patience: Duration) -> Result<(Self, RankEnv)> {
         let token = prepare(folder)?;
         let mut others = Self { started: Vec::new(), ranks };

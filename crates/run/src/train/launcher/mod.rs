@@ -26,9 +26,7 @@ mod env_name {
 
 /// How this process takes part in training.
 pub enum LaunchMode {
-    /// As a single process.
     Single,
-    /// As one of several ranks.
     Rank(RankEnv),
     /// This process launched the ranks and does not train. They ended with this outcome.
     Launched(Outcome),
@@ -59,11 +57,9 @@ pub fn is_launched() -> bool {
 
 /// The decision on how this process takes part in training, before any rank is started.
 pub enum RankPlan {
-    /// Train alone.
     Single,
     /// Launch this many ranks.
     Launch(usize),
-    /// Join as a rank.
     Rank(RankEnv),
 }
 
@@ -78,7 +74,6 @@ impl RankPlan {
     }
 }
 
-/// The rank options of a command.
 #[derive(Clone, Debug)]
 pub struct RankOptions {
     /// World size. Without `rank`, all ranks are started here.

@@ -17,7 +17,6 @@ pub(crate) struct Step {
     pub rendezvous: Option<String>,
 }
 
-/// Range of rendezvous ports.
 const PORTS: std::ops::Range<u64> = 20_000..40_000;
 
 /// Returns the Slurm step of this process, if the step has several tasks. `get` reads the environment. Only `srun` sets

@@ -40,7 +40,6 @@ impl<D: Device> DistributedTrainer<D> {
         &mut self.trainer
     }
 
-    /// Returns the channel for commands to other ranks.
     pub fn commands(&self) -> Option<&CommandChannel> {
         self.commands.as_ref()
     }

@@ -62,9 +62,6 @@ impl RankGroup {
 
     /// Launches the other ranks, if this process must do so, and joins them. Their logs are written to the run's
     /// folder.
-    ///
-    /// # Errors
-    /// Returns an error if a process cannot be started or exits at once.
     pub fn start(&mut self, run: &Path) -> Result<()> {
         if self.ranks == 1 || self.group.is_some() {
             return Ok(());
@@ -84,7 +81,6 @@ impl RankGroup {
         self.env.as_ref().map_or(all, |env| env.threads(all))
     }
 
-    /// Returns the GPU of this rank.
     pub fn gpu(&self, kind: DeviceKind) -> Result<usize> {
         gpu_of(kind, self.env.as_ref())
     }
