@@ -201,12 +201,8 @@ impl Board {
     }
 
     /// Returns the next ended task, in the order in which tasks ended. It stays on the board until it is removed.
-    pub fn next_finished(&mut self, kind: Option<&WorkKind>) -> Option<FinishedTask> {
-        let index = match kind {
-            Some(kind) => Some(self.store.kind_index(kind)?),
-            None => None,
-        };
-        let slot = self.store.next_finished(index)?;
+    pub fn next_finished(&mut self) -> Option<FinishedTask> {
+        let slot = self.store.next_finished()?;
         let entry = self.store.entry(slot);
         Some(FinishedTask {
             task: entry.id,
@@ -438,8 +434,8 @@ impl Board {
     fn bounded(&self, outcome: LeaseOutcome) -> LeaseOutcome {
         let most = self.config.max_outcome_bytes;
         match outcome {
-            LeaseOutcome::Done(outcome) if outcome.len() > most => {
-                let bytes = outcome.len();
+            LeaseOutcome::Done(outcome) if outcome.as_bytes().len() > most => {
+                let bytes = outcome.as_bytes().len();
                 LeaseOutcome::Failed(format!("an outcome of {bytes} bytes, at most {most} are allowed"))
             }
             outcome => outcome,
@@ -449,7 +445,7 @@ impl Board {
     /// Returns true if this outcome must wait until the consumer has removed others. The first one never waits.
     fn is_full_with(&self, outcome: &Payload) -> bool {
         let held = self.store.held_bytes;
-        held > 0 && held.saturating_add(outcome.len()) > self.config.max_held_bytes
+        held > 0 && held.saturating_add(outcome.as_bytes().len()) > self.config.max_held_bytes
     }
 
     /// Ends all leases of a worker whose process has ended, before their deadlines.
@@ -531,13 +527,8 @@ impl Board {
 
     /// Returns the number of ended tasks that the consumer has not taken yet.
     #[must_use]
-    pub fn undelivered(&self, kind: Option<&WorkKind>) -> usize {
-        self.store
-            .kinds
-            .iter()
-            .filter(|k| kind.is_none_or(|kind| k.kind == *kind))
-            .map(|k| k.finished_count)
-            .sum()
+    pub fn undelivered(&self) -> usize {
+        self.store.undelivered()
     }
 
     /// Returns true if the board is draining.

@@ -30,7 +30,7 @@ struct FleetState {
     /// Workers that wait for a lease, by kind, longest-waiting first.
     waiting: BTreeMap<WorkKind, BTreeMap<u64, (WorkerName, Waker)>>,
     /// Consumers that wait for ended tasks.
-    consumers: BTreeMap<u64, (Option<WorkKind>, Waker)>,
+    consumers: BTreeMap<u64, Waker>,
     /// Reports that wait for the consumer to remove or reject a task.
     unsettled: BTreeMap<(TaskId, u64), Waker>,
     next_waiter: u64,
@@ -46,12 +46,6 @@ struct FleetInner {
 /// A handle to a shared task board. Clones are handles to the same board.
 #[derive(Clone)]
 pub struct Fleet(Arc<FleetInner>);
-
-impl std::fmt::Debug for Fleet {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fleet").field("has_journal", &self.0.has_journal).finish_non_exhaustive()
-    }
-}
 
 impl Fleet {
     /// Creates a fleet whose tasks live in this process only.
@@ -96,34 +90,29 @@ impl Fleet {
         self.0.change(|board, now| board.submit_excluding(now, task, excluded)).map(drop)
     }
 
-    /// Takes up to `limit` ended tasks of a kind (`None`: of any kind), in the order in which they ended. Waits up to `wait`
-    /// for the first, and one millisecond more for others. The tasks stay on the board until [`Fleet::remove`].
-    pub fn take_finished(&self, kind: Option<&WorkKind>, limit: usize, wait: Duration) -> Vec<FinishedTask> {
+    /// Takes up to `limit` ended tasks, in the order in which they ended. Waits up to `wait` for the first, and one
+    /// millisecond more for others. The tasks stay on the board until [`Fleet::remove`].
+    pub fn take_finished(&self, limit: usize, wait: Duration) -> Vec<FinishedTask> {
         let deadline = Instant::now() + wait;
-        let mut finished = block_until(deadline, self.finished_when_any(kind, limit)).unwrap_or_default();
+        let mut finished = block_until(deadline, self.finished_when_any(limit)).unwrap_or_default();
         if (1..limit).contains(&finished.len()) && Instant::now() + GATHER < deadline {
             thread::sleep(GATHER);
-            finished.extend(self.0.change(|board, _| take(board, kind, limit - finished.len())));
+            finished.extend(self.0.change(|board, _| take(board, limit - finished.len())));
         }
         finished
     }
 
-    /// Takes the next ended task of any kind. See [`Fleet::take_finished`].
-    pub fn next_finished(&self, wait: Duration) -> Option<FinishedTask> {
-        self.take_finished(None, 1, wait).pop()
-    }
-
-    async fn finished_when_any(&self, kind: Option<&WorkKind>, limit: usize) -> Vec<FinishedTask> {
+    async fn finished_when_any(&self, limit: usize) -> Vec<FinishedTask> {
         let mut waiter = ConsumerWaiter { inner: &self.0, id: None };
         poll_fn(|context| {
             let taken = self.0.change(|board, now| {
                 board.expire(now);
-                take(board, kind, limit)
+                take(board, limit)
             });
             if !taken.is_empty() {
                 return Poll::Ready(taken);
             }
-            if waiter.register(kind, context.waker()) {
+            if waiter.register(context.waker()) {
                 // A task ended before the registration: poll again.
                 context.waker().wake_by_ref();
             }
@@ -227,7 +216,6 @@ impl Fleet {
 }
 
 /// Reports that the board has taken. The consumer may still have to store their outcomes.
-#[derive(Debug)]
 pub struct PendingReceipts {
     fleet: Fleet,
     worker: WorkerName,
@@ -303,8 +291,8 @@ impl Drop for PendingReceipts {
 /// coordinator more than handling the tasks.
 const GATHER: Duration = Duration::from_millis(1);
 
-fn take(board: &mut Board, kind: Option<&WorkKind>, limit: usize) -> Vec<FinishedTask> {
-    std::iter::from_fn(|| board.next_finished(kind)).take(limit).collect()
+fn take(board: &mut Board, limit: usize) -> Vec<FinishedTask> {
+    std::iter::from_fn(|| board.next_finished()).take(limit).collect()
 }
 
 impl Coordinator for Fleet {
@@ -431,9 +419,9 @@ impl FleetState {
             let number = board.pending(kind, queue.len());
             wakers.extend(take_waiters(queue, number, |worker| board.has_work_for(now, worker, kind)));
         }
-        let board = &self.board;
-        let served = self.consumers.extract_if(.., |_, (kind, _)| board.undelivered(kind.as_ref()) > 0);
-        wakers.extend(served.map(|(_, (_, waker))| waker));
+        if self.board.undelivered() > 0 {
+            wakers.extend(std::mem::take(&mut self.consumers).into_values());
+        }
         wakers
     }
 }
@@ -503,14 +491,14 @@ struct ConsumerWaiter<'a> {
 
 impl ConsumerWaiter<'_> {
     /// Registers the waker. Returns true if a task has ended in the meantime.
-    fn register(&mut self, kind: Option<&WorkKind>, waker: &Waker) -> bool {
+    fn register(&mut self, waker: &Waker) -> bool {
         let mut state = self.inner.lock();
         let id = *self.id.get_or_insert_with(|| {
             state.next_waiter += 1;
             state.next_waiter
         });
-        state.consumers.insert(id, (kind.cloned(), waker.clone()));
-        state.board.undelivered(kind) > 0
+        state.consumers.insert(id, waker.clone());
+        state.board.undelivered() > 0
     }
 }
 

@@ -32,7 +32,7 @@
 //!     move || run_worker(coordinator, config, drain, 1, upper)
 //! });
 //!
-//! let finished = fleet.next_finished(Duration::from_secs(60)).unwrap();
+//! let finished = fleet.take_finished(1, Duration::from_secs(60)).remove(0);
 //! let TaskResult::Done { outcome, .. } = finished.result else { panic!("quarantined") };
 //! assert_eq!(outcome.as_bytes(), b"ABC");
 //! fleet.remove(&[finished.task]);

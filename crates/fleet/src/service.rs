@@ -579,7 +579,8 @@ fn metrics(status: &BoardStatus) -> BufferedResponse {
             let _ = writeln!(text, "sgs_fleet_{name}{labels} {value}");
         }
     };
-    let of_kinds: [(&str, &str, fn(&KindStats) -> f64); 5] = [
+    type OfKind = fn(&KindStats) -> f64;
+    let of_kinds: [(&str, &str, OfKind); 5] = [
         ("tasks_pending", "Tasks waiting for a worker.", |k| k.pending as f64),
         ("tasks_leased", "Tasks held by workers.", |k| k.leased as f64),
         ("tasks_undelivered", "Ended tasks not yet consumed.", |k| k.undelivered as f64),

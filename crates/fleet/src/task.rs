@@ -88,18 +88,6 @@ impl Payload {
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
-
-    /// Returns the number of bytes.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Returns true if the payload is empty.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
 }
 
 impl fmt::Debug for Payload {

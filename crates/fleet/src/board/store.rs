@@ -185,8 +185,7 @@ pub(super) struct KindQueues {
     pub leased_count: usize,
     /// Tasks with exactly one live lease, longest-running first: the candidates for a copy.
     pub single: BTreeSet<(Time, u32)>,
-    /// Ended tasks that the consumer has not taken yet, in the order in which they ended.
-    pub finished: VecDeque<(u64, QueuedTask)>,
+    /// Ended tasks that the consumer has not taken yet.
     pub finished_count: usize,
 }
 
@@ -246,6 +245,8 @@ pub(super) struct TaskStore {
     free: Vec<u32>,
     by_id: FxHashMap<TaskId, u32>,
     pub kinds: Vec<KindQueues>,
+    /// Ended tasks for the consumer, in the order in which they ended.
+    finished: VecDeque<QueuedTask>,
     pub workers: FxHashMap<u32, WorkerEntry>,
     worker_ids: HashMap<WorkerName, u32>,
     next_worker: u32,
@@ -349,23 +350,20 @@ impl TaskStore {
     }
 
     /// Takes the next ended task from the delivery queue.
-    pub fn next_finished(&mut self, kind: Option<usize>) -> Option<u32> {
-        let slots = &self.slots;
-        let mut best: Option<(u64, usize, u32)> = None;
-        for (index, k) in self.kinds.iter_mut().enumerate().filter(|(i, _)| kind.is_none_or(|k| k == *i)) {
-            while k.finished.front().is_some_and(|(_, queued)| !Self::is_current(slots, *queued)) {
-                k.finished.pop_front();
-            }
-            if let Some(&(order, queued)) = k.finished.front()
-                && best.is_none_or(|(first, _, _)| order < first)
-            {
-                best = Some((order, index, queued.slot));
+    pub fn next_finished(&mut self) -> Option<u32> {
+        while let Some(queued) = self.finished.pop_front() {
+            if Self::is_current(&self.slots, queued) {
+                let kind = usize::from(self.entry(queued.slot).kind);
+                self.kinds[kind].finished_count -= 1;
+                return Some(queued.slot);
             }
         }
-        let (_, index, slot) = best?;
-        self.kinds[index].finished.pop_front();
-        self.kinds[index].finished_count -= 1;
-        Some(slot)
+        None
+    }
+
+    /// Returns the number of ended tasks that the consumer has not taken yet.
+    pub fn undelivered(&self) -> usize {
+        self.kinds.iter().map(|k| k.finished_count).sum()
     }
 
     // Workers
@@ -471,7 +469,6 @@ impl TaskStore {
                 suspect_count: 0,
                 leased_count: 0,
                 single: BTreeSet::new(),
-                finished: VecDeque::new(),
                 finished_count: 0,
             });
             self.kinds.len() - 1
@@ -761,8 +758,8 @@ impl TaskStore {
         entry.ticket = ticket;
         entry.result = Some(Box::new(result));
         let kind = usize::from(entry.kind);
-        self.kinds[kind].finished.push_back((ticket, QueuedTask { slot, ticket }));
         self.kinds[kind].finished_count += 1;
+        self.finished.push_back(QueuedTask { slot, ticket });
     }
 
     pub fn done(&mut self, id: TaskId, attempt: AttemptId, outcome: Payload) {
@@ -775,7 +772,7 @@ impl TaskStore {
         worker.done += 1;
         let worker = worker.name.clone();
         self.close(slot);
-        self.held_bytes += outcome.len();
+        self.held_bytes += outcome.as_bytes().len();
         self.finish(slot, TaskState::Done, TaskResult::Done { outcome, worker, attempt });
         self.counters.done += 1;
         self.counters.late += u64::from(late);
@@ -796,7 +793,7 @@ impl TaskStore {
         let Some(TaskResult::Done { attempt, worker, outcome }) = entry.result.as_deref() else {
             unreachable!("invariant: the task has an outcome")
         };
-        let (attempt, worker, bytes) = (*attempt, worker.clone(), outcome.len());
+        let (attempt, worker, bytes) = (*attempt, worker.clone(), outcome.as_bytes().len());
         self.held_bytes -= bytes;
         self.undeliver(slot);
         let entry = self.entry_mut(slot);
@@ -822,16 +819,15 @@ impl TaskStore {
             return;
         }
         // Tasks end in the order of their tickets, so binary search finds the entry.
-        if let Ok(at) = self.kinds[kind].finished.binary_search_by_key(&ticket, |(order, _)| *order)
-            && self.kinds[kind].finished.get(at).is_some_and(|(_, queued)| queued.slot == slot)
+        if let Ok(at) = self.finished.binary_search_by_key(&ticket, |queued| queued.ticket)
+            && self.finished.get(at).is_some_and(|queued| queued.slot == slot)
         {
             self.kinds[kind].finished_count -= 1;
         }
         self.entry_mut(slot).ticket = self.ticket();
         let slots = &self.slots;
-        let kind = &mut self.kinds[kind];
-        if kind.finished.len() > 2 * kind.finished_count + 1024 {
-            kind.finished.retain(|(_, queued)| Self::is_current(slots, *queued));
+        if self.finished.len() > 2 * self.undelivered() + 1024 {
+            self.finished.retain(|queued| Self::is_current(slots, *queued));
         }
     }
 
@@ -841,7 +837,7 @@ impl TaskStore {
         // A worker's back-off ends only with an outcome that the consumer kept, because an outcome that was only
         // reported may still be rejected.
         if let Some(TaskResult::Done { worker, outcome, .. }) = entry.result.as_deref() {
-            let (worker, bytes) = (worker.clone(), outcome.len());
+            let (worker, bytes) = (worker.clone(), outcome.as_bytes().len());
             self.held_bytes -= bytes;
             if let Some(worker) = self.worker_named(&worker) {
                 worker.reset_backoff();

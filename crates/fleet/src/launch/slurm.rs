@@ -134,6 +134,19 @@ impl SlurmLauncher {
         run(command, input, COMMAND_TIMEOUT).map_err(LaunchError::Unavailable)
     }
 
+    fn cancel(&self, arguments: &[String]) -> Result<(), LaunchError> {
+        let output = self.run_command("scancel", arguments, "")?;
+        // A job that has already ended is not an error.
+        let over = |line: &str| {
+            line.contains("Invalid job id") || line.contains("already") || line.trim().is_empty()
+        };
+        if output.ok || output.err.lines().all(over) {
+            Ok(())
+        } else {
+            Err(LaunchError::Unavailable(format!("scancel: {}", output.err.trim())))
+        }
+    }
+
     /// Finds out how jobs ended that have left the queue.
     fn endings(&self, gone: &BTreeSet<&str>) -> BTreeMap<String, (WorkerExit, String)> {
         let mut endings = BTreeMap::new();
@@ -236,21 +249,6 @@ impl Launcher for SlurmLauncher {
 
     fn interval(&self) -> Duration {
         self.config.interval
-    }
-}
-
-impl SlurmLauncher {
-    fn cancel(&self, arguments: &[String]) -> Result<(), LaunchError> {
-        let output = self.run_command("scancel", arguments, "")?;
-        // A job that has already ended is not an error.
-        let over = |line: &str| {
-            line.contains("Invalid job id") || line.contains("already") || line.trim().is_empty()
-        };
-        if output.ok || output.err.lines().all(over) {
-            Ok(())
-        } else {
-            Err(LaunchError::Unavailable(format!("scancel: {}", output.err.trim())))
-        }
     }
 }
 

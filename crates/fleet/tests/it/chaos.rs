@@ -66,7 +66,7 @@ fn coordinator_process() {
     fleet.submit(open.map(|id| task(id, outcome_time(id)))).unwrap();
     let mut deaths = 0;
     while !drain.is_set() {
-        let finished = fleet.take_finished(None, 500, Duration::from_millis(50));
+        let finished = fleet.take_finished(500, Duration::from_millis(50));
         let mut lines = String::new();
         for f in &finished {
             let TaskResult::Done { outcome, worker, .. } = &f.result else { panic!("{f:?}") };

@@ -40,7 +40,7 @@ fn collect(fleet: &Fleet, number: usize) -> BTreeMap<u64, TaskResult> {
     let deadline = Instant::now() + LONG;
     while endings.len() < number {
         assert!(Instant::now() < deadline, "only {} of {number} ended", endings.len());
-        for finished in fleet.take_finished(None, 100, SECOND) {
+        for finished in fleet.take_finished(100, SECOND) {
             let id = finished.task.0;
             assert!(endings.insert(id, finished.result).is_none(), "task {id} ended twice");
             fleet.remove(&[TaskId(id)]);
@@ -89,7 +89,7 @@ fn threads_complete_every_task_once() {
 fn every_wait_ends_at_its_deadline() {
     let fleet = Fleet::in_memory(BoardConfig::default());
     let begun = Instant::now();
-    assert_eq!(fleet.next_finished(Duration::from_millis(60)), None);
+    assert_eq!(fleet.take_finished(1, Duration::from_millis(60)).pop(), None);
     let grant = fleet.lease(&worker("w"), &GENERATE, 4, Duration::from_millis(60)).unwrap();
     assert!(grant.leases.is_empty() && !grant.drain);
     let took = begun.elapsed();
@@ -112,7 +112,7 @@ fn a_task_wakes_a_waiting_worker_and_its_end_a_waiting_consumer() {
             let (grant, at) = waiting.join().unwrap();
             latencies.push(at - submitted);
             let lease = &grant.leases[0];
-            let consumer = scope.spawn(|| (fleet.next_finished(LONG), Instant::now()));
+            let consumer = scope.spawn(|| (fleet.take_finished(1, LONG).pop(), Instant::now()));
             thread::sleep(Duration::from_millis(10));
             let reported = Instant::now();
             let report =
@@ -316,7 +316,7 @@ fn a_copy_goes_to_an_idle_worker_and_the_loser_is_told() {
     assert_eq!(won, [Receipt::Accepted]);
     assert_eq!(fleet.heartbeat(&worker("slow"), &[slow.id()]).unwrap().abandon, [slow.id()]);
     assert_eq!(fleet.report(&worker("slow"), vec![done(&slow.id(), "slow")]).unwrap(), [Receipt::Duplicate]);
-    let finished = fleet.next_finished(SECOND).unwrap();
+    let finished = fleet.take_finished(1, SECOND).pop().unwrap();
     assert!(matches!(finished.result, TaskResult::Done { outcome, .. } if outcome.as_bytes() == b"fast"));
     assert_eq!(fleet.status().counters.copies, 1);
 }
@@ -332,7 +332,7 @@ fn a_restarted_coordinator_reclaims_the_leases_of_workers() {
     let leases = fleet.lease(&worker("w"), &VERIFY, 5, SECOND).unwrap().leases;
     let receipts = fleet.report(&worker("w"), vec![answer(&leases[0]), answer(&leases[1])]).unwrap();
     assert_eq!(receipts, [Receipt::Accepted; 2]);
-    let first = fleet.next_finished(SECOND).unwrap();
+    let first = fleet.take_finished(1, SECOND).pop().unwrap();
     assert_eq!(fleet.remove(&[first.task]), 1);
     drop(fleet);
 
@@ -376,7 +376,7 @@ fn an_outcome_is_safe_only_when_the_consumer_has_removed_it() {
     };
     assert_eq!(ask(), (false, vec![Receipt::Waiting; 3]));
     assert_eq!(ask(), (false, vec![Receipt::Waiting; 3]), "repeated reports change nothing");
-    assert_eq!(fleet.take_finished(None, 9, SECOND).len(), 3);
+    assert_eq!(fleet.take_finished(9, SECOND).len(), 3);
     assert_eq!(ask(), (false, vec![Receipt::Waiting; 3]), "taken, but not stored yet");
     assert!(fleet.reject(leases[0].task, "invalid"));
     fleet.remove(&[leases[1].task]);
@@ -438,7 +438,7 @@ fn a_worker_keeps_an_outcome_until_it_is_safe() {
     for (lease, _) in session.lease(4, SECOND).unwrap() {
         session.finish(lease.id(), LeaseOutcome::Done(squared(&lease.payload)));
     }
-    let taken = fleet.take_finished(None, 9, LONG);
+    let taken = fleet.take_finished(9, LONG);
     thread::sleep(Duration::from_millis(300));
     assert_eq!(session.summary().accepted + session.summary().duplicates, 0);
     let ids: Vec<TaskId> = taken.iter().map(|f| f.task).collect();

@@ -35,7 +35,7 @@ fn collect(fleet: &Fleet, number: usize) -> Vec<(u64, TaskResult)> {
     let deadline = Instant::now() + LONG;
     while all.len() < number {
         assert!(Instant::now() < deadline, "only {} of {number} ended", all.len());
-        for finished in fleet.take_finished(None, 100, Duration::from_secs(1)) {
+        for finished in fleet.take_finished(100, Duration::from_secs(1)) {
             assert!(seen.insert(finished.task), "{} ended twice", finished.task);
             all.push((finished.task.0, finished.result));
         }

@@ -86,7 +86,7 @@ fn a_service_of_one_kind_takes_no_other() {
     let both = vec![done(leased.task, leased.attempt, "sample"), done(own.task, own.attempt, "proved")];
     let refused = client.report(&worker("own"), both.clone());
     assert!(matches!(refused, Err(CallError::Refused(_))), "{refused:?}");
-    assert!(fleet.next_finished(Duration::ZERO).is_none());
+    assert!(fleet.take_finished(1, Duration::ZERO).pop().is_none());
     assert_eq!(client.report(&worker("own"), both[..1].to_vec()).unwrap(), [Receipt::Accepted]);
 }
 
@@ -129,7 +129,7 @@ fn tasks_are_leased_and_outcomes_reported() {
     );
     let forged = done(held[3].task, held[3].attempt, "forged");
     assert_eq!(client.report(&worker("thief"), vec![forged]).unwrap(), [Receipt::Refused]);
-    let finished = fleet.next_finished(SECOND).unwrap();
+    let finished = fleet.take_finished(1, SECOND).pop().unwrap();
     assert!(matches!(finished.result, TaskResult::Done { outcome, .. } if outcome.as_bytes() == large));
     let status = client.status_within(Duration::from_secs(60)).unwrap();
     assert_eq!((status.kinds[0].pending, status.kinds[0].leased, status.counters.refused), (3, 1, 1));
@@ -622,7 +622,7 @@ fn workers_outlive_their_coordinator() {
             let deadline = Instant::now() + LONG;
             while (journal.len() as u64) < TASKS * stage / 4 {
                 assert!(Instant::now() < deadline, "stage {stage}: {} ended", journal.len());
-                for finished in fleet.take_finished(None, 10, SECOND) {
+                for finished in fleet.take_finished(10, SECOND) {
                     let TaskResult::Done { outcome, .. } = finished.result else { panic!("quarantined") };
                     assert_eq!(outcome.as_bytes(), finished.task.to_string().as_bytes());
                     assert!(journal.insert(finished.task, outcome).is_none(), "journalled twice");
@@ -631,7 +631,7 @@ fn workers_outlive_their_coordinator() {
             }
             if stage < 4 {
                 // These tasks are taken, but the coordinator dies before it writes the journal.
-                unwritten += fleet.take_finished(None, 10, Duration::from_millis(20)).len();
+                unwritten += fleet.take_finished(10, Duration::from_millis(20)).len();
                 drop(service);
                 drop(fleet);
                 fleet = Fleet::journalled(BoardConfig::default());

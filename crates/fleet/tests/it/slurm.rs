@@ -60,7 +60,7 @@ fn jobs_that_are_cancelled_or_killed_are_replaced_and_every_task_is_done_once() 
     while (ended.len() as u64) < TASKS {
         assert!(Instant::now() < deadline, "{} of {TASKS}: {:?}", ended.len(), supervisor.status());
         supervisor.check().unwrap();
-        for finished in fleet.take_finished(None, 100, Duration::from_secs(1)) {
+        for finished in fleet.take_finished(100, Duration::from_secs(1)) {
             let id = finished.task.0;
             let TaskResult::Done { outcome, .. } = finished.result else {
                 panic!("task {id} is quarantined")

@@ -142,7 +142,7 @@ impl<'a> Dispatcher<'a> {
         self.submit(work.begin())?;
         while !work.is_complete() && !self.workers.is_interrupted() {
             let wait = if self.unapplied.is_empty() { Duration::from_millis(200) } else { COMMIT_POLL };
-            let finished = self.fleet.take_finished(None, MAX_RESULTS_PER_CALL, wait);
+            let finished = self.fleet.take_finished(MAX_RESULTS_PER_CALL, wait);
             let came = Instant::now();
             if finished.is_empty() {
                 self.workers.check(last.elapsed(), &|| work.describe_open(self.open.len()))?;

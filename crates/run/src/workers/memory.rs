@@ -61,11 +61,6 @@ impl MemoryInputs<'_> {
         self.fleet.is_none_or(|fleet| fleet.generate.by == By::Embedded)
     }
 
-    /// Returns the number of generation workers on the coordinator's machine.
-    pub fn local_workers(&self) -> usize {
-        self.fleet.filter(|fleet| fleet.generate.by == By::Local).map_or(0, |fleet| fleet.generate.count)
-    }
-
     pub fn policies(&self) -> usize {
         LoadedModels::trained_only(self.config).trained().len()
     }
@@ -177,7 +172,8 @@ impl MemoryInputs<'_> {
         for rank in 0..if gpus > 1 { ranks.min(gpus) } else { ranks } {
             plan[rank % gpus.max(1)].push(self.rank(rank)?);
         }
-        let workers = self.local_workers();
+        let local = self.fleet.filter(|fleet| fleet.generate.by == By::Local);
+        let workers = local.map_or(0, |fleet| fleet.generate.count);
         if workers > 0 {
             let worker = self.worker()?;
             for i in 0..workers {

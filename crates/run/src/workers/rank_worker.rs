@@ -12,7 +12,7 @@
 //! sampler waits for rank 0 in HTTPS requests, never in the process group.
 
 use crate::config::RunConfig;
-use crate::config::device::{self, DeviceKind, threads};
+use crate::config::device::{self, threads};
 use crate::error::{Context, Result, RunError, bail, ensure};
 use crate::train::launcher::{RankEnv, UNWIND, gpu_of};
 use crate::train::policies::{self, PolicySet};
@@ -54,7 +54,8 @@ pub fn run(env: &RankEnv, folder: &Path) -> Result<Outcome> {
         }
         Err(error) => return Err(report_failure(&group, error)),
     };
-    match prepare(&job.config, env) {
+    let kind = device::kind(&job.config.model.device);
+    match kind.and_then(|kind| Ok((kind, gpu_of(kind, Some(env))?))) {
         Ok((kind, gpu)) => {
             with_device!(kind, env.threads(threads()), gpu, device => job.follow(group, device, folder))
         }
@@ -66,11 +67,6 @@ pub fn run(env: &RankEnv, folder: &Path) -> Result<Outcome> {
 fn report_failure(group: &ProcessGroup, error: RunError) -> RunError {
     group.fail(&format!("{error:#}"));
     error
-}
-
-fn prepare(config: &RunConfig, env: &RankEnv) -> Result<(DeviceKind, usize)> {
-    let kind = device::kind(&config.model.device)?;
-    Ok((kind, gpu_of(kind, Some(env))?))
 }
 
 /// Checks that a folder that rank 0 names is a checkpoint of this rank's own run.

@@ -50,15 +50,13 @@ impl WeightSource {
     /// # Errors
     /// Returns an error if the coordinator rejects the request, stays unreachable, or does not reach that version.
     pub fn manifest(&self, policy_version: u32) -> Result<RunManifest> {
-        let mut found = None;
         self.until("the coordinator", || {
             let Some(bytes) = self.client.read_document(manifest::NAME)? else { return Ok(None) };
             let manifest = RunManifest::read(&bytes);
             let there =
                 manifest.as_ref().map_or(true, |manifest| manifest.policy.policy_version >= policy_version);
-            Ok(there.then(|| found = Some(manifest)))
-        })?;
-        found.context("the coordinator has no manifest of the run")?
+            Ok(there.then_some(manifest))
+        })?
     }
 
     /// Repeats a request until it gets a reply.

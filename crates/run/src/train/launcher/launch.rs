@@ -218,14 +218,11 @@ fn only_lost_another(one: &RankProcess) -> bool {
 }
 
 fn describe(lost: &RankProcess, ranks: usize) -> String {
-    let how = match lost.status {
-        Some(status) => match (status.signal(), status.code()) {
-            (Some(9), _) => "was killed by signal 9 (by hand, or because memory ran out)".to_owned(),
-            (Some(signal), _) => format!("was killed by signal {signal}"),
-            (None, Some(code)) => format!("ended with code {code}"),
-            (None, None) => "ended".to_owned(),
-        },
-        None => "ended".to_owned(),
+    let how = match lost.status.map(|status| (status.signal(), status.code())) {
+        Some((Some(9), _)) => "was killed by signal 9 (by hand, or because memory ran out)".to_owned(),
+        Some((Some(signal), _)) => format!("was killed by signal {signal}"),
+        Some((None, Some(code))) => format!("ended with code {code}"),
+        _ => "ended".to_owned(),
     };
     let mut text = format!(
         "rank {} of {ranks} {how} (host {}, process {}, log {})",
