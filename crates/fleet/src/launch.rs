@@ -317,21 +317,14 @@ impl SupervisorLoop {
 
     /// Asks the newest workers to leave if there are too many.
     fn retire_surplus(&mut self, wanted: usize) {
-        let staying: Vec<u64> = self.jobs.iter().filter(|(_, job)| !job.leaving).map(|(n, _)| *n).collect();
-        let too_many: Vec<u64> = staying.into_iter().skip(wanted).collect();
-        let jobs: Vec<WorkerJob> =
-            too_many.iter().filter_map(|n| self.jobs.get(n)).map(|j| j.job.clone()).collect();
+        let staying = self.jobs.values_mut().filter(|job| !job.leaving);
+        let surplus: Vec<&mut SupervisedJob> = staying.skip(wanted).collect();
+        let jobs: Vec<WorkerJob> = surplus.iter().map(|job| job.job.clone()).collect();
         if jobs.is_empty() {
             return;
         }
         match self.launcher.stop(&jobs, StopMode::Gently) {
-            Ok(()) => {
-                for number in too_many {
-                    if let Some(job) = self.jobs.get_mut(&number) {
-                        job.leaving = true;
-                    }
-                }
-            }
+            Ok(()) => surplus.into_iter().for_each(|job| job.leaving = true),
             Err(error) => self.note_trouble(error.to_string()),
         }
     }

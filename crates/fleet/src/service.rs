@@ -98,7 +98,7 @@ pub struct Service {
     address: SocketAddr,
     encrypted: bool,
     /// Stop when they are dropped.
-    _threads: Vec<ServiceThread>,
+    _threads: [ServiceThread; 2],
 }
 
 /// State shared by all request handlers.
@@ -111,7 +111,6 @@ struct HandlerState {
     decompression: Arc<Semaphore>,
 }
 
-const THREADS: usize = 2;
 /// Maximum number of connections; further ones wait. Reduced to fit the process's limit of open files, which the service
 /// raises.
 const MAX_CONNECTIONS: usize = 16_384;
@@ -155,18 +154,16 @@ impl Service {
         let tls = config.tls.clone().map(tokio_rustls::TlsAcceptor::from);
         let listening = |error| ServiceError::Listen { address: config.listen, error };
         let thread = || ServiceThread::start("fleet-service").map_err(ServiceError::Threads);
-        let first = thread()?;
-        let (listener, address) = first.listen(config.listen).map_err(listening)?;
-        let handle = first.handle().clone();
-        let rest = (1..THREADS).map(|_| thread());
-        let threads = std::iter::once(Ok(first)).chain(rest).collect::<Result<Vec<_>, _>>()?;
-        let handles = threads.iter().map(|thread| thread.handle().clone()).collect();
+        let threads = [thread()?, thread()?];
+        let (listener, address) = threads[0].listen(config.listen).map_err(listening)?;
+        let handles = threads.each_ref().map(|thread| thread.handle().clone());
         let encrypted = tls.is_some();
         let units = config.max_body.div_ceil(ROOM_UNIT).clamp(1, Semaphore::MAX_PERMITS);
         let [receiving, decompression] = [(); 2].map(|()| Arc::new(Semaphore::new(units)));
         let state = Arc::new(HandlerState { fleet: fleet.clone(), config, receiving, decompression });
-        handle.spawn(accept(listener, tls, state, handles));
-        handle.spawn(tick(fleet));
+        let room = Semaphore::new(MAX_CONNECTIONS.min(max_connections(raise_limit())));
+        threads[0].handle().spawn(accept(listener, tls, state, handles, Arc::new(room)));
+        threads[0].handle().spawn(tick(fleet));
         Ok(Self { address, encrypted, _threads: threads })
     }
 
@@ -197,9 +194,9 @@ async fn accept(
     listener: TcpListener,
     tls: Option<tokio_rustls::TlsAcceptor>,
     state: Arc<HandlerState>,
-    threads: Vec<Handle>,
+    threads: [Handle; 2],
+    room: Arc<Semaphore>,
 ) {
-    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS.min(max_connections(raise_limit()))));
     for thread in threads.iter().cycle() {
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
         let stream = sgs_http::accept(&listener).await;

@@ -29,12 +29,12 @@ pub(crate) enum RecheckPolicy {
 /// Selects the proofs that another worker rechecks.
 #[derive(Debug)]
 pub(crate) struct RecheckSample {
-    /// Targets that no earlier round has solved.
-    unsolved: HashSet<ProblemId>,
+    /// Targets that no earlier round has solved. All their proofs are rechecked.
+    pub unsolved: HashSet<ProblemId>,
     /// Fraction of the remaining proofs to recheck, in 0..=1.
-    share: f64,
+    pub share: f64,
     /// Random for each process, so that workers cannot predict the sample. The choice changes no result.
-    draw: RandomState,
+    pub draw: RandomState,
 }
 
 /// A verdict that waits for a second worker. It is kept in memory only, because nothing depends on it. After a crash,
@@ -55,12 +55,6 @@ pub(crate) enum RecheckDecision {
 }
 
 impl RecheckPolicy {
-    /// Creates the policy that has other workers recheck a fraction of the proofs, and all proofs of the `unsolved`
-    /// targets.
-    pub(crate) fn other_worker(share: f64, unsolved: HashSet<ProblemId>) -> Self {
-        Self::OtherWorker(RecheckSample { unsolved, share, draw: RandomState::new() })
-    }
-
     /// Verifies the proofs that a worker reports as valid, if the policy is [`RecheckPolicy::Local`].
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use crate::config::SHIPPED;
 use crate::error::{Context, Result, RunError, bail};
-use crate::round::recheck::RecheckPolicy;
+use crate::round::recheck::{RecheckPolicy, RecheckSample};
 use crate::round::sampling_context::is_quick;
 use crate::served::{RECORDED, Servers};
 use crate::train::policies::{self, PolicySet};
@@ -22,6 +22,7 @@ use sgs_lm::trainer::Trainer;
 use sgs_lm::{Device, ModelConfig};
 use sgs_lm_sampler::Decode;
 use sgs_selfplay::{Problem, RunState};
+use std::hash::RandomState;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -46,10 +47,8 @@ pub(crate) struct RunWorkers {
     interrupt: StopFlag,
     remote: Option<RemoteWorkers>,
     servers: Option<Servers>,
-    /// Whether the remote workers have been started.
-    started: bool,
     base: PathBuf,
-    /// Id of the weights that remote workers use.
+    /// Id of the weights that remote workers use. `None` until these workers are started.
     policy_id: Option<String>,
 }
 
@@ -99,7 +98,6 @@ impl RunWorkers {
             interrupt: runner.interrupt.clone(),
             remote,
             servers: None,
-            started: false,
             base: runner.base.clone(),
             policy_id: None,
         };
@@ -233,7 +231,8 @@ impl RunWorkers {
         match self.remote.as_ref().map(RemoteWorkers::recheck) {
             Some(Some(share)) if !is_quick(system) => {
                 let unsolved = targets.iter().map(|target| &target.id).filter(|id| !state.is_solved(id));
-                RecheckPolicy::other_worker(share, unsolved.cloned().collect())
+                let (unsolved, draw) = (unsolved.cloned().collect(), RandomState::new());
+                RecheckPolicy::OtherWorker(RecheckSample { unsolved, share, draw })
             }
             _ => self.local_recheck(system),
         }
@@ -272,12 +271,10 @@ impl RunWorkers {
         let folders = policies::folders(&runner.config, &self.base, at);
         let header = runner.targets.first().map(|target| Arc::clone(&target.context)).unwrap_or_default();
         let manifest = |policy| RunManifest::new(&runner.config, &header, tokenizer.eos(), policy);
-        self.policy_id = Some(remote.publish_policy(policy_version, &folders, manifest)?);
-        if self.started {
-            return Ok(Vec::new());
+        match self.policy_id.replace(remote.publish_policy(policy_version, &folders, manifest)?) {
+            Some(_) => Ok(Vec::new()),
+            None => remote.start_workers(),
         }
-        self.started = true;
-        remote.start_workers()
     }
 
     /// Called while no results arrive, with the idle time and a description of the pending work.

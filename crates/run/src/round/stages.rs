@@ -18,7 +18,7 @@ use crate::error::Result;
 use crate::train::matching::Embedder;
 use crate::train::policies::{self, HostSnapshots};
 use crate::train::update::{self, Completions};
-use sgs_lm::ranks::{CommandChannel, Parallel};
+use sgs_lm::ranks::Parallel;
 use sgs_lm_sampler::Decode;
 use sgs_rundir::NextStep;
 use sgs_selfplay::{Role, Round, RoundOutcome};
@@ -146,7 +146,11 @@ impl Updating {
             rounds.await_publication(&mut self.record)?;
         }
         let is_trained = if self.is_updated {
-            self.reuse_matching();
+            // Restore the weights of the conjectures that the earlier process computed before its update. They cannot be
+            // computed again, because the models that the matching used no longer exist.
+            if let Some(matching) = self.record.matching.clone() {
+                self.outcome.reweigh(matching);
+            }
             false
         } else {
             // The update depends on every result, so all of them must be durable first.
@@ -159,19 +163,16 @@ impl Updating {
         // Publish one round at a time, so that checkpoints and markers are stored in the order of the rounds. Wait only
         // here, so that the update runs in parallel with the previous publication.
         rounds.await_publication(&mut self.record)?;
-        // Copy after that wait, because the copy reuses the memory that the previous publication has released.
+        // Copy the weights to the host, because the next update changes them while they are being written. Copy after that
+        // wait, because the copy reuses the memory that the previous publication has released.
         let copying = Instant::now();
-        let weights = if is_trained { Some(self.copy_weights(rounds, commands)?) } else { None };
+        let copy = || {
+            let policies = policies::read(&rounds.policies);
+            policies.trained.snapshot(commands, rounds.publisher.take_spare())
+        };
+        let weights = is_trained.then(copy).transpose()?;
         self.record.times.snapshot = copying.elapsed().as_secs_f64();
         self.publish(rounds, weights)
-    }
-
-    /// Restores the weights of the round's conjectures that an earlier process computed before its update. They cannot
-    /// be computed again, because the models that the matching used no longer exist.
-    fn reuse_matching(&mut self) {
-        if let Some(matching) = self.record.matching.clone() {
-            self.outcome.reweigh(matching);
-        }
     }
 
     /// Reweights the round's conjectures by their similarity to unsolved targets (STP).
@@ -224,16 +225,6 @@ impl Updating {
         let is_trained = report.solver.is_some() || report.conjecturer.is_some();
         self.record.update = report;
         Ok(is_trained)
-    }
-
-    /// Copies the trained weights to the host, because the next update changes them while they are being written.
-    fn copy_weights<D: Parallel + Decode>(
-        &self,
-        rounds: &mut RoundLoop<'_, '_, D>,
-        commands: Option<CommandChannel>,
-    ) -> Result<HostSnapshots> {
-        let policies = policies::read(&rounds.policies);
-        policies.trained.snapshot(commands, rounds.publisher.take_spare())
     }
 
     /// Adds the round to the run's state, reports it, and starts its publication. `weights` are the new ones, if anything

@@ -796,13 +796,7 @@ mod tests {
 
     const GPU: CudaFootprint = CudaFootprint { precision: Precision::Bf16, processors: 132 };
 
-    fn shape(
-        layers: usize,
-        hidden: usize,
-        heads: usize,
-        intermediate: usize,
-        vocabulary: usize,
-    ) -> ModelConfig {
+    fn shape([layers, hidden, heads, intermediate, vocabulary]: [usize; 5]) -> ModelConfig {
         let json = serde_json::json!({
             "model_type": "llama", "vocab_size": vocabulary, "hidden_size": hidden, "intermediate_size": intermediate,
             "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": heads,
@@ -824,8 +818,8 @@ mod tests {
     /// The measurements of docs/performance.md on H200s.
     #[test]
     fn predictions_agree_with_recorded_measurements() {
-        let seven = shape(30, 4096, 32, 11_008, 102_400);
-        let small = shape(16, 2048, 16, 5504, 32_000);
+        let seven = shape([30, 4096, 32, 11_008, 102_400]);
+        let small = shape([16, 2048, 16, 5504, 32_000]);
         let peak = |model: &ModelConfig, ranks: usize| {
             let (ranks, tokens) = (format!("training.ranks={ranks}"), "training.micro_batch_tokens=8192");
             let config = config(&[&ranks, tokens, "sampling.memory_mib=8192"]);
@@ -861,7 +855,7 @@ mod tests {
         }
         // "Long completions among short ones", on an H100.
         for (depth, batch, prompt, measured) in [(30, 64.0, 740.0, 14.9), (5, 1.0, 8000.0, 1.70)] {
-            let model = shape(depth, 4096, 32, 11_008, 102_400);
+            let model = shape([depth, 4096, 32, 11_008, 102_400]);
             let arithmetic = Arithmetic::new(MemoryInputs { model: &model, guide: &model, ..inputs });
             is_close(arithmetic.seconds(&steps(batch, prompt), 0.0, 1.0, H100) / 128.0 * 1e3, measured, 0.1);
         }
@@ -896,17 +890,13 @@ mod tests {
 
     #[test]
     fn workers_servers_and_a_separate_guide_count() {
-        let model = shape(30, 4096, 32, 11_008, 102_400);
+        let model = shape([30, 4096, 32, 11_008, 102_400]);
         let weights = |set: &[&str], workers: Option<&str>| {
             let config = config(set);
             let fleet = workers.map(|spec| FleetConfig::parse(spec).expect("workers"));
-            let inputs = MemoryInputs {
-                config: &config,
-                model: &model,
-                guide: &model,
-                fleet: fleet.as_ref(),
-                footprint: &GPU,
-            };
+            let fleet = fleet.as_ref();
+            let inputs =
+                MemoryInputs { config: &config, model: &model, guide: &model, fleet, footprint: &GPU };
             let plan = inputs.machine(1).expect("a plan");
             let parts = plan[0].iter().flat_map(|process| &process.device);
             parts.filter(|part| part.what.starts_with("weights")).count()

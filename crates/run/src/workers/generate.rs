@@ -352,7 +352,9 @@ impl<D: Device + Decode> RoleSamplers<D> {
         self.in_flight_since.get_or_insert_with(Instant::now);
         for (role, sampler) in &mut self.samplers {
             if !sampler.is_idle() {
-                sampler.start(model(&*weights, *role)?)?;
+                let model = weights.model(*role);
+                let model = model.with_context(|| format!("the worker has no weights for {role:?}"))?;
+                sampler.start(model)?;
                 in_flight += 1;
             }
         }
@@ -421,10 +423,6 @@ fn place(role: Role) -> usize {
         Role::Conjecturer => 1,
         Role::Guide => 2,
     }
-}
-
-fn model<D: Device, W: RoleModels<D>>(weights: &W, role: Role) -> Result<&Model<D>> {
-    weights.model(role).with_context(|| format!("the worker has no weights for {role:?}"))
 }
 
 fn sample_of(completion: SampledCompletion) -> Sample {
