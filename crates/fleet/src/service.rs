@@ -269,18 +269,14 @@ impl HandlerState {
             Err(Rejection(status, error)) => {
                 let mut reply = written(BodyFormat::Json, &ErrorReply { error });
                 *reply.status_mut() = status;
-                match status {
-                    StatusCode::UNAUTHORIZED => {
-                        reply.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-                    }
-                    StatusCode::SERVICE_UNAVAILABLE => {
-                        reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
-                    }
-                    StatusCode::METHOD_NOT_ALLOWED => {
-                        reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, POST"));
-                    }
-                    _ => {}
-                }
+                let hint = match status {
+                    StatusCode::UNAUTHORIZED => Some((WWW_AUTHENTICATE, "Bearer")),
+                    StatusCode::SERVICE_UNAVAILABLE => Some((RETRY_AFTER, RETRY_AFTER_S)),
+                    StatusCode::METHOD_NOT_ALLOWED => Some((ALLOW, "GET, POST")),
+                    _ => None,
+                };
+                let hint = hint.map(|(name, value)| (name, HeaderValue::from_static(value)));
+                reply.headers_mut().extend(hint);
                 reply
             }
         };

@@ -381,7 +381,7 @@ impl SessionShared {
     /// Records a failed call. Gives up if the call was rejected or the coordinator has been unreachable for too long.
     fn note_failure(&self, error: CallError) {
         let mut state = self.lock();
-        let worker = self.config.name.clone();
+        let worker = &self.config.name;
         let away = state.last_reply.elapsed();
         state.heartbeat_soon = true;
         let now = Instant::now();
@@ -393,7 +393,7 @@ impl SessionShared {
         let gave_up = match error {
             CallError::Refused(_) => Some(WorkerError(format!("worker {worker}: {error}"))),
             CallError::Unavailable(_) if away >= self.config.patience => {
-                Some(WorkerError::unavailable(&worker, away, &error))
+                Some(WorkerError::unavailable(worker, away, &error))
             }
             CallError::Unavailable(_) => None,
         };
