@@ -2,8 +2,8 @@
 
 use crate::database::StatementId;
 use crate::normal_text::{NormalText, normal_text};
-use crate::splits::Lesson;
 use crate::statement::Statement;
+use crate::theorem_proofs::TheoremProof;
 use crate::theory::{RuleId, Theory};
 use crate::unify::{Goal, ProofLimits, ProofStep, Unifier};
 use sgs_base::random::SeededRng;
@@ -45,7 +45,7 @@ pub struct Composer {
 
 impl Composer {
     /// Creates a generator that draws rules by their frequency in `lessons`.
-    pub fn new(theory: &Theory, lessons: &[Lesson]) -> Self {
+    pub fn new(theory: &Theory, lessons: &[TheoremProof]) -> Self {
         let mut uses = Vec::new();
         let mut uses_before = vec![0; theory.rules().len() + 1];
         let mut next = 0;
@@ -54,10 +54,7 @@ impl Composer {
                 uses_before[next] = uses.len();
                 next += 1;
             }
-            uses.extend(lesson.steps.iter().filter_map(|s| match s {
-                ProofStep::Rule(id) => Some(*id),
-                ProofStep::Hypothesis(_) => None,
-            }));
+            uses.extend(lesson.steps.iter().filter_map(|step| step.rule()));
         }
         for slot in &mut uses_before[next..] {
             *slot = uses.len();
@@ -82,6 +79,11 @@ impl Composer {
         if available == 0 {
             return None;
         }
+        let before = theory.rule(context).statement;
+        // The stack may hold several formulas until the last step.
+        let mut fits = |steps: &[ProofStep], hypotheses| {
+            unifier.unifies(theory, &Goal::open(hypotheses, before), steps, ProofLimits::default())
+        };
         let wanted = 2 + draw.index(6);
         let (mut steps, mut hypotheses, mut depth) = (Vec::new(), 0u32, 0usize);
         for _ in 0..wanted * 8 {
@@ -92,7 +94,7 @@ impl Composer {
             let Some((step, takes)) = tried else { continue };
             steps.push(step);
             let more = u32::from(step == ProofStep::Hypothesis(hypotheses));
-            if takes > 0 && !fits(theory, unifier, context, &steps, hypotheses) {
+            if takes > 0 && !fits(&steps, hypotheses) {
                 steps.pop();
                 continue;
             }
@@ -102,7 +104,6 @@ impl Composer {
         if depth != 1 || inferences(&steps) < 2 || steps.len() > MAX_STEPS {
             return None;
         }
-        let before = theory.rule(context).statement;
         let (statement, print) = general(theory, unifier, before, &steps, hypotheses as usize)?;
         Some(Composition { context, statement, print, steps })
     }
@@ -132,21 +133,9 @@ impl Composer {
     }
 }
 
-/// Returns whether the steps so far unify; the stack may hold several formulas.
-fn fits(
-    theory: &Theory,
-    unifier: &mut Unifier,
-    context: RuleId,
-    steps: &[ProofStep],
-    hypotheses: u32,
-) -> bool {
-    let goal = Goal::open(hypotheses, theory.rule(context).statement);
-    unifier.unifies(theory, &goal, steps, ProofLimits::default())
-}
-
 /// Returns the number of assertions that a proof cites.
 pub fn inferences(steps: &[ProofStep]) -> usize {
-    steps.iter().filter(|step| matches!(step, ProofStep::Rule(_))).count()
+    steps.iter().filter_map(|step| step.rule()).count()
 }
 
 /// Returns the most general statement that steps prove from the rules before `before`, in normal form, with the text
@@ -166,8 +155,7 @@ pub fn general(
         return None;
     }
     let normal = statement.normal_form(theory, |_| None)?;
-    let symbols = normal.text(theory).split_ascii_whitespace().count();
-    if symbols > MAX_SYMBOLS {
+    if normal.symbols(theory) > MAX_SYMBOLS {
         return None;
     }
     let print = normal_text(theory, &normal);

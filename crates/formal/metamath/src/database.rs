@@ -87,7 +87,7 @@ impl Assertion {
 }
 
 /// A parsed Metamath database.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Database {
     sources: Vec<SourceFile>,
     symbols: Vec<Arc<str>>,
@@ -116,7 +116,8 @@ impl Database {
     /// Returns an error if a file cannot be read or is malformed, with the file, line and column.
     pub fn read(path: &Path) -> Result<Self, DatabaseError> {
         let source = SourceFile::read(path)?;
-        DatabaseParser::new(path.parent().map(Path::to_owned)).run(source)
+        let folder = path.parent().map(Path::to_owned);
+        DatabaseParser { folder, ..DatabaseParser::default() }.run(source)
     }
 
     /// Parses a database from memory. Messages use `name` as the file name. Inclusions are rejected.
@@ -124,7 +125,7 @@ impl Database {
     /// # Errors
     /// Returns an error if the text is malformed, with the line and column.
     pub fn parse(name: &str, text: impl Into<Arc<[u8]>>) -> Result<Self, DatabaseError> {
-        DatabaseParser::new(None).run(SourceFile { name: name.into(), bytes: text.into() })
+        DatabaseParser::default().run(SourceFile { name: name.into(), bytes: text.into() })
     }
 
     /// Returns all labelled statements in order.
@@ -140,6 +141,11 @@ impl Database {
     /// Finds a statement by its label.
     pub fn find(&self, label: &str) -> Option<StatementId> {
         self.statement_of.get(label).copied()
+    }
+
+    /// Returns the typecode of provable statements (`|-`), if the database has one.
+    pub(crate) fn provable(&self) -> Option<Symbol> {
+        self.symbol("|-").filter(|&s| !self.is_variable(s))
     }
 
     /// Finds a symbol by its text.
@@ -240,18 +246,16 @@ impl Database {
 
     /// Returns the text of a theorem's proof, including comments; `None` for axioms.
     pub fn proof_text(&self, assertion: &Assertion) -> Option<&[u8]> {
-        assertion
-            .proof
-            .as_ref()
-            .map(|(f, r)| &self.sources[*f as usize].bytes[r.start as usize..r.end as usize])
+        assertion.proof.as_ref().map(|part| self.part(part))
     }
 
     /// Returns the comment just before an assertion, without its delimiters.
     pub fn comment(&self, assertion: &Assertion) -> Option<String> {
-        assertion.comment.as_ref().map(|(f, r)| {
-            let bytes = &self.sources[*f as usize].bytes[r.start as usize..r.end as usize];
-            String::from_utf8_lossy(bytes).into_owned()
-        })
+        assertion.comment.as_ref().map(|part| String::from_utf8_lossy(self.part(part)).into_owned())
+    }
+
+    fn part(&self, (file, range): &(u32, Range<u32>)) -> &[u8] {
+        &self.sources[*file as usize].bytes[range.start as usize..range.end as usize]
     }
 
     /// Returns the location of a statement.
@@ -286,6 +290,7 @@ struct Scope {
     distinct: usize,
 }
 
+#[derive(Default)]
 struct DatabaseParser {
     folder: Option<PathBuf>,
     database: Database,
@@ -320,34 +325,6 @@ impl FileCursor {
 }
 
 impl DatabaseParser {
-    fn new(folder: Option<PathBuf>) -> Self {
-        Self {
-            folder,
-            database: Database {
-                sources: Vec::new(),
-                symbols: Vec::new(),
-                is_variable: Vec::new(),
-                symbol_of: FxHashMap::default(),
-                statements: Vec::new(),
-                statement_of: FxHashMap::default(),
-                global_floats: Vec::new(),
-                global_variables: FxHashSet::default(),
-                global_essential: None,
-                inclusions: Vec::new(),
-            },
-            included: FxHashSet::default(),
-            scopes: Vec::new(),
-            variables: Vec::new(),
-            active_variable: FxHashSet::default(),
-            floats: Vec::new(),
-            float_of: FxHashMap::default(),
-            essentials: Vec::new(),
-            distinct: Vec::new(),
-            inherited: 0,
-            comment: None,
-        }
-    }
-
     fn run(mut self, source: SourceFile) -> Result<Database, DatabaseError> {
         let mut files = vec![self.open(source)?];
         while let Some(cursor) = files.last_mut() {
@@ -363,7 +340,10 @@ impl DatabaseParser {
             cursor.at = end;
             let bytes = cursor.source.bytes.clone();
             match &bytes[start..end] {
-                b"$(" => self.skip_comment(cursor, start)?,
+                b"$(" => {
+                    let text = end as u32..comment_end(cursor, start)? as u32;
+                    self.comment = Some((cursor.file, text));
+                }
                 b"$[" => {
                     if let Some(next) = self.include(cursor, start)? {
                         files.push(next);
@@ -402,13 +382,6 @@ impl DatabaseParser {
         let file = self.database.sources.len() as u32;
         self.database.sources.push(source.clone());
         Ok(FileCursor { file, source, at: 0 })
-    }
-
-    fn skip_comment(&mut self, cursor: &mut FileCursor, start: usize) -> Result<(), DatabaseError> {
-        let text = cursor.at;
-        let end = comment_end(cursor, start)?;
-        self.comment = Some((cursor.file, text as u32..end as u32));
-        Ok(())
     }
 
     fn include(

@@ -12,6 +12,7 @@ use crate::unify::Goal;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
@@ -113,6 +114,7 @@ pub fn theorem_block(
 }
 
 /// The `$f` statements of a block.
+#[derive(Default)]
 struct BlockFloats {
     /// New `$v` and `$f` statements, for variables of inner scopes.
     declarations: String,
@@ -139,14 +141,7 @@ impl BlockFloats {
         let mut all: Vec<StatementId> = own.iter().copied().chain(used).collect();
         all.sort_unstable();
         all.dedup();
-        let mut floats = Self {
-            declarations: String::new(),
-            local: FxHashMap::default(),
-            replaced: FxHashMap::default(),
-            mandatory: Vec::new(),
-            dummies: Vec::new(),
-            variables: Vec::new(),
-        };
+        let mut floats = Self::default();
         for id in all {
             let Some(StatementKind::Floating { typecode, variable, .. }) =
                 database.statements().get(id.0 as usize).map(|s| &s.kind)
@@ -280,13 +275,7 @@ fn folder(path: &Path) -> PathBuf {
 }
 
 fn new_file(folder: &Path) -> io::Result<NamedTempFile> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".sgs-export-");
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        // Use the default permissions of a new file, subject to the umask.
-        builder.permissions(std::fs::Permissions::from_mode(0o666));
-    }
-    builder.tempfile_in(folder)
+    // Use the default permissions of a new file, subject to the umask.
+    let permissions = std::fs::Permissions::from_mode(0o666);
+    tempfile::Builder::new().prefix(".sgs-export-").permissions(permissions).tempfile_in(folder)
 }

@@ -133,7 +133,7 @@ struct TrieNode {
 }
 
 /// The grammar of a database.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Grammar {
     types: Vec<Symbol>,
     type_of: FxHashMap<Symbol, TypeId>,
@@ -144,8 +144,6 @@ pub struct Grammar {
     roots: Vec<u32>,
     /// For each type, the trie node that follows the first child of its left-recursive productions.
     left_roots: Vec<Option<u32>>,
-    provable: Option<Symbol>,
-    formula: Option<TypeId>,
 }
 
 /// The error of a syntax axiom that the parser does not support.
@@ -158,6 +156,10 @@ pub struct GrammarError {
     pub message: String,
 }
 
+fn error(label: &str, message: &str) -> GrammarError {
+    GrammarError { label: label.to_owned(), message: message.to_owned() }
+}
+
 impl Grammar {
     /// Extracts the grammar: every `$a` statement whose typecode is not `|-` is a production.
     ///
@@ -165,18 +167,8 @@ impl Grammar {
     /// Returns an error if a syntax axiom is empty, repeats a variable, has `$e` hypotheses, or causes left recursion
     /// through several types.
     pub fn new(database: &Database) -> Result<Self, GrammarError> {
-        let provable = database.symbol("|-").filter(|&s| !database.is_variable(s));
-        let mut grammar = Self {
-            types: Vec::new(),
-            type_of: FxHashMap::default(),
-            productions: Vec::new(),
-            production_of: FxHashMap::default(),
-            trie: Vec::new(),
-            roots: Vec::new(),
-            left_roots: Vec::new(),
-            provable,
-            formula: None,
-        };
+        let provable = database.provable();
+        let mut grammar = Self::default();
         for (index, statement) in database.statements().iter().enumerate() {
             let typecode = match &statement.kind {
                 StatementKind::Floating { typecode, .. } => *typecode,
@@ -190,7 +182,6 @@ impl Grammar {
                 grammar.add_production(database, StatementId(index as u32), assertion, result)?;
             }
         }
-        grammar.formula = database.symbol("wff").and_then(|s| grammar.type_of.get(&s).copied());
         grammar.check_cycles(database)?;
         Ok(grammar)
     }
@@ -200,17 +191,19 @@ impl Grammar {
             return Ok(t);
         }
         let Ok(index) = u8::try_from(self.types.len()) else {
-            return Err(GrammarError {
-                label: label.to_owned(),
-                message: "more than 256 typecodes".to_owned(),
-            });
+            return Err(error(label, "more than 256 typecodes"));
         };
         self.types.push(typecode);
         self.type_of.insert(typecode, TypeId(index));
-        self.trie.push(TrieNode::default());
-        self.roots.push(self.trie.len() as u32 - 1);
+        let root = self.new_node();
+        self.roots.push(root);
         self.left_roots.push(None);
         Ok(TypeId(index))
+    }
+
+    fn new_node(&mut self) -> u32 {
+        self.trie.push(TrieNode::default());
+        self.trie.len() as u32 - 1
     }
 
     fn add_production(
@@ -220,10 +213,7 @@ impl Grammar {
         assertion: &Assertion,
         result: TypeId,
     ) -> Result<(), GrammarError> {
-        let statement = database.statement(id);
-        let fail = |message: &str| {
-            Err(GrammarError { label: statement.label.to_string(), message: message.to_owned() })
-        };
+        let fail = |message: &str| Err(error(&database.statement(id).label, message));
         if database.essentials(assertion).next().is_some() {
             return fail("a syntax axiom with a $e hypothesis is not supported");
         }
@@ -271,15 +261,8 @@ impl Grammar {
     fn insert(&mut self, result: TypeId, parts: &[SyntaxPart], number: u32) {
         let left = parts[0] == SyntaxPart::Child(result) && parts.len() > 1;
         let (mut node, rest) = if left {
-            let root = match self.left_roots[result.0 as usize] {
-                Some(root) => root,
-                None => {
-                    self.trie.push(TrieNode::default());
-                    let root = self.trie.len() as u32 - 1;
-                    self.left_roots[result.0 as usize] = Some(root);
-                    root
-                }
-            };
+            let root = self.left_roots[result.0 as usize].unwrap_or_else(|| self.new_node());
+            self.left_roots[result.0 as usize] = Some(root);
             (root, &parts[1..])
         } else {
             (self.roots[result.0 as usize], parts)
@@ -294,8 +277,7 @@ impl Grammar {
                 }
             };
             node = known.unwrap_or_else(|| {
-                self.trie.push(TrieNode::default());
-                let next = self.trie.len() as u32 - 1;
+                let next = self.new_node();
                 match part {
                     SyntaxPart::Constant(s) => self.trie[node as usize].constants.push((*s, next)),
                     SyntaxPart::Child(t) => self.trie[node as usize].types.push((*t, next)),
@@ -308,13 +290,17 @@ impl Grammar {
 
     /// Rejects left recursion through several types, and productions whose only part is a child of the same type.
     fn check_cycles(&mut self, database: &Database) -> Result<(), GrammarError> {
+        let cycle = |p: &Production| {
+            let label = &database.statement(p.statement).label;
+            Err(error(label, "left recursion through other types is not supported"))
+        };
         let n = self.types.len();
         let mut reach = vec![vec![false; n]; n];
         for p in &self.productions {
             if let SyntaxPart::Child(t) = p.parts[0] {
                 let own = t == p.result;
                 if own && p.parts.len() == 1 {
-                    return Err(self.cycle_error(database, p));
+                    return cycle(p);
                 }
                 reach[p.result.0 as usize][t.0 as usize] |= !own;
             }
@@ -328,30 +314,13 @@ impl Grammar {
         }
         for p in &self.productions {
             if reach[p.result.0 as usize][p.result.0 as usize] {
-                return Err(self.cycle_error(database, p));
+                return cycle(p);
             }
         }
         for node in &mut self.trie {
             node.constants.sort_unstable();
         }
         Ok(())
-    }
-
-    fn cycle_error(&self, database: &Database, p: &Production) -> GrammarError {
-        GrammarError {
-            label: database.statement(p.statement).label.to_string(),
-            message: "left recursion through other types is not supported".to_owned(),
-        }
-    }
-
-    /// Returns the typecode of provable statements (`|-`), if the database has one.
-    pub fn provable(&self) -> Option<Symbol> {
-        self.provable
-    }
-
-    /// Returns the type of provable formulas (`wff`), if the database has one.
-    pub fn formula_type(&self) -> Option<TypeId> {
-        self.formula
     }
 
     /// Returns all productions; `TreeNode::production(i)` refers to `productions()[i]`.

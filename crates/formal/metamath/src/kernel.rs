@@ -55,6 +55,8 @@ struct StackEntry {
 /// Checks full proofs. It keeps its buffers from proof to proof.
 #[derive(Default)]
 pub struct Kernel {
+    /// Number of the current operation, from 1.
+    op: usize,
     arena: Vec<Symbol>,
     stack: Vec<StackEntry>,
     saved: Vec<StackEntry>,
@@ -93,32 +95,33 @@ impl Kernel {
             self.substitution.resize(database.symbol_count(), (0, StackEntry::default()));
             self.met.resize(database.symbol_count(), false);
         }
-        for (index, op) in ops.iter().enumerate() {
-            let refuse = |message: String| KernelError::Refused { op: index + 1, message };
+        self.op = 0;
+        for op in ops {
+            self.op += 1;
             match *op {
                 ProofOp::Save => match self.stack.last() {
                     Some(&top) => self.saved.push(top),
-                    None => return Err(refuse("nothing to save".to_owned())),
+                    None => return self.refuse("nothing to save"),
                 },
                 ProofOp::Recall(n) => match self.saved.get(n as usize) {
                     Some(&entry) => self.stack.push(entry),
-                    None => return Err(refuse(format!("nothing was saved as {n}"))),
+                    None => return self.refuse(format!("nothing was saved as {n}")),
                 },
-                ProofOp::Use(id) => self.apply(database, goal, id).map_err(|e| match e {
-                    ApplyError::Refused(message) => refuse(message),
-                    ApplyError::TooLarge => KernelError::TooLarge(MAX_SYMBOLS),
-                })?,
+                ProofOp::Use(id) => self.apply(database, goal, id)?,
             }
         }
-        let refuse = |message: String| KernelError::Refused { op: ops.len(), message };
         let [last] = self.stack[..] else {
-            return Err(refuse(format!("{} expressions are left on the stack, not one", self.stack.len())));
+            return self.refuse(format!("{} expressions are left on the stack, not one", self.stack.len()));
         };
         let symbols = &self.arena[last.start as usize..last.end as usize];
         if symbols.first() != Some(&goal.conclusion.typecode) || symbols[1..] != *goal.conclusion.symbols {
-            return Err(refuse("the proof proves another statement".to_owned()));
+            return self.refuse("the proof proves another statement");
         }
         Ok(())
+    }
+
+    fn refuse(&self, message: impl Into<String>) -> Result<(), KernelError> {
+        Err(KernelError::Refused { op: self.op, message: message.into() })
     }
 
     fn apply(
@@ -126,34 +129,31 @@ impl Kernel {
         database: &Database,
         goal: &KernelGoal<'_>,
         id: StatementId,
-    ) -> Result<(), ApplyError> {
+    ) -> Result<(), KernelError> {
         if let Some((_, expression)) = goal.hypotheses.iter().find(|(h, _)| *h == id) {
             return self.push(expression.typecode, &expression.symbols);
         }
         let Some(statement) = database.statements().get(id.0 as usize) else {
-            return Err(ApplyError::Refused("no such statement".to_owned()));
+            return self.refuse("no such statement");
         };
         // The `$f` statements of the outermost scope only declare types, so they may be used from any position.
         let global = matches!(statement.kind, StatementKind::Floating { until: StatementId(u32::MAX), .. });
         if id >= goal.before && !global {
-            return Err(ApplyError::Refused(format!("`{}` does not precede the goal", statement.label)));
+            return self.refuse(format!("`{}` does not precede the goal", statement.label));
         }
         match &statement.kind {
             StatementKind::Floating { typecode, variable, until } => {
                 if *until <= goal.before {
-                    return Err(ApplyError::Refused(format!("`{}` is out of scope", statement.label)));
+                    return self.refuse(format!("`{}` is out of scope", statement.label));
                 }
                 self.push(*typecode, &[*variable])
             }
             StatementKind::Essential(_) => {
-                Err(ApplyError::Refused(format!("`{}` is not a hypothesis of the goal", statement.label)))
+                self.refuse(format!("`{}` is not a hypothesis of the goal", statement.label))
             }
             StatementKind::Assertion(assertion) => {
                 let Some(base) = self.stack.len().checked_sub(assertion.hypotheses.len()) else {
-                    return Err(ApplyError::Refused(format!(
-                        "the stack is too short for `{}`",
-                        statement.label
-                    )));
+                    return self.refuse(format!("the stack is too short for `{}`", statement.label));
                 };
                 self.substitute(database, assertion, base, &statement.label)?;
                 self.check_distinct(database, goal, assertion, &statement.label)?;
@@ -170,7 +170,7 @@ impl Kernel {
         }
     }
 
-    fn push(&mut self, typecode: Symbol, symbols: &[Symbol]) -> Result<(), ApplyError> {
+    fn push(&mut self, typecode: Symbol, symbols: &[Symbol]) -> Result<(), KernelError> {
         let start = self.arena.len() as u32;
         self.arena.push(typecode);
         self.arena.extend_from_slice(symbols);
@@ -179,8 +179,8 @@ impl Kernel {
         Ok(())
     }
 
-    fn check_size(&self) -> Result<(), ApplyError> {
-        if self.arena.len() > MAX_SYMBOLS { Err(ApplyError::TooLarge) } else { Ok(()) }
+    fn check_size(&self) -> Result<(), KernelError> {
+        if self.arena.len() > MAX_SYMBOLS { Err(KernelError::TooLarge(MAX_SYMBOLS)) } else { Ok(()) }
     }
 
     /// Determines the substitution from the `$f` hypotheses and compares the `$e` hypotheses with the stack.
@@ -190,7 +190,7 @@ impl Kernel {
         assertion: &Assertion,
         base: usize,
         label: &str,
-    ) -> Result<(), ApplyError> {
+    ) -> Result<(), KernelError> {
         self.stamp = self.stamp.wrapping_add(1);
         if self.stamp == 0 {
             self.substitution.fill((0, StackEntry::default()));
@@ -201,7 +201,7 @@ impl Kernel {
                 let entry = self.stack[base + i];
                 if self.arena.get(entry.start as usize) != Some(&typecode) {
                     let text = database.symbol_text(variable);
-                    return Err(ApplyError::Refused(format!("`{label}`: the wrong type for `{text}`")));
+                    return self.refuse(format!("`{label}`: the wrong type for `{text}`"));
                 }
                 let body = StackEntry { start: entry.start + 1, end: entry.end };
                 self.substitution[variable.0 as usize] = (self.stamp, body);
@@ -212,9 +212,7 @@ impl Kernel {
             if let StatementKind::Essential(expression) = &database.statement(h).kind {
                 number += 1;
                 if !self.equals(expression, self.stack[base + i]) {
-                    return Err(ApplyError::Refused(format!(
-                        "`{label}`: hypothesis {number} does not match"
-                    )));
+                    return self.refuse(format!("`{label}`: hypothesis {number} does not match"));
                 }
             }
         }
@@ -267,7 +265,7 @@ impl Kernel {
         goal: &KernelGoal<'_>,
         assertion: &Assertion,
         label: &str,
-    ) -> Result<(), ApplyError> {
+    ) -> Result<(), KernelError> {
         for &(a, b) in &assertion.distinct {
             let (Some(ea), Some(eb)) = (self.substituted(a), self.substituted(b)) else {
                 unreachable!("invariant: the $d pairs of an assertion contain only mandatory variables")
@@ -278,9 +276,7 @@ impl Kernel {
                 for &y in &self.sides[1] {
                     if !allowed(database, goal, x, y) {
                         let (x, y) = (database.symbol_text(x), database.symbol_text(y));
-                        return Err(ApplyError::Refused(format!(
-                            "`{label}`: `{x}` and `{y}` must be distinct"
-                        )));
+                        return self.refuse(format!("`{label}`: `{x}` and `{y}` must be distinct"));
                     }
                 }
             }
@@ -302,11 +298,6 @@ impl Kernel {
             self.met[s.0 as usize] = false;
         }
     }
-}
-
-enum ApplyError {
-    Refused(String),
-    TooLarge,
 }
 
 fn allowed(database: &Database, goal: &KernelGoal<'_>, x: Symbol, y: Symbol) -> bool {
@@ -337,7 +328,7 @@ fn allowed(database: &Database, goal: &KernelGoal<'_>, x: Symbol, y: Symbol) -> 
 /// Returns an error if the statement is not a theorem or if its proof is invalid.
 pub fn verify_theorem(kernel: &mut Kernel, database: &Database, id: StatementId) -> Result<(), String> {
     let assertion = database.assertion(id).ok_or("not an assertion")?;
-    let ops = crate::proof::read_proof(database, id, assertion).map_err(|e| e.to_string())?;
+    let ops = crate::proof::read_proof(database, id, assertion)?;
     let hypotheses: Vec<(StatementId, Expression)> =
         database.essentials(assertion).map(|(h, e)| (h, e.clone())).collect();
     let floats: Vec<StatementId> = database.floats(assertion).map(|(f, _, _)| f).collect();

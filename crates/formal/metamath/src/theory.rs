@@ -62,7 +62,8 @@ impl Theory {
     /// many variables.
     pub fn new(database: Database) -> Result<Self, TheoryError> {
         let grammar = Grammar::new(&database)?;
-        let (Some(provable), Some(formula)) = (grammar.provable(), grammar.formula_type()) else {
+        let formula = database.symbol("wff").and_then(|typecode| grammar.type_of(typecode));
+        let (Some(provable), Some(formula)) = (database.provable(), formula) else {
             return Err(TheoryError::NoProvable);
         };
         let assertions: Vec<(StatementId, &Assertion)> = database

@@ -20,7 +20,7 @@ use crate::unify::{Goal, ProofLimits};
 use rayon::prelude::*;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
-use sgs_selfplay::Verdict;
+use sgs_selfplay::{Judgement, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -94,8 +94,8 @@ impl VerifySummary {
 
     fn count(&mut self, line: &CheckedLine) {
         self.lines += 1;
-        self.checker_micros += line.output.micros;
-        let counter = match line.output.verdict {
+        self.checker_micros += line.output.judgement.micros;
+        let counter = match line.output.judgement.verdict {
             _ if line.bad => &mut self.bad_lines,
             Verdict::Proved => &mut self.proved,
             Verdict::Refused => &mut self.refused,
@@ -172,10 +172,8 @@ struct InputId {
 #[derive(Serialize)]
 struct VerifyOutput {
     id: Option<String>,
-    verdict: Verdict,
-    reason: String,
-    step: Option<u32>,
-    micros: u64,
+    #[serde(flatten)]
+    judgement: Judgement,
 }
 
 /// A line with its verdict.
@@ -219,7 +217,7 @@ pub fn verify(
         let check = |judge: &mut Judge, line: &RawLine| check_line(theory, judge, line, options, keep);
         let mut write = |line: &CheckedLine| -> Result<(), VerifyError> {
             if line.bad {
-                report(&line.output.reason);
+                report(&line.output.judgement.reason);
             }
             for field in &line.unknown {
                 if unknown.insert(field.clone()) {
@@ -355,8 +353,8 @@ fn check_line(
         Ok(problem) => problem,
         Err((id, reason)) => {
             let reason = format!("line {}: {reason}", line.number);
-            let output =
-                VerifyOutput { id, verdict: Verdict::Malformed, reason, step: None, micros: micros() };
+            let judgement = Judgement { verdict: Verdict::Malformed, reason, step: None, micros: micros() };
+            let output = VerifyOutput { id, judgement };
             return CheckedLine { number: line.number, bad: true, output, proof: None, unknown: Vec::new() };
         }
     };
@@ -365,10 +363,11 @@ fn check_line(
         Err(e) => (Verdict::Malformed, e.to_string(), e.step, None),
         Ok(steps) => match judge.prove(theory, &goal, &steps, options.proofs) {
             Ok(ops) => (Verdict::Proved, String::new(), None, Some(ops)),
-            Err(d) => (d.verdict, d.reason, d.step, None),
+            Err(j) => (j.verdict, j.reason, j.step, None),
         },
     };
-    let output = VerifyOutput { id: Some(input.id), verdict, reason, step, micros: micros() };
+    let judgement = Judgement { verdict, reason, step, micros: micros() };
+    let output = VerifyOutput { id: Some(input.id), judgement };
     let proof = ops.filter(|_| keep).map(|ops| Box::new((goal, ops)));
     let unknown = input.unknown.into_keys().collect();
     CheckedLine { number: line.number, bad: false, output, proof, unknown }
