@@ -15,6 +15,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use sgs_base::random::SeededRng;
 use sgs_metamath::assertion_index::{Triviality, application};
 use sgs_metamath::database::distinct;
+use sgs_metamath::features::Connectives;
 use sgs_metamath::grammar::{Tree, TreeNode, TypeId};
 use sgs_metamath::normal_text::normal_text;
 use sgs_metamath::splits::{LESSON_STEPS, Lesson, Split};
@@ -453,13 +454,11 @@ impl<'a> Maker<'a> {
     fn natural_complexity(&self, statement: &Statement) -> f64 {
         let c = self.system.connectives();
         let consequent = c.consequent(self.theory, &statement.conclusion);
-        let conjunctions = c.parts(self.theory, consequent, |h| c.is_conjunction(h));
-        let disjunctions = c.parts(self.theory, consequent, |h| c.is_disjunction(h));
-        match (conjunctions, disjunctions) {
+        let parts = |connectives| Connectives::parts(self.theory, consequent, connectives);
+        match (parts(&c.conjunction), parts(&c.disjunction)) {
             (1, 1) => 0.0,
             (2..=3, 1) => 1.0,
-            (_, 1) => 2.0,
-            (_, 2) => 2.0,
+            (_, 1 | 2) => 2.0,
             (_, 3) => 3.0,
             _ => 4.0,
         }

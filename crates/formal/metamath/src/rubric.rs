@@ -15,15 +15,14 @@ use rustc_hash::FxHashMap;
 /// once represents an arbitrary formula, so the last factor is the share of the variables that occur again, relative to
 /// the target's.
 pub fn rubric(theory: &Theory, target: &Statement, conjecture: &Statement) -> f64 {
-    let mut counts: FxHashMap<u32, (u32, u32)> = FxHashMap::default();
-    for production in productions(target) {
-        counts.entry(production).or_default().0 += 1;
+    let mut counts: FxHashMap<u32, [u32; 2]> = FxHashMap::default();
+    for (side, statement) in [target, conjecture].into_iter().enumerate() {
+        for production in productions(statement) {
+            counts.entry(production).or_default()[side] += 1;
+        }
     }
-    for production in productions(conjecture) {
-        counts.entry(production).or_default().1 += 1;
-    }
-    let shared: u32 = counts.values().map(|(a, b)| a.min(b)).sum();
-    let all: u32 = counts.values().map(|(a, b)| a.max(b)).sum();
+    let shared: u32 = counts.values().map(|[a, b]| a.min(b)).sum();
+    let all: u32 = counts.values().map(|[a, b]| a.max(b)).sum();
     let (a, b) = (length(target), length(conjecture));
     if all == 0 || a == 0 || b == 0 {
         return 0.0;

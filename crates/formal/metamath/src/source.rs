@@ -74,18 +74,10 @@ impl SourceFile {
 }
 
 /// Returns the start and end of the next token from `at`; `None` at the end of the text.
-pub(crate) fn next_token(bytes: &[u8], mut at: usize) -> Option<(usize, usize)> {
-    while at < bytes.len() && is_space(bytes[at]) {
-        at += 1;
-    }
-    if at == bytes.len() {
-        return None;
-    }
-    let start = at;
-    while at < bytes.len() && !is_space(bytes[at]) {
-        at += 1;
-    }
-    Some((start, at))
+pub(crate) fn next_token(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
+    let start = at + bytes[at..].iter().position(|&b| !is_space(b))?;
+    let end = bytes[start..].iter().position(|&b| is_space(b)).map_or(bytes.len(), |length| start + length);
+    Some((start, end))
 }
 
 fn is_space(b: u8) -> bool {
