@@ -244,7 +244,7 @@ impl Corpora<'_> {
 
     fn solver_row(&self, e: &solver::ProofExample) -> CorpusRow {
         let prompt = self.system.solver_prompt(&self.problem(e.source, &e.statement));
-        self.row("solver", e.kind.as_str(), e.source, prompt, &self.system.proof_completion(&e.proof))
+        self.row("solver", e.kind, e.source, prompt, &self.system.proof_completion(&e.proof))
     }
 
     fn conjecturer_row(&self, e: &conjecturer::ConjectureExample) -> CorpusRow {
@@ -266,8 +266,8 @@ impl Corpora<'_> {
     }
 
     #[allow(clippy::expect_used, reason = "this formal system derives statements")]
-    fn derivation_row(&self, e: &derivations::DerivationExample) -> CorpusRow {
-        let target = self.problem(e.source, &e.target);
+    fn derivation_row(&self, e: &solver::ProofExample) -> CorpusRow {
+        let target = self.problem(e.source, &e.statement);
         let prompt = self.system.derivation_prompt(Condition::Target(&target));
         let prompt = prompt.expect("invariant: Metamath derives statements from proofs");
         self.row("conjecturer", e.kind, e.source, prompt, &self.system.proof_completion(&e.proof))

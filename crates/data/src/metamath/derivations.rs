@@ -1,5 +1,6 @@
 //! The Conjecturer's corpus for conjectures in the form of proofs: theorems with parts of their proofs.
 
+use super::solver::ProofExample;
 use rayon::prelude::*;
 use sgs_base::random::SeededRng;
 use sgs_metamath::composer::{Composer, MAX_SYMBOLS, general, inferences};
@@ -12,23 +13,10 @@ use sgs_metamath::system::Metamath;
 use sgs_metamath::theory::RuleId;
 use sgs_metamath::unify::{ProofStep, Unifier};
 
-/// A proof for training, conditioned on a theorem.
-#[derive(Clone, Debug)]
-pub struct DerivationExample {
-    /// `sub-proof` of a theorem of the database, or `composed`.
-    pub kind: &'static str,
-    /// The theorem that it comes from, or the position at which it was composed.
-    pub source: RuleId,
-    /// Canonical text of the theorem in the prompt.
-    pub target: String,
-    /// The proof that the Conjecturer should write, in canonical text.
-    pub proof: String,
-}
-
 /// Maximum number of proofs from one theorem.
 const PER_THEOREM: usize = 4;
 
-/// Builds the corpus: parts of the proofs of lessons and of `composed` random theorems. Each part has 2 to
+/// Builds the corpus, with the theorem as the statement and the proof that the Conjecturer should write: parts of the proofs of lessons and of `composed` random theorems. Each part has 2 to
 /// `max_inferences` inferences and proves another statement than the theorem.
 pub fn examples(
     system: &Metamath,
@@ -36,7 +24,7 @@ pub fn examples(
     seed: u64,
     composed: usize,
     max_inferences: usize,
-) -> Vec<DerivationExample> {
+) -> Vec<ProofExample> {
     let theory = system.theory();
     let of_lessons = split.lessons.par_iter().map_init(Unifier::new, |unifier, lesson| {
         let mut draw = SeededRng::numbered(seed, "derivations", u64::from(lesson.rule.0));
@@ -53,7 +41,7 @@ pub fn examples(
         let whole = Whole { kind: "composed", rule: found.context, statement: &found.statement };
         parts(system, split, unifier, &mut draw, &whole, &found.steps, max_inferences)
     });
-    of_lessons.chain(of_composed).collect::<Vec<_>>().into_iter().flatten().collect()
+    of_lessons.chain(of_composed).flatten_iter().collect()
 }
 
 /// The theorem whose parts are examples.
@@ -71,12 +59,12 @@ fn parts(
     whole: &Whole<'_>,
     steps: &[ProofStep],
     max_inferences: usize,
-) -> Vec<DerivationExample> {
+) -> Vec<ProofExample> {
     let theory = system.theory();
-    let target = whole.statement.text(theory);
-    if target.split_ascii_whitespace().count() > MAX_SYMBOLS {
+    if whole.statement.symbols(theory) > MAX_SYMBOLS {
         return Vec::new();
     }
+    let target = whole.statement.text(theory);
     let own = normal_text(theory, whole.statement);
     let mut ends: Vec<(usize, usize)> = sub_proof_starts(theory, steps).into_iter().zip(0..).collect();
     draw.shuffle_by_index(&mut ends);
@@ -92,13 +80,8 @@ fn parts(
             && print != own
             && !split.forbidden.contains(&print)
         {
-            let proof = write_steps(theory, &part);
-            out.push(DerivationExample {
-                kind: whole.kind,
-                source: whole.rule,
-                target: target.clone(),
-                proof,
-            });
+            let (kind, source, statement) = (whole.kind, whole.rule, target.clone());
+            out.push(ProofExample { kind, source, statement, proof: write_steps(theory, &part) });
         }
     }
     out
