@@ -18,15 +18,12 @@ use sgs_run::config::base_model::{CONFIG, is_model};
 use sgs_run::config::device::{self, DeviceKind};
 use sgs_run::error::{Context, Result, bail};
 use sgs_run::train::policies;
-use sgs_rundir::directories::{CHECKSUMS, checksum};
+use sgs_rundir::directories::{CHECKSUMS, checksum, listed_checksums};
 use sgs_rundir::files::write_file;
 use sgs_rundir::lock::RunLock;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-/// Checksums of the model's files, written before the model is moved to its final place.
-const SUMS: &str = "SHA256SUMS";
 
 /// An event that [`ensure`] reports while it makes the model of a recipe. `elapsed` is the time since the beginning of
 /// the call.
@@ -218,29 +215,25 @@ fn config_of(stage: &str) -> Result<PretrainConfig> {
     Ok(PretrainConfig::of(&file)?)
 }
 
+/// Writes the checksums of a model's files, before the model is moved to its final place.
 fn write_sums(model: &Path) -> Result<()> {
     let mut names: Vec<String> = Vec::new();
     for entry in fs::read_dir(model).with_context(|| format!("cannot read {}", model.display()))? {
         names.push(entry?.file_name().to_string_lossy().into_owned());
     }
-    names.retain(|name| name != SUMS);
+    names.retain(|name| name != CHECKSUMS);
     names.sort();
     let mut text = String::new();
     for name in names {
         text.push_str(&format!("{}  {name}\n", checksum(&model.join(&name))?));
     }
-    Ok(write_file(&model.join(SUMS), text.as_bytes())?)
+    Ok(write_file(&model.join(CHECKSUMS), text.as_bytes())?)
 }
 
 /// Compares a model's files with their checksums.
 fn check(model: &Path) -> Result<()> {
-    let path = model.join(SUMS);
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    for line in text.lines() {
-        let Some((sum, name)) = line.split_once("  ") else {
-            bail!("{}: `{line}` is not a checksum", path.display())
-        };
-        if checksum(&model.join(name))? != sum {
+    for (name, sum) in listed_checksums(model)? {
+        if checksum(&model.join(&name))? != sum {
             bail!(
                 "{} was altered: remove the folder {}, and the next run makes it again",
                 model.join(name).display(),

@@ -85,20 +85,18 @@ pub fn build(options: &BuildOptions, progress: &(dyn Fn(String) + Sync)) -> Resu
         forbid_deep_problems(&mut split, system.theory());
     }
     let corpora = Corpora { system: &system, split: &split, options, progress };
-    let mut files = BTreeMap::new();
     let mut counts = Counts::new();
     corpora.write_all(&mut |role, name, count| {
         counts.entry((role, name.to_owned())).and_modify(|n| *n += count).or_insert(count);
     })?;
-    for name in CORPUS_FILES {
-        files.insert(name.to_owned(), checksum(&options.out.join(name))?);
-    }
     write_targets(&system, &split, &options.out)?;
     let tokenizer = serde_json::to_vec(&tokens::tokenizer_json(system.theory()))?;
     write_file(&options.out.join("tokenizer.json"), &tokenizer)?;
     let config = serde_json::to_vec_pretty(&tokens::tokenizer_config_json())?;
     write_file(&options.out.join("tokenizer_config.json"), &config)?;
-    for name in ["targets.jsonl", "tokenizer.json", "tokenizer_config.json", "set-slice.mm"] {
+    let mut files = BTreeMap::new();
+    let others = ["targets.jsonl", "tokenizer.json", "tokenizer_config.json", "set-slice.mm"];
+    for name in CORPUS_FILES.into_iter().chain(others) {
         files.insert(name.to_owned(), checksum(&options.out.join(name))?);
     }
     let card = card(options, SplitRule::of(system.theory()), &split, &counts, &files, &origin);

@@ -39,20 +39,6 @@ impl Formula {
         }
     }
 
-    /// Returns the same formula over other atoms.
-    pub fn map(&self, atom: &dyn Fn(&str) -> String) -> Self {
-        let of = |f: &Self| Box::new(f.map(atom));
-        match self {
-            Self::False => Self::False,
-            Self::Atom(name) => Self::Atom(atom(name)),
-            Self::Not(a) => Self::Not(of(a)),
-            Self::And(a, b) => Self::And(of(a), of(b)),
-            Self::Or(a, b) => Self::Or(of(a), of(b)),
-            Self::Imp(a, b) => Self::Imp(of(a), of(b)),
-            Self::Iff(a, b) => Self::Iff(of(a), of(b)),
-        }
-    }
-
     /// Splits an implication into its premises and its conclusion, with `¬a` as `a → False`. Other formulas have no premises.
     pub fn premises(&self) -> (Vec<&Formula>, &Formula) {
         match self {

@@ -32,7 +32,6 @@ pub fn predicates(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
         1 | 2 => ("x", Some(draw.below(hypotheses.len() as u64) as usize)),
         _ => ("a", None),
     };
-    let at = |f: &Formula, name: &str| f.map(&|atom| atom.replace('x', name));
     let mut binders = String::from("(α : Type) (P Q R : α → Prop)");
     let (mut before, mut after) = (Vec::new(), Vec::new());
     if own == "a" {
@@ -57,7 +56,7 @@ pub fn predicates(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
             after.push("refine ⟨x, ?_⟩".to_owned());
             format!("∃ x, {goal}")
         }
-        _ => at(&goal, "a").to_string(),
+        _ => goal.to_string().replace('x', "a"),
     };
     let lines: Vec<String> = match own {
         "a" => lines

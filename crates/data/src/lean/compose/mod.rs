@@ -109,11 +109,7 @@ impl Theorem {
         let mut number = |text: &str| {
             renamed(text, |word| {
                 word.strip_prefix('h')?.parse::<u32>().ok()?;
-                let known = names.iter().position(|n| n == word).unwrap_or_else(|| {
-                    names.push(word.to_owned());
-                    names.len() - 1
-                });
-                Some(format!("h{}", known + 1))
+                Some(format!("h{}", index_of(&mut names, word) + 1))
             })
         };
         let (binders, conclusion) = (number(binders), number(conclusion));
@@ -185,16 +181,14 @@ pub fn shape(signature: &str) -> String {
         let digits = word.strip_prefix('h').unwrap_or("-");
         word.chars().count() <= 2 || digits.bytes().all(|b| b.is_ascii_digit())
     };
-    renamed(signature, |word| {
-        is_name(word).then(|| {
-            let known = names.iter().position(|n| n == word).unwrap_or_else(|| {
-                names.push(word.to_owned());
-                names.len() - 1
-            });
-            format!("v{known}")
-        })
+    let text = renamed(signature, |word| is_name(word).then(|| format!("v{}", index_of(&mut names, word))));
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the index of a name in a list, to which it is added if it is new.
+fn index_of(names: &mut Vec<String>, name: &str) -> usize {
+    names.iter().position(|known| known == name).unwrap_or_else(|| {
+        names.push(name.to_owned());
+        names.len() - 1
     })
-    .split_whitespace()
-    .collect::<Vec<_>>()
-    .join(" ")
 }
