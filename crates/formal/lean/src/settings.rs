@@ -262,7 +262,6 @@ impl LeanSettings {
                     launch: launch(&programs.checker),
                     options: self.options.clone(),
                     probe: Probe::Axioms,
-                    layers: TrustLayers::ALL,
                     limits: self.limits,
                     recycling: self.recycling,
                 };

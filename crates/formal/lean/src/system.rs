@@ -241,7 +241,7 @@ impl Lean {
 
     fn layers(&self) -> TrustLayers {
         match &self.config.checker {
-            CheckerConfig::Repl(c) => c.layers,
+            CheckerConfig::Repl(_) => TrustLayers::ALL,
             CheckerConfig::File(c) => c.layers,
         }
     }

@@ -317,7 +317,7 @@ impl FileWorker {
                 self.replay(&questions, &mut outcomes, *layers);
             }
             for outcome in outcomes.iter_mut().filter(|o| o.verdict == Verdict::Proved) {
-                outcome.reason = self.checker.missing_layers().to_owned();
+                outcome.reason = if self.checker.replay { "" } else { NO_REPLAY }.to_owned();
             }
             sets.push(outcomes);
         }
@@ -433,13 +433,6 @@ impl Backend for FileWorker {
         let n = u32::try_from(candidates).unwrap_or(u32::MAX);
         let processes = if self.checker.replay { 2 } else { 1 };
         (self.checker.limits.start() + self.checker.limits.proof() * 2) * (2 * n + 1) * processes
-    }
-}
-
-impl FileChecker {
-    /// Returns the reason that accompanies `proved`: the layers that are disabled.
-    pub fn missing_layers(&self) -> &'static str {
-        if self.replay { "" } else { NO_REPLAY }
     }
 }
 

@@ -9,9 +9,10 @@
 
 use super::assemble::{Candidate, Probe, assemble};
 use super::backend::{Backend, fresh_nonce};
-use super::evidence::{CheckOutcome, LeanMessage, Severity, TrustLayers, judge_messages, parse_axioms};
+use super::evidence::{CheckOutcome, LeanMessage, Severity, judge_messages, parse_axioms};
 use super::question::{modules, split_header};
 use crate::limits::{Limits, Recycling};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use sgs_formal::process::{Launch, Process, ProcessFault};
 use sgs_selfplay::Verdict;
@@ -26,8 +27,6 @@ pub struct ReplChecker {
     pub options: Vec<(String, String)>,
     /// The command that provides the evidence.
     pub probe: Probe,
-    /// The layers of trust that are enabled.
-    pub layers: TrustLayers,
     /// Limits of a check.
     pub limits: Limits,
     /// When a healthy process is replaced.
@@ -92,20 +91,19 @@ impl ReplWorker {
     }
 
     fn attempt(&mut self, candidate: &Candidate) -> Result<CheckOutcome, NoVerdict> {
-        let (probe, layers, limits) = (self.checker.probe, self.checker.layers, self.checker.limits);
+        let (probe, limits) = (self.checker.probe, self.checker.limits);
         let session = self.session(&candidate.header)?;
-        let file = assemble("", &[candidate], &fresh_nonce(), probe);
-        let reply = session.ask(&json!({"cmd": file.text, "env": session.base}), &limits, limits.proof())?;
+        let (text, region) = assemble(candidate, &fresh_nonce(), probe);
+        let reply = session.ask(&json!({"cmd": text, "env": session.base}), &limits, limits.proof())?;
         session.uses += 1;
-        let region = &file.regions[0];
-        let own: Vec<&LeanMessage> = reply.messages.iter().collect();
+        let own = &reply.messages;
         // A candidate gets at least the answer to its probe, which names the theorem or reports an error.
         let answered = own.iter().filter(|m| region.probe.contains(&m.line));
         let named = answered.clone().any(|m| m.text.contains(&region.witness));
         if answered.count() == 0 || (!named && !own.iter().any(|m| m.severity == Severity::Error)) {
             return Err(NoVerdict::NoAnswer);
         }
-        Ok(judge_messages(&own, reply.sorries, region, probe, layers))
+        Ok(judge_messages(own, reply.sorries, &region, probe))
     }
 }
 
@@ -314,7 +312,8 @@ pub(super) fn read_reply(answer: &[u8], expected: u64) -> Result<ReplReply, Stri
         None => return Err("a reply without an environment".into()),
     }
     let list = |key: &str| value.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let messages = list("messages").iter().map(LeanMessage::from_json).collect::<Result<_, _>>()?;
+    let messages = list("messages").iter().map(LeanMessage::deserialize).collect::<Result<_, _>>();
+    let messages = messages.map_err(|e| format!("not a message: {e}"))?;
     Ok(ReplReply { messages, sorries: list("sorries").len() })
 }
 
