@@ -91,7 +91,7 @@ fn pooled(repl: &Path, millis: u64, count: usize) -> Result<Duration, Box<dyn Er
         let candidate = candidate(millis, index)?;
         let begun = Instant::now();
         // The system does this for every proof: limits, request, protocol, verdict.
-        Bounds::default().check(&candidate.proof.body).map_err(|e| e.to_string())?;
+        Bounds::default().check(&candidate.proof.body)?;
         let outcome = pool.check(Arc::new(candidate));
         times.push(begun.elapsed());
         if outcome.verdict != sgs_selfplay::Verdict::Proved {

@@ -5,7 +5,7 @@ use crate::check::{
 };
 use crate::prompt::SolverForm;
 use crate::read::Reading;
-use crate::sandbox::{LayerStatus, Sandbox, SandboxError, available};
+use crate::sandbox::{LayerStatus, Sandbox, SandboxError, available, check_required};
 use crate::text::Bounds;
 use crate::version::{Version, ask_version, number};
 use crate::{Lean, LeanConfig, StartError};
@@ -219,7 +219,7 @@ impl LeanSettings {
             require: self.require_sandbox,
             ..Sandbox::default()
         };
-        let layers = if self.sandbox { self.layers(&sandbox, launcher)? } else { Vec::new() };
+        let layers = if self.sandbox { Self::layers(&sandbox, launcher)? } else { Vec::new() };
         let launch = |program: &Path| {
             let launch = Launch {
                 program: program.to_owned(),
@@ -294,17 +294,10 @@ impl LeanSettings {
         }
     }
 
-    fn layers(&self, sandbox: &Sandbox, launcher: &[OsString]) -> Result<Vec<LayerStatus>, SettingsError> {
-        use crate::sandbox::SandboxLayer;
+    fn layers(sandbox: &Sandbox, launcher: &[OsString]) -> Result<Vec<LayerStatus>, SettingsError> {
         let layers = available(sandbox, launcher).map_err(SettingsError::Launcher)?;
-        let needed = [SandboxLayer::Landlock, SandboxLayer::Seccomp, SandboxLayer::ResourceLimits];
-        let missing = layers.iter().find(|l| !l.active && needed.contains(&l.layer));
-        match missing.filter(|_| self.require_sandbox) {
-            Some(layer) => {
-                Err(SandboxError::Missing { layer: layer.layer, detail: layer.detail.clone() }.into())
-            }
-            None => Ok(layers),
-        }
+        check_required(sandbox, &layers)?;
+        Ok(layers)
     }
 }
 

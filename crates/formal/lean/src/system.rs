@@ -202,7 +202,7 @@ impl Lean {
         if self.layers().syntax
             && let Err(refusal) = check_header(&header)
         {
-            return CheckOutcome::new(Verdict::Refused, refusal.to_string());
+            return CheckOutcome::new(Verdict::Refused, refusal);
         }
         let header: Arc<str> = match header {
             Cow::Borrowed(_) => Arc::clone(&problem.context),

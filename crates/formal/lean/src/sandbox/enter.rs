@@ -8,6 +8,7 @@ use landlock::{
 use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 use sgs_formal::process::cgroup;
 use std::ffi::OsString;
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -38,21 +39,24 @@ const LANDLOCK: ABI = ABI::V6;
 pub fn enter(sandbox: &Sandbox) -> Result<Vec<LayerStatus>, SandboxError> {
     // Kill the process when its parent dies. If the parent is already gone, the closed pipes end it.
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
-    let mut layers = vec![
+    let layers = vec![
         status(SandboxLayer::Cgroup, join_cgroup(sandbox)),
         status(SandboxLayer::ResourceLimits, resource_limits(sandbox)),
         status(SandboxLayer::Privileges, drop_privileges()),
         status(SandboxLayer::Landlock, landlock(sandbox)),
+        status(SandboxLayer::Seccomp, seccomp(sandbox)),
     ];
-    layers.push(status(SandboxLayer::Seccomp, seccomp(sandbox)));
-    if sandbox.require {
-        for layer in &layers {
-            if REQUIRED.contains(&layer.layer) && !layer.active {
-                return Err(SandboxError::Missing { layer: layer.layer, detail: layer.detail.clone() });
-            }
-        }
-    }
+    check_required(sandbox, &layers)?;
     Ok(layers)
+}
+
+/// Checks that all required layers are active, if the sandbox requires them.
+pub(crate) fn check_required(sandbox: &Sandbox, layers: &[LayerStatus]) -> Result<(), SandboxError> {
+    let missing = layers.iter().find(|l| !l.active && REQUIRED.contains(&l.layer));
+    match missing.filter(|_| sandbox.require) {
+        Some(missing) => Err(SandboxError::Missing { layer: missing.layer, detail: missing.detail.clone() }),
+        None => Ok(()),
+    }
 }
 
 fn status(layer: SandboxLayer, result: Result<String, String>) -> LayerStatus {
@@ -78,9 +82,6 @@ fn resource_limits(sandbox: &Sandbox) -> Result<String, String> {
     set(Resource::Nofile, sandbox.files)?;
     if let Some(seconds) = sandbox.cpu_s {
         set(Resource::Cpu, seconds)?;
-    }
-    if let Some(bytes) = sandbox.address_space {
-        set(Resource::As, bytes)?;
     }
     let cpu = sandbox.cpu_s.map_or("CPU time unlimited".to_owned(), |s| format!("CPU {s} s"));
     let size = sandbox.file_bytes >> 20;
@@ -125,17 +126,6 @@ fn seccomp(sandbox: &Sandbox) -> Result<String, String> {
     Ok(format!("no network, no signals to others, {processes}"))
 }
 
-/// Enters the sandbox and replaces this process by the program. Returns only on failure.
-pub fn become_program(sandbox: &Sandbox, program: &OsString, args: &[OsString]) -> SandboxError {
-    match enter(sandbox) {
-        Err(error) => error,
-        Ok(_) => {
-            let error = Command::new(program).args(args).exec();
-            SandboxError::Exec { program: program.to_string_lossy().into_owned(), error }
-        }
-    }
-}
-
 /// The main function of the launcher: `SPECIFICATION PROGRAM ARGUMENT...`, or `--report SPECIFICATION`, which enters the
 /// sandbox and prints the active layers. Returns the exit code if it fails.
 pub fn run_launcher(args: impl IntoIterator<Item = OsString>) -> u8 {
@@ -148,7 +138,6 @@ pub fn run_launcher(args: impl IntoIterator<Item = OsString>) -> u8 {
     let result = match args.split_first() {
         Some((first, rest)) if first == "--report" => {
             specification(rest.first()).and_then(|s| enter(&s)).map(|layers| {
-                use std::io::Write;
                 #[allow(clippy::expect_used, reason = "words and booleans")]
                 let text = serde_json::to_string(&layers).expect("invariant: the layers have a JSON form");
                 // A closed pipe means that no one reads the report.
@@ -156,7 +145,11 @@ pub fn run_launcher(args: impl IntoIterator<Item = OsString>) -> u8 {
             })
         }
         Some((first, rest)) => specification(Some(first)).and_then(|s| match rest.split_first() {
-            Some((program, args)) => Err(become_program(&s, program, args)),
+            Some((program, args)) => enter(&s).and_then(|_| {
+                // Returns only if it fails.
+                let error = Command::new(program).args(args).exec();
+                Err(SandboxError::Exec { program: program.to_string_lossy().into_owned(), error })
+            }),
             None => Err(SandboxError::Usage("no program".into())),
         }),
         None => Err(SandboxError::Usage("no arguments".into())),
@@ -164,7 +157,6 @@ pub fn run_launcher(args: impl IntoIterator<Item = OsString>) -> u8 {
     match result {
         Ok(()) => 0,
         Err(error) => {
-            use std::io::Write;
             let _ = writeln!(std::io::stderr(), "sandbox: {error}");
             // Lean never exits with this code.
             126

@@ -8,6 +8,7 @@
 mod enter;
 mod syscalls;
 
+pub(crate) use enter::check_required;
 pub use enter::{SandboxError, available, run_launcher};
 
 use serde::{Deserialize, Serialize};
@@ -29,8 +30,6 @@ pub struct Sandbox {
     pub file_bytes: u64,
     /// Maximum number of open files.
     pub files: u64,
-    /// Maximum address space, in bytes. Unlimited by default, because Lean maps gigabytes of libraries.
-    pub address_space: Option<u64>,
     /// Memory limit of its control group, in bytes.
     pub memory: u64,
     /// Maximum number of threads in its control group.
@@ -51,7 +50,6 @@ impl Default for Sandbox {
             cpu_s: None,
             file_bytes: 64 << 20,
             files: 4096,
-            address_space: None,
             memory: 10 << 30,
             threads: 256,
             cgroup: None,

@@ -3,6 +3,7 @@
 use super::command::commands;
 use super::declaration::{Declaration, ProofStart, parse_declaration};
 use super::lexer::{SourceToken, TokenKind, lex};
+use super::words;
 use std::ops::Range;
 
 /// A statement in canonical form, with its parts.
@@ -98,20 +99,16 @@ impl<'s> DeclaredName<'s> {
 
 /// The reason why a text is not a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages document the variants")]
 pub enum LeanStatementError {
-    /// The text contains no theorem with a name and a colon.
     #[error("no theorem with a name and a `:` before its conclusion")]
     NoStatement,
-    /// The beginning of the proof was not found.
     #[error("the beginning of the proof was not found (`:= by` or `:=` at the end of the statement)")]
     NoProofPosition,
-    /// There is a proof.
     #[error("the statement has a proof")]
     Proof,
-    /// There is more than one declaration, or another command.
     #[error("more than one command where one theorem is expected")]
     MoreThanOne,
-    /// Attributes or modifiers precede the theorem.
     #[error("attributes or modifiers before the theorem")]
     Modified,
 }
@@ -133,8 +130,7 @@ pub fn canonical_statement(text: &str) -> Result<LeanStatement, LeanStatementErr
         ProofStart::Missing => return without_proof(text, &tokens),
     };
     let is_by = matches!(declaration.proof, ProofStart::By { .. });
-    let meaning: Vec<&str> = lex(rest).iter().filter(|t| !t.is_trivia()).map(|t| t.text(rest)).collect();
-    match (meaning.as_slice(), is_by) {
+    match (words(rest).as_slice(), is_by) {
         ([], true) if rest.is_empty() => Ok(LeanStatement { text: text.to_owned(), declaration }),
         ([], _) | (["sorry"], _) | (["by", "sorry"], false) => {
             let end = declaration.proof.statement_end(text);
