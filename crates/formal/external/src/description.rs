@@ -51,24 +51,19 @@ impl Description {
     /// Checks that every template uses only the fields that its prompt has.
     pub(crate) fn check(&self) -> Result<(), String> {
         let p = &self.prompts;
-        let solved = p.conjecturer_solved.as_ref().unwrap_or(&p.conjecturer);
-        let none = Template { parts: Vec::new() };
-        let unconditioned = p.conjecturer_unconditioned.as_ref().unwrap_or(&none);
-        let templates: [(&str, &Template, &[&str]); 6] = [
-            ("solver", &p.solver, &["statement", "context"]),
-            (
-                "solver_repair",
-                p.solver_repair.as_ref().unwrap_or(&p.solver),
-                &["statement", "context", "proof", "error"],
-            ),
-            ("conjecturer", &p.conjecturer, &["statement", "context"]),
-            ("conjecturer_solved", solved, &["statement", "context", "proof"]),
-            ("conjecturer_unconditioned", unconditioned, &["context"]),
-            ("guide", p.guide.as_ref().unwrap_or(&none), &["statement", "context", "conjecture"]),
+        let templates: [(&str, Option<&Template>, &[&str]); 6] = [
+            ("solver", Some(&p.solver), &["statement", "context"]),
+            ("solver_repair", p.solver_repair.as_ref(), &["statement", "context", "proof", "error"]),
+            ("conjecturer", Some(&p.conjecturer), &["statement", "context"]),
+            ("conjecturer_solved", p.conjecturer_solved.as_ref(), &["statement", "context", "proof"]),
+            ("conjecturer_unconditioned", p.conjecturer_unconditioned.as_ref(), &["context"]),
+            ("guide", p.guide.as_ref(), &["statement", "context", "conjecture"]),
         ];
         for (name, template, allowed) in templates {
-            let fields = template.parts.iter().filter_map(|part| part.field.as_deref());
-            if let Some(field) = fields.into_iter().find(|field| !allowed.contains(field)) {
+            let parts = template.into_iter().flat_map(|template| &template.parts);
+            if let Some(field) =
+                parts.filter_map(|p| p.field.as_deref()).find(|field| !allowed.contains(field))
+            {
                 let list = allowed.iter().map(|field| format!("{{{field}}}")).collect::<Vec<_>>().join(", ");
                 return Err(format!("the prompt `{name}` has no field {{{field}}}, only {list}"));
             }
