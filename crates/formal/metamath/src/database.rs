@@ -2,7 +2,7 @@
 //!
 //! The parser accepts the whole language of the Metamath book (§4.1-4.2) and rejects everything else with its location.
 
-use crate::source::{DatabaseError, SourceFile, SourceLocation, is_label, is_symbol, next_token};
+use crate::source::{DatabaseError, SourceFile, is_label, is_symbol, next_token};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -46,16 +46,11 @@ pub struct LabelledStatement {
 
 /// The four kinds of labelled statements.
 #[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the text of a variant names its fields")]
 pub enum StatementKind {
-    /// `$f`: declares the type of a variable.
-    Floating {
-        /// The typecode.
-        typecode: Symbol,
-        /// The variable.
-        variable: Symbol,
-        /// The first statement after its scope; `u32::MAX` in the outermost scope.
-        until: StatementId,
-    },
+    /// `$f`: declares the type of a variable. `until` is the first statement after its scope; `u32::MAX` in the outermost
+    /// scope.
+    Floating { typecode: Symbol, variable: Symbol, until: StatementId },
     /// `$e`: a hypothesis.
     Essential(Expression),
     /// `$a` or `$p`: an axiom or theorem.
@@ -258,8 +253,8 @@ impl Database {
         &self.sources[*file as usize].bytes[range.start as usize..range.end as usize]
     }
 
-    /// Returns the location of a statement.
-    pub fn place(&self, id: StatementId) -> SourceLocation {
+    /// Returns the location of a statement: file, line and column.
+    pub fn place(&self, id: StatementId) -> String {
         let (file, offset) = self.statement(id).place;
         self.sources[file as usize].place(offset as usize)
     }

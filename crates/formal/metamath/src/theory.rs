@@ -216,7 +216,7 @@ fn read_rule(
         database.floats(assertion).map(|(_, typecode, v)| (v, grammar.float_type(typecode))).collect();
     if variables.len() > MAX_RULE_VARIABLES {
         return Err(TheoryError::TooManyVariables {
-            place: database.place(id).to_string(),
+            place: database.place(id),
             label: database.statement(id).label.to_string(),
             found: variables.len(),
         });
@@ -224,7 +224,7 @@ fn read_rule(
     let tree = |e: &Expression| {
         let type_of = |s: Symbol| variables.iter().find(|(v, _)| *v == s).map(|(_, t)| *t);
         grammar.parse(formula, &e.symbols, type_of).map_err(|error| TheoryError::Formula {
-            place: database.place(id).to_string(),
+            place: database.place(id),
             label: database.statement(id).label.to_string(),
             formula: database.expression_text(e),
             error,

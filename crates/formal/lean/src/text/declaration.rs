@@ -16,28 +16,16 @@ pub struct Binder {
 
 /// The beginning of a declaration's proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the text of a variant names its fields")]
 pub enum ProofStart {
     /// There is none: the text ends with the conclusion.
     Missing,
-    /// `:= by`
-    By {
-        /// Offset of `:=`.
-        assign: usize,
-        /// Offset after `by`.
-        after: usize,
-    },
-    /// `:=` and a term.
-    Term {
-        /// Offset of `:=`.
-        assign: usize,
-        /// Offset after `:=`.
-        after: usize,
-    },
-    /// Equations: `| pattern => …`.
-    Equations {
-        /// Offset of `|`.
-        at: usize,
-    },
+    /// `:= by`: the offset of `:=`, and the offset after `by`.
+    By { assign: usize, after: usize },
+    /// `:=` and a term: the offset of `:=`, and the offset after it.
+    Term { assign: usize, after: usize },
+    /// Equations, `| pattern => …`: the offset of `|`.
+    Equations { at: usize },
 }
 
 impl ProofStart {
