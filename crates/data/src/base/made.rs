@@ -179,7 +179,6 @@ pub fn base_folder(config: &RunConfig, own: &Path) -> Result<PathBuf> {
     policies::base_folder(config, own)
 }
 
-/// Copies the model of a recipe from the cache.
 fn copy(recipe: &Recipe, to: &Path) -> Result<()> {
     let from = recipe.model()?;
     let missing = || {
@@ -230,7 +229,6 @@ fn write_sums(model: &Path) -> Result<()> {
     Ok(write_file(&model.join(CHECKSUMS), text.as_bytes())?)
 }
 
-/// Compares a model's files with their checksums.
 fn check(model: &Path) -> Result<()> {
     for (name, sum) in listed_checksums(model)? {
         if checksum(&model.join(&name))? != sum {

@@ -129,7 +129,6 @@ fn start<D: Parallel>(
     done
 }
 
-/// The loaded model and data of a training.
 struct PreparedTraining<D: Device> {
     policy: Policy<D>,
     mixture: Mixture,
@@ -199,7 +198,6 @@ impl<D: Device> PreparedTraining<D> {
     }
 }
 
-/// Takes the remaining steps and writes the model.
 fn take_steps<D: Device>(
     config: &PretrainConfig,
     out: &Path,

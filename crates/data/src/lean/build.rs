@@ -150,7 +150,6 @@ impl<'a> Composition<'a> {
 /// A theorem, followed by the simpler theorems of its proof.
 type Group = Vec<Theorem>;
 
-/// The theorems that Lean checks.
 struct Proposed {
     corpus: Vec<Group>,
     targets: Vec<Theorem>,
@@ -203,7 +202,6 @@ fn key(theorem: &Theorem) -> String {
     checksum_of(text.as_bytes())[..24].to_owned()
 }
 
-/// Returns a theorem as a record of a data set.
 fn record(name: &str, theorem: &Theorem) -> serde_json::Value {
     serde_json::json!({
         "id": name, "header": "", "statement": theorem.statement(name), "proof": theorem.proof(), "expect": "proved",
@@ -248,7 +246,6 @@ const COPIES: usize = 3;
 /// Number of theorems in a file that Lean checks: a start takes as long as hundreds of theorems.
 pub const THEOREMS_PER_FILE: usize = 256;
 
-/// The examples of the three roles.
 #[derive(Default)]
 struct Rows {
     solver: Vec<CorpusRow>,

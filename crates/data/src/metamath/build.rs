@@ -184,7 +184,6 @@ impl Corpora<'_> {
         self.write(GUIDE_HELD_OUT, std::iter::once(held_out), |e| self.guide_row(HELD_OUT, e), count)
     }
 
-    /// Reports the corpus that is made next.
     #[allow(clippy::expect_used, reason = "the callers name files of the list")]
     fn begin(&self, name: &str) {
         let at =

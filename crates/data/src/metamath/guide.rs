@@ -476,7 +476,6 @@ impl<'a> Maker<'a> {
         Some((Statement { conclusion: conclusion.into(), ..statement }, complexity))
     }
 
-    /// Returns short unrelated claims.
     fn unrelated(&self, subject: &Subject<'_>, n: usize, draw: &mut SeededRng) -> Option<Vec<Tree>> {
         let mut pool = Vec::new();
         for _ in 0..n * 16 {

@@ -126,7 +126,6 @@ fn verdicts(problem: &Problem, judged: Vec<Judgement>) -> Result<Vec<Verdict>, S
     judged.into_iter().map(verdict).collect()
 }
 
-/// Checks that random texts are not accepted as proofs.
 fn wrong_proofs(system: &External, problems: &[Problem]) -> Check {
     const NAME: &str = "wrong proofs";
     let completions = completions();
@@ -160,7 +159,6 @@ fn wrong_proofs(system: &External, problems: &[Problem]) -> Check {
     }
 }
 
-/// Checks that known proofs are accepted, each for its own problem.
 fn known_proofs(system: &External, proved: &[ProvedProblem]) -> Check {
     const NAME: &str = "known proofs";
     if proved.is_empty() {

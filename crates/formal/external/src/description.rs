@@ -7,22 +7,18 @@ use sgs_formal::Prompt;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Description {
-    /// The system's name.
     pub name: String,
     /// Its version. Systems with the same name and version give the same verdicts.
     pub version: String,
     /// Whether prompts are user messages for the tokenizer's chat template.
     #[serde(default)]
     pub chat: bool,
-    /// The templates.
     pub prompts: Prompts,
 }
 
-/// The templates of the prompts.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Prompts {
-    /// Template of the Solver's prompt.
     pub solver: Template,
     /// Template of the Solver's prompt for a refused proof and its error. Without it, the problem is shown alone.
     #[serde(default)]
@@ -42,7 +38,6 @@ pub(crate) struct Prompts {
 }
 
 impl Description {
-    /// Renders a prompt.
     pub(crate) fn prompt(&self, template: &Template, fields: &[(&str, &str)]) -> Prompt {
         let text = template.render(fields);
         if self.chat { Prompt::Chat(text) } else { Prompt::Raw(text) }

@@ -115,7 +115,6 @@ pub enum SettingsError {
     /// A folder could not be created or resolved.
     #[error("{path}: {error}")]
     Folder { path: PathBuf, error: std::io::Error },
-    /// A required layer of the sandbox is unavailable.
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
     #[error("the launcher of the sandbox failed: {0}")]

@@ -133,7 +133,6 @@ struct HypothesisSearch<'a> {
     grammar: &'a Grammar,
     patterns: &'a [crate::grammar::Tree],
     statement: &'a Statement,
-    /// The rule's variables and their terms.
     bindings: Vec<(Symbol, &'a [TreeNode])>,
     steps: Vec<ProofStep>,
     tries: usize,

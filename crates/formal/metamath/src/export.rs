@@ -24,7 +24,6 @@ pub enum ExportError {
     OuterHypothesis { label: String },
     #[error("variable `{variable}` has another type, or none, at the end of the database")]
     Variable { variable: String },
-    /// The file cannot be written.
     #[error("{}: cannot write: {error}", path.display())]
     Io { path: PathBuf, error: io::Error },
 }
@@ -113,7 +112,6 @@ pub fn theorem_block(
     Ok(out)
 }
 
-/// The `$f` statements of a block.
 #[derive(Default)]
 struct BlockFloats {
     /// New `$v` and `$f` statements, for variables of inner scopes.
@@ -126,7 +124,6 @@ struct BlockFloats {
     mandatory: Vec<StatementId>,
     /// Variables that occur only in the proof.
     dummies: Vec<Symbol>,
-    /// Variables of the statement.
     variables: Vec<Symbol>,
 }
 

@@ -104,7 +104,6 @@ pub enum SyntaxPart {
 pub enum ParseError {
     #[error("does not parse: nothing fits at symbol {at}")]
     NoReading { at: usize },
-    /// The formula has several parses.
     #[error("is ambiguous")]
     Ambiguous,
     #[error("has {length} symbols, more than {limit}")]
@@ -445,10 +444,8 @@ struct TypeSearch {
     steps: Vec<SearchStep>,
 }
 
-/// A trie node of a search.
 struct SearchStep {
     node: u32,
-    /// The next symbol.
     at: usize,
     /// Whether it follows a child, the last one of the path.
     of_child: bool,
@@ -468,7 +465,6 @@ struct Parser<'a> {
     nodes: Vec<(TreeNode, u32)>,
     children: Vec<u32>,
     furthest: usize,
-    /// Remaining search steps.
     steps: usize,
 }
 

@@ -38,7 +38,6 @@ pub enum Dummies<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum KernelError {
-    /// The proof does not prove the goal.
     #[error("operation {op}: {message}")]
     Refused { op: usize, message: String },
     #[error("the expressions of the proof have more than {0} symbols")]

@@ -25,7 +25,6 @@ static SLICE: &[u8] = include_bytes!("../data/set-slice.mm.zst");
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum SliceError {
-    /// The database is malformed.
     #[error(transparent)]
     Database(#[from] DatabaseError),
     #[error(transparent)]

@@ -13,14 +13,12 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum TheoryError {
-    /// The database is malformed.
     #[error(transparent)]
     Database(#[from] DatabaseError),
     #[error("the syntax axioms are not a supported grammar")]
     Grammar(#[from] GrammarError),
     #[error("the database has no provable typecode `|-` with formulas of typecode `wff`")]
     NoProvable,
-    /// A formula does not parse.
     #[error("{place}: `{label}`: the formula `{formula}` {error}")]
     Formula { place: String, label: String, formula: String, error: ParseError },
     /// The unifier numbers the variables of a rule with 16 bits.

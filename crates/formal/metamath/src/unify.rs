@@ -210,7 +210,6 @@ const DUMMY_WORK: usize = 1_000_000;
 /// Maximum number of variables of a goal. The remaining bits of a 128-bit set are for dummy variables.
 pub const MAX_GOAL_VARIABLES: usize = 96;
 
-/// A step that has been checked.
 #[derive(Clone, Copy, Debug)]
 struct CheckedStep {
     step: ProofStep,
@@ -967,7 +966,6 @@ enum ExpansionTask {
     Save(u32),
 }
 
-/// The expansion of a proof to a full Metamath proof.
 struct Expansion<'a> {
     unifier: &'a Unifier,
     terms: Terms<'a>,

@@ -40,11 +40,9 @@ pub struct VerifyOptions {
 
 /// Maximum length of a line. Longer lines are bad and are not kept in memory.
 pub const MAX_LINE_BYTES: usize = 1 << 20;
-/// Maximum number of lines in a batch.
 const BATCH_LINES: usize = 2_048;
 /// Approximate maximum number of bytes in a batch.
 const BATCH_BYTES: usize = 8 << 20;
-/// Size of the input buffer.
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// Why verification stopped before the end of the input.
@@ -55,10 +53,8 @@ pub enum VerifyError {
     Read { line: u64, error: io::Error },
     #[error("cannot write the verdicts: {0}")]
     Write(io::Error),
-    /// The exported database cannot be written.
     #[error(transparent)]
     Export(#[from] ExportError),
-    /// The threads cannot be started.
     #[error("cannot start {0} threads: {1}")]
     Threads(usize, String),
 }
@@ -183,7 +179,6 @@ struct CheckedLine {
     output: VerifyOutput,
     /// Goal and full proof of a valid proof, if it is to be exported.
     proof: Option<Box<(Goal, Vec<ProofOp>)>>,
-    /// Unknown fields.
     unknown: Vec<String>,
 }
 

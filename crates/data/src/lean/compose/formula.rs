@@ -5,19 +5,13 @@ use super::draw::{Draw, pick};
 /// A formula. The text of an atom is at most an application, so it needs no brackets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Formula {
-    /// `False`.
     False,
     /// `p`, `P x`.
     Atom(String),
-    /// `¬a`.
     Not(Box<Formula>),
-    /// `a ∧ b`.
     And(Box<Formula>, Box<Formula>),
-    /// `a ∨ b`.
     Or(Box<Formula>, Box<Formula>),
-    /// `a → b`.
     Imp(Box<Formula>, Box<Formula>),
-    /// `a ↔ b`.
     Iff(Box<Formula>, Box<Formula>),
 }
 

@@ -434,7 +434,6 @@ pub const NO_REPLAY: &str = "not replayed in a second process";
 struct AnswerReader<'n> {
     nonce: &'n str,
     run: JudgeRun,
-    /// Whether the process has read the request.
     request_read: bool,
     /// Number of lines that extend the deadline, so far.
     steps: usize,

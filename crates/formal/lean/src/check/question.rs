@@ -15,10 +15,8 @@ use serde_json::{Value, json};
 use sgs_selfplay::Verdict;
 use std::path::{Path, PathBuf};
 
-/// A candidate in a request.
 #[derive(Clone, Debug)]
 pub(super) struct JudgeQuestion<'c> {
-    /// The candidate.
     pub candidate: &'c Candidate,
     /// Suffix of the generated names. It is the same in every request about the candidate, because the second process
     /// looks for the names that the first process declared.
@@ -123,7 +121,6 @@ pub(super) fn modules(imports: &str) -> Vec<String> {
     modules
 }
 
-/// A line of an answer.
 #[derive(Debug)]
 pub(super) enum JudgeLine {
     /// The request was read. Sent only if the request was passed in a file.
@@ -196,7 +193,6 @@ impl JudgeReply {
         self.syntax.is_empty() && !failed && self.judge(TrustLayers::ALL).verdict != Verdict::Proved
     }
 
-    /// Returns the verdict under the given layers.
     pub(super) fn judge(&self, layers: TrustLayers) -> CheckOutcome {
         let messages = &self.messages;
         if layers.syntax && !self.syntax.is_empty() {

@@ -38,7 +38,6 @@ pub struct ReplChecker {
 pub struct ReplWorker {
     checker: ReplChecker,
     session: Option<ReplSession>,
-    /// Number of processes that this slot has started.
     starts: u64,
 }
 

@@ -20,7 +20,6 @@ pub enum SandboxError {
     Missing { layer: SandboxLayer, detail: String },
     #[error("usage: sandbox SPECIFICATION-AS-JSON PROGRAM [ARGUMENT]...: {0}")]
     Usage(String),
-    /// The program did not start.
     #[error("cannot start {program}: {error}")]
     Exec { program: String, error: std::io::Error },
 }

@@ -16,7 +16,6 @@ pub struct SetupStep {
     pub title: String,
     /// Path, text, and whether the file is executable.
     pub files: Vec<(PathBuf, String, bool)>,
-    /// Program and arguments.
     argv: Vec<String>,
     /// Working directory of the command, created if it does not exist.
     folder: PathBuf,
@@ -27,7 +26,6 @@ pub struct SetupStep {
     pub result: PathBuf,
     /// Marker that is written when the command has succeeded, for a result that exists even before that.
     pub mark: Option<PathBuf>,
-    /// Whether it needs internet access.
     network: bool,
     /// Disk space that it takes, in bytes.
     pub(crate) disk: u64,
@@ -38,7 +36,6 @@ pub struct SetupStep {
 pub struct SetupPlan {
     /// The steps.
     pub steps: Vec<SetupStep>,
-    /// Additional environment variables of the commands.
     env: Vec<(String, String)>,
     /// Description of the result: the checker, and its location.
     pub result: String,
