@@ -245,9 +245,7 @@ fn take_steps<D: Device>(
         // the last checkpoint.
         let stop = ranks == 1 && observer.should_stop() && step < steps;
         if stop || step.is_multiple_of(config.train.checkpoint_every) && step < steps {
-            if let Some(curve) = &mut curve {
-                curve.flush()?;
-            }
+            curve.as_mut().map_or(Ok(()), LossCurve::flush)?;
             save(&dir, &policy, &extra, &companions, trainer.group())?;
             if stop {
                 observer.on_event(TrainingEvent::Stopped { step, steps })?;
@@ -259,9 +257,7 @@ fn take_steps<D: Device>(
             }
         }
     }
-    if let Some(curve) = &mut curve {
-        curve.flush()?;
-    }
+    curve.as_mut().map_or(Ok(()), LossCurve::flush)?;
     save(&dir, &policy, &extra, &companions, trainer.group())?;
     let mut end = TrainingEnd::DoneElsewhere;
     if let Some(curve) = &curve {

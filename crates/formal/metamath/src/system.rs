@@ -28,12 +28,14 @@ use std::time::Instant;
 /// The checkers of every database ([`FormalSystem::identity`]).
 pub const IDENTITY: &str = "the unifier and the kernel";
 
+/// Limits of a conjecture.
+const CONJECTURE_LIMITS: StatementLimits =
+    StatementLimits { symbols: 200, hypotheses: HYPOTHESES, variables: 32 };
+
 /// The embedded formal system, for one database.
 pub struct Metamath {
     theory: Theory,
     connectives: Connectives,
-    statement_limits: StatementLimits,
-    proof_limits: ProofLimits,
     judges: Mutex<Vec<Judge>>,
     // These values are often created within a parallel iterator. Their creation must therefore not use Rayon, because a
     // worker that waits for a nested iterator runs other tasks meanwhile, and one of those would wait for the same
@@ -63,8 +65,6 @@ impl Metamath {
         Self {
             theory,
             connectives,
-            statement_limits: StatementLimits { symbols: 200, hypotheses: tokens::HYPOTHESES, variables: 32 },
-            proof_limits: ProofLimits::default(),
             judges: Mutex::new(Vec::new()),
             assertion_index: OnceLock::new(),
             composer: OnceLock::new(),
@@ -178,7 +178,7 @@ impl Metamath {
             Err(reason) => return judgement(Verdict::Refused, None, reason.clone()),
         };
         match self.steps(goal.hypothesis_count(), proof) {
-            Ok(steps) => self.with_judge(|j| j.decide(&self.theory, goal, &steps, self.proof_limits)),
+            Ok(steps) => self.with_judge(|j| j.decide(&self.theory, goal, &steps, ProofLimits::default())),
             Err(e) => {
                 Judgement { verdict: Verdict::Malformed, reason: e.to_string(), step: e.step, micros: 0 }
             }
@@ -320,7 +320,7 @@ impl FormalSystem for Metamath {
         condition: Condition<'_>,
         completion: &str,
     ) -> Result<ParsedConjecture, Malformed> {
-        let statement = Statement::parse(&self.theory, completion, self.statement_limits)?;
+        let statement = Statement::parse(&self.theory, completion, CONJECTURE_LIMITS)?;
         let normal = self.normal_form(&statement)?;
         let context = &condition.problem().context;
         let limit = context_limit(&self.theory, context)?;
@@ -453,7 +453,7 @@ impl Metamath {
     pub fn proof_operations(&self, problem: &Problem, proof: &str) -> Result<(Goal, Vec<ProofOp>), String> {
         let goal = self.goal(problem)?;
         let steps = self.steps(goal.hypothesis_count(), proof).map_err(|e| e.to_string())?;
-        let prove = |judge: &mut Judge| judge.prove(&self.theory, &goal, &steps, self.proof_limits);
+        let prove = |judge: &mut Judge| judge.prove(&self.theory, &goal, &steps, ProofLimits::default());
         let ops = self.with_judge(prove).map_err(|judgement| judgement.reason)?;
         Ok((goal, ops))
     }
@@ -483,7 +483,7 @@ impl Metamath {
         let steps = self.steps(goal.hypothesis_count(), proof).ok()?;
         let labels: Vec<&str> = proof.split_ascii_whitespace().collect();
         self.with_judge(|judge| {
-            judge.prove(&self.theory, &goal, &steps, self.proof_limits).ok()?;
+            judge.prove(&self.theory, &goal, &steps, ProofLimits::default()).ok()?;
             let unifier = judge.unifier();
             let formulas = unifier.step_formulas(&self.theory, &goal, 500).ok()?;
             let width = labels.iter().map(|l| l.len()).max().unwrap_or(0);

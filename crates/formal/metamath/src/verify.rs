@@ -275,10 +275,10 @@ fn check_in_order(
     })
 }
 
-/// An input line: its number, and its bytes, or its length if it is too long.
+/// An input line: its number, and its bytes, unless it is too long.
 struct RawLine {
     number: u64,
-    text: Result<Vec<u8>, u64>,
+    text: Option<Vec<u8>>,
 }
 
 struct LineReader<'a> {
@@ -295,7 +295,7 @@ impl LineReader<'_> {
                 break;
             }
             let Some(line) = self.next()? else { break };
-            let blank = line.text.as_ref().is_ok_and(|t| t.trim_ascii().is_empty());
+            let blank = line.text.as_ref().is_some_and(|t| t.trim_ascii().is_empty());
             if !blank {
                 bytes += line.text.as_ref().map_or(0, Vec::len);
                 batch.push(line);
@@ -305,33 +305,22 @@ impl LineReader<'_> {
     }
 
     fn next(&mut self) -> Result<Option<RawLine>, VerifyError> {
-        let (mut text, mut length, mut ended) = (Vec::new(), 0u64, false);
-        while !ended {
-            let chunk = match self.input.fill_buf() {
-                Ok(chunk) => chunk,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(VerifyError::Read { line: self.number + 1, error }),
-            };
-            if chunk.is_empty() {
-                break;
-            }
-            let end = chunk.iter().position(|&b| b == b'\n');
-            ended = end.is_some();
-            let (part, used) = end.map_or((chunk, chunk.len()), |n| (&chunk[..n], n + 1));
-            length += part.len() as u64;
-            if length <= MAX_LINE_BYTES as u64 {
-                text.extend_from_slice(part);
-            } else {
-                text = Vec::new();
-            }
-            self.input.consume(used);
-        }
-        if length == 0 && !ended {
+        let line = self.number + 1;
+        let failed = |error| VerifyError::Read { line, error };
+        let mut text = Vec::new();
+        let mut start = self.input.by_ref().take(MAX_LINE_BYTES as u64 + 1);
+        start.read_until(b'\n', &mut text).map_err(failed)?;
+        if text.is_empty() {
             return Ok(None);
         }
-        self.number += 1;
-        let text = if length <= MAX_LINE_BYTES as u64 { Ok(text) } else { Err(length) };
-        Ok(Some(RawLine { number: self.number, text }))
+        self.number = line;
+        if text.last() == Some(&b'\n') {
+            text.pop();
+        } else if text.len() > MAX_LINE_BYTES {
+            self.input.skip_until(b'\n').map_err(failed)?;
+            return Ok(Some(RawLine { number: line, text: None }));
+        }
+        Ok(Some(RawLine { number: line, text: Some(text) }))
     }
 }
 
@@ -377,9 +366,8 @@ fn read_line(
     line: &RawLine,
     options: VerifyOptions,
 ) -> Result<(VerifyInput, Goal), (Option<String>, String)> {
-    let text = match &line.text {
-        Ok(text) => text,
-        Err(n) => return Err((None, format!("{n} bytes, more than {MAX_LINE_BYTES}"))),
+    let Some(text) = &line.text else {
+        return Err((None, format!("more than {MAX_LINE_BYTES} bytes")));
     };
     // Some editors begin a file with a byte order mark.
     let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);

@@ -269,14 +269,9 @@ mod tests {
         ] {
             assert_eq!(canonical_conjecture(text), Err(LeanStatementError::MoreThanOne), "{text}");
         }
-        assert_eq!(
-            canonical_conjecture("@[simp] theorem b : P := by sorry"),
-            Err(LeanStatementError::Modified)
-        );
-        assert_eq!(
-            canonical_conjecture("private theorem b : P := by sorry"),
-            Err(LeanStatementError::Modified)
-        );
+        for text in ["@[simp] theorem b : P := by sorry", "private theorem b : P := by sorry"] {
+            assert_eq!(canonical_conjecture(text), Err(LeanStatementError::Modified), "{text}");
+        }
         assert_eq!(canonical_conjecture("example : P := by sorry"), Err(LeanStatementError::NoStatement));
         assert_eq!(canonical_conjecture("theorem b : P := by simp").unwrap().text, "theorem b : P := by");
     }
