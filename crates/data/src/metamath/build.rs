@@ -311,27 +311,18 @@ fn card(
     files: &BTreeMap<String, String>,
     origin: &str,
 ) -> String {
-    let limit = options.max_steps.map_or_else(String::new, |steps| format!(" --max-steps {steps}"));
+    let BuildOptions { seed, composed, reviews, max_steps, .. } = options;
+    let limit = max_steps.map_or_else(String::new, |steps| format!(" --max-steps {steps}"));
+    let SplitRule { seed: draw, quick, from, to, min_steps, max_steps, max_symbols, .. } = rule;
+    let (targets, candidates) = (split.targets.len(), split.candidates);
     let mut out = format!(
         "# Metamath corpora of sgs\n\n\
          Source: {origin}.\n\n\
-         Made by `sgs data build --seed {} --composed {} --reviews {}{limit}`.\n\n\
+         Made by `sgs data build --seed {seed} --composed {composed} --reviews {reviews}{limit}`.\n\n\
          ## Targets\n\n\
-         {} theorems drawn with seed {} from {} candidates among the provable assertions {} to {}: {} to {} \
-         essential steps, at most {} symbols, not discouraged, not old or alternative, not stated before. The first \
-         {} are the quick set. Not candidates:\n\n",
-        options.seed,
-        options.composed,
-        options.reviews,
-        split.targets.len(),
-        rule.seed,
-        split.candidates,
-        rule.from,
-        rule.to,
-        rule.min_steps,
-        rule.max_steps,
-        rule.max_symbols,
-        rule.quick
+         {targets} theorems drawn with seed {draw} from {candidates} candidates among the provable assertions {from} to \
+         {to}: {min_steps} to {max_steps} essential steps, at most {max_symbols} symbols, not discouraged, not old or \
+         alternative, not stated before. The first {quick} are the quick set. Not candidates:\n\n",
     );
     for (reason, count) in &split.dropped {
         out.push_str(&format!("- {reason}: {count}\n"));

@@ -403,7 +403,7 @@ impl<'a> Maker<'a> {
             2 => self.instance(subject, subject.lesson.rule, draw)?,
             _ => {
                 let formulas = subject.terms.get(&self.theory.formula_type())?;
-                let mut conclusion = vec![TreeNode::production(self.system.connectives().implies()?)];
+                let mut conclusion = vec![TreeNode::production(self.system.connectives().implication?)];
                 conclusion.extend_from_slice(draw.pick(formulas)?);
                 conclusion.extend_from_slice(&own.conclusion);
                 Statement { conclusion: conclusion.into(), ..own.clone() }
@@ -449,7 +449,8 @@ impl<'a> Maker<'a> {
         draw: &mut SeededRng,
     ) -> Option<(Statement, f64)> {
         let natural = self.natural_complexity(&statement);
-        let (and, or) = self.system.connectives().binary()?;
+        let connectives = self.system.connectives();
+        let (and, or) = (*connectives.conjunction.first()?, *connectives.disjunction.first()?);
         let wanted = if draw.chance(0.8) { 0 } else { 1 + draw.index(4) };
         let (parts, connective, complexity) = match wanted {
             1 if natural == 0.0 => {

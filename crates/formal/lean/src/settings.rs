@@ -5,7 +5,7 @@ use crate::check::{
 };
 use crate::prompt::SolverForm;
 use crate::read::Reading;
-use crate::sandbox::{LayerStatus, Sandbox, SandboxError, available, check_required};
+use crate::sandbox::{LayerStatus, Sandbox, SandboxError, available};
 use crate::text::Bounds;
 use crate::version::{Version, ask_version, number};
 use crate::{Lean, LeanConfig, StartError};
@@ -295,7 +295,7 @@ impl LeanSettings {
 
     fn layers(sandbox: &Sandbox, launcher: &[OsString]) -> Result<Vec<LayerStatus>, SettingsError> {
         let layers = available(sandbox, launcher).map_err(SettingsError::Launcher)?;
-        check_required(sandbox, &layers)?;
+        crate::sandbox::check_required(sandbox, &layers)?;
         Ok(layers)
     }
 }

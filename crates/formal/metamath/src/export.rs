@@ -2,7 +2,7 @@
 //!
 //! The result is a complete database that any Metamath verifier can check. A theorem is appended at the end of the database,
 //! where everything that its proof cites is still available. The `$d` conditions of a block are those of the statement, and
-//! those between the proof's dummy variables and all other variables ([`crate::kernel::Dummies::Free`]).
+//! those between the proof's dummy variables and all other variables ([`crate::kernel::KernelGoal::dummy_distinct`]).
 
 use crate::database::{Distinct, StatementId, StatementKind, Symbol, distinct};
 use crate::judge::{expression, hypothesis_expressions};

@@ -12,39 +12,22 @@ pub struct Connectives {
     pub conjunction: Vec<u32>,
     /// Productions of disjunction, the binary one first.
     pub disjunction: Vec<u32>,
-    implication: Vec<u32>,
+    /// The production of implication.
+    pub implication: Option<u32>,
 }
 
 impl Connectives {
     /// Looks up the syntax axioms of a theory.
     pub fn of(theory: &Theory) -> Self {
-        let find = |labels: &[&str]| {
-            labels
-                .iter()
-                .filter_map(|l| theory.grammar().production_of(theory.database().find(l)?))
-                .collect::<Vec<u32>>()
-        };
-        Self {
-            conjunction: find(&["wa", "w3a"]),
-            disjunction: find(&["wo", "w3o"]),
-            implication: find(&["wi"]),
-        }
-    }
-
-    /// Returns the productions of binary conjunction and disjunction.
-    pub fn binary(&self) -> Option<(u32, u32)> {
-        Some((*self.conjunction.first()?, *self.disjunction.first()?))
-    }
-
-    /// Returns the production of implication.
-    pub fn implies(&self) -> Option<u32> {
-        self.implication.first().copied()
+        let find = |label: &str| theory.grammar().production_of(theory.database().find(label)?);
+        let all = |labels: [&str; 2]| labels.into_iter().filter_map(find).collect();
+        Self { conjunction: all(["wa", "w3a"]), disjunction: all(["wo", "w3o"]), implication: find("wi") }
     }
 
     /// Returns a formula without the antecedents of its outermost implications.
     pub fn consequent<'a>(&self, theory: &Theory, tree: &'a [TreeNode]) -> &'a [TreeNode] {
         let mut rest = tree;
-        while rest.first().is_some_and(|&h| is_among(&self.implication, h)) {
+        while rest.first().is_some_and(|&h| is_among(self.implication.as_slice(), h)) {
             rest = &rest[theory.grammar().subtree_end(rest, 1)..];
         }
         rest
@@ -73,18 +56,14 @@ fn is_among(set: &[u32], head: TreeNode) -> bool {
 /// Computes the features of a statement.
 pub fn features(theory: &Theory, connectives: &Connectives, statement: &Statement) -> Features {
     let count = |set: &[u32]| statement.conclusion.iter().filter(|h| is_among(set, **h)).count() as u32;
-    let tokens = |tree: &Tree| {
-        let mut symbols = Vec::new();
-        theory.grammar().unparse(tree, &mut symbols);
-        symbols.len() as u32 + 1
-    };
+    let tokens = |tree: &Tree| theory.grammar().unparse(tree).len() as u32 + 1;
     let conclusion_length = tokens(&statement.conclusion);
     Features {
         length: conclusion_length + statement.hypotheses.iter().map(tokens).sum::<u32>(),
         conclusion_length,
         disjunctions: count(&connectives.disjunction),
         conjunctions: count(&connectives.conjunction),
-        implications: count(&connectives.implication),
+        implications: count(connectives.implication.as_slice()),
         depth: depth(theory, &statement.conclusion),
         hypotheses: statement.hypotheses.len() as u32,
     }

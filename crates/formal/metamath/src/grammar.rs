@@ -137,7 +137,6 @@ pub struct Grammar {
     types: Vec<Symbol>,
     type_of: FxHashMap<Symbol, TypeId>,
     productions: Vec<Production>,
-    production_of: FxHashMap<StatementId, u32>,
     trie: Vec<TrieNode>,
     /// For each type, the trie node where its productions begin.
     roots: Vec<u32>,
@@ -246,7 +245,6 @@ impl Grammar {
         let hypothesis_child = database.floats(assertion).map(|(_, _, v)| child_of(v)).collect();
         let number = self.productions.len() as u32;
         self.insert(result, &parts, number);
-        self.production_of.insert(id, number);
         self.productions.push(Production {
             statement: id,
             result,
@@ -329,7 +327,7 @@ impl Grammar {
 
     /// Returns the production of a syntax axiom.
     pub fn production_of(&self, id: StatementId) -> Option<u32> {
-        self.production_of.get(&id).copied()
+        self.productions.iter().position(|p| p.statement == id).map(|index| index as u32)
     }
 
     /// Returns the type of a typecode; `None` if no expression has this typecode.
@@ -359,12 +357,13 @@ impl Grammar {
         at
     }
 
-    /// Appends the symbols of a tree to `out`.
+    /// Returns the symbols of a tree.
     ///
     /// # Panics
     /// Panics if `tree` is not a complete tree of this grammar.
     #[allow(clippy::expect_used, reason = "an incomplete tree must not be mistaken for another formula")]
-    pub fn unparse(&self, tree: &[TreeNode], out: &mut Vec<Symbol>) {
+    pub fn unparse(&self, tree: &[TreeNode]) -> Vec<Symbol> {
+        let mut out = Vec::new();
         let mut todo: Vec<&[SyntaxPart]> = vec![&[SyntaxPart::Child(TypeId(0))]];
         let mut heads = tree.iter();
         while let Some(parts) = todo.pop() {
@@ -378,6 +377,7 @@ impl Grammar {
                 },
             }
         }
+        out
     }
 
     /// Parses symbols as a tree of type `goal`. `type_of` returns the type of a variable.

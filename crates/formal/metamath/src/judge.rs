@@ -2,7 +2,7 @@
 
 use crate::database::{Expression, StatementId};
 use crate::grammar::TreeNode;
-use crate::kernel::{Dummies, Kernel, KernelError, KernelGoal};
+use crate::kernel::{Kernel, KernelError, KernelGoal};
 use crate::proof::ProofOp;
 use crate::theory::Theory;
 use crate::unify::{Goal, ProofLimits, ProofStep, Unifier, judgement};
@@ -89,7 +89,7 @@ pub fn kernel_accepts(
         hypotheses: &hypothesis_expressions(theory, goal),
         conclusion: &expression(theory, &goal.statement().conclusion),
         distinct: goal.distinct(),
-        dummies: Dummies::Free,
+        dummy_distinct: None,
     };
     kernel.check(theory.database(), &kernel_goal, ops)
 }
@@ -102,7 +102,5 @@ pub(crate) fn hypothesis_expressions(theory: &Theory, goal: &Goal) -> Vec<(State
 }
 
 pub(crate) fn expression(theory: &Theory, tree: &[TreeNode]) -> Expression {
-    let mut symbols = Vec::new();
-    theory.grammar().unparse(tree, &mut symbols);
-    Expression { typecode: theory.provable(), symbols: symbols.into() }
+    Expression { typecode: theory.provable(), symbols: theory.grammar().unparse(tree).into() }
 }

@@ -21,17 +21,9 @@ pub struct KernelGoal<'a> {
     pub conclusion: &'a Expression,
     /// `$d` pairs that the proof may rely on, sorted.
     pub distinct: &'a [Distinct],
-    /// `$d` conditions of the dummy variables.
-    pub dummies: Dummies<'a>,
-}
-
-/// The `$d` conditions that a proof may assume of its dummy variables.
-#[derive(Clone, Copy, Debug)]
-pub enum Dummies<'a> {
-    /// Dummy variables are distinct from all other variables. The author of a theorem can add these `$d` statements.
-    Free,
-    /// Only these pairs, sorted (for a theorem of a database).
-    Listed(&'a [Distinct]),
+    /// Further pairs with dummy variables, sorted (for a theorem of a database). Without them, dummy variables are distinct
+    /// from all other variables, because the author of a theorem can add these `$d` statements.
+    pub dummy_distinct: Option<&'a [Distinct]>,
 }
 
 /// Why the kernel rejects a proof.
@@ -307,9 +299,9 @@ fn allowed(database: &Database, goal: &KernelGoal<'_>, x: Symbol, y: Symbol) -> 
     if goal.distinct.binary_search(&pair).is_ok() {
         return true;
     }
-    match goal.dummies {
-        Dummies::Listed(pairs) => pairs.binary_search(&pair).is_ok(),
-        Dummies::Free => {
+    match goal.dummy_distinct {
+        Some(pairs) => pairs.binary_search(&pair).is_ok(),
+        None => {
             let mandatory = |v: Symbol| {
                 goal.floats.iter().any(|&f| match database.statement(f).kind {
                     StatementKind::Floating { variable, .. } => variable == v,
@@ -337,7 +329,7 @@ pub fn verify_theorem(kernel: &mut Kernel, database: &Database, id: StatementId)
         hypotheses: &hypotheses,
         conclusion: &assertion.conclusion,
         distinct: &assertion.distinct,
-        dummies: Dummies::Listed(&assertion.dummy_distinct),
+        dummy_distinct: Some(&assertion.dummy_distinct),
     };
     kernel.check(database, &goal, &ops).map_err(|e| e.to_string())
 }

@@ -194,9 +194,7 @@ impl Theory {
 
     /// Appends the symbols of a tree, each preceded by a space.
     pub fn push_text(&self, tree: &[TreeNode], out: &mut String) {
-        let mut symbols = Vec::new();
-        self.grammar.unparse(tree, &mut symbols);
-        for s in symbols {
+        for s in self.grammar.unparse(tree) {
             out.push(' ');
             out.push_str(self.database.symbol_text(s));
         }

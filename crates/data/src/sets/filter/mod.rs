@@ -241,6 +241,7 @@ fn model(folder: &str, endpoint: &EndpointConfig) -> Value {
     }
 }
 
+/// Decides about a problem from its attempts.
 fn find(stage: &Rollouts, tried: &Tried) -> Finding {
     let k = f64::from(stage.k);
     let AttemptSummary { proved, judged, .. } = tried.problem;

@@ -70,15 +70,13 @@ impl Pool {
     /// # Errors
     /// Returns an error if a worker's folder or a thread cannot be created.
     pub fn new(checker: &CheckerConfig, slots: usize) -> std::io::Result<Self> {
-        let backends: Vec<Box<dyn Backend>> = match checker {
-            CheckerConfig::Repl(repl) => {
-                (0..slots.max(1)).map(|_| Box::new(repl.worker()) as Box<dyn Backend>).collect()
-            }
-            CheckerConfig::File(file) => (0..slots.max(1))
-                .map(|slot| file.worker(slot).map(|w| Box::new(w) as Box<dyn Backend>))
-                .collect::<std::io::Result<_>>()?,
+        let backend = |slot| -> std::io::Result<Box<dyn Backend>> {
+            Ok(match checker {
+                CheckerConfig::Repl(repl) => Box::new(repl.worker()),
+                CheckerConfig::File(file) => Box::new(file.worker(slot)?),
+            })
         };
-        Self::over(backends)
+        Self::over((0..slots.max(1)).map(backend).collect::<std::io::Result<_>>()?)
     }
 
     /// Starts a pool with one slot per backend.

@@ -28,6 +28,12 @@ pub enum SandboxError {
 const REQUIRED: &[SandboxLayer] =
     &[SandboxLayer::Landlock, SandboxLayer::Seccomp, SandboxLayer::ResourceLimits];
 
+/// Maximum number of open files.
+const OPEN_FILES: u64 = 4096;
+
+/// Maximum number of threads in the control group of a process.
+const THREADS: u64 = 256;
+
 /// The newest version of Landlock that is requested. The kernel applies what it supports.
 const LANDLOCK: ABI = ABI::V6;
 
@@ -67,8 +73,8 @@ fn status(layer: SandboxLayer, result: Result<String, String>) -> LayerStatus {
 
 fn join_cgroup(sandbox: &Sandbox) -> Result<String, String> {
     let base = sandbox.cgroup.as_ref().ok_or("no folder of control groups is configured")?;
-    cgroup::join(base, sandbox.memory, sandbox.threads).map_err(|e| format!("{}: {e}", base.display()))?;
-    Ok(format!("memory {} bytes, {} threads", sandbox.memory, sandbox.threads))
+    cgroup::join(base, sandbox.memory, THREADS).map_err(|e| format!("{}: {e}", base.display()))?;
+    Ok(format!("memory {} bytes, {} threads", sandbox.memory, THREADS))
 }
 
 fn resource_limits(sandbox: &Sandbox) -> Result<String, String> {
@@ -78,13 +84,13 @@ fn resource_limits(sandbox: &Sandbox) -> Result<String, String> {
     };
     set(Resource::Core, 0)?;
     set(Resource::Fsize, sandbox.file_bytes)?;
-    set(Resource::Nofile, sandbox.files)?;
+    set(Resource::Nofile, OPEN_FILES)?;
     if let Some(seconds) = sandbox.cpu_s {
         set(Resource::Cpu, seconds)?;
     }
     let cpu = sandbox.cpu_s.map_or("CPU time unlimited".to_owned(), |s| format!("CPU {s} s"));
     let size = sandbox.file_bytes >> 20;
-    Ok(format!("{cpu}, files of at most {size} MiB, {} open files, no core dumps", sandbox.files))
+    Ok(format!("{cpu}, files of at most {size} MiB, {} open files, no core dumps", OPEN_FILES))
 }
 
 fn drop_privileges() -> Result<String, String> {

@@ -28,12 +28,8 @@ pub struct Sandbox {
     pub cpu_s: Option<u64>,
     /// Maximum size of a file that it writes, in bytes.
     pub file_bytes: u64,
-    /// Maximum number of open files.
-    pub files: u64,
     /// Memory limit of its control group, in bytes.
     pub memory: u64,
-    /// Maximum number of threads in its control group.
-    pub threads: u64,
     /// Folder of version 2 control groups in which groups can be created.
     pub cgroup: Option<PathBuf>,
     /// Whether it may start other processes (`lake env …` does; Lean itself does not).
@@ -49,9 +45,7 @@ impl Default for Sandbox {
             write: Vec::new(),
             cpu_s: None,
             file_bytes: 64 << 20,
-            files: 4096,
             memory: 10 << 30,
-            threads: 256,
             cgroup: None,
             children: false,
             require: false,
