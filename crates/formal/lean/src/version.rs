@@ -1,12 +1,11 @@
 //! Lean's version, as Lean reports it, and its comparison with the required version.
 
 use crate::limits::Limits;
-use serde::{Deserialize, Serialize};
 use sgs_formal::process::{Launch, Process, ProcessFault};
 use std::time::Instant;
 
 /// The output of `lean --version`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Version {
     /// The version number, for example `4.15.0` or `4.28.0-pre`.
     pub number: String,

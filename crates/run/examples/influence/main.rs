@@ -259,7 +259,8 @@ impl Study {
 fn known_proof(system: &Metamath, tokenizer: &Tokenizer, problem: &Problem) -> Result<Option<KnownProof>> {
     let theory = system.theory();
     let Some(rule) = theory.find(problem.id.as_str()) else { return Ok(None) };
-    let Some(steps) = theorem_proof(theory, rule, 24)? else { return Ok(None) };
+    let steps = theorem_proof(theory, rule, 24).map_err(anyhow::Error::msg)?;
+    let Some(steps) = steps else { return Ok(None) };
     let proof = write_steps(theory, &steps);
     let mut tokens = sampling::encode(tokenizer, &system.solver_prompt(problem))?.to_vec();
     let prompt_len = tokens.len();

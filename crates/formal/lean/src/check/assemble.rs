@@ -33,8 +33,7 @@ pub struct Candidate {
 }
 
 /// The command that provides the evidence that a theorem exists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
     /// `#print axioms`: the theorem exists and depends on the listed axioms.
     Axioms,

@@ -42,8 +42,7 @@ fn line_of<'de, D: Deserializer<'de>>(position: D) -> Result<u32, D::Error> {
 }
 
 /// The layers of trust. Each can be disabled, to show what it stops (`docs/trust.md`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrustLayers {
     /// The syntax layer: Lean's parser parses a text, and only syntax of the listed kinds is elaborated.
     pub syntax: bool,
@@ -59,12 +58,6 @@ impl TrustLayers {
     /// No layers. As in most published systems, a text counts as a proof if Lean reports no error, no `sorry`, and no
     /// warning about a `sorry`.
     pub const NONE: Self = Self { syntax: false, evidence: false, axioms: false };
-}
-
-impl Default for TrustLayers {
-    fn default() -> Self {
-        Self::ALL
-    }
 }
 
 /// The result of checking a candidate.
