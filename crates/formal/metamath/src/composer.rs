@@ -5,7 +5,7 @@ use crate::normal_text::{NormalText, normal_text};
 use crate::statement::Statement;
 use crate::theorem_proofs::TheoremProof;
 use crate::theory::{RuleId, Theory};
-use crate::unify::{Goal, ProofLimits, ProofStep, Unifier};
+use crate::unify::{Goal, ProofStep, Unifier};
 use sgs_base::random::SeededRng;
 
 /// Maximum number of symbols of a statement that is derived from a proof.
@@ -81,9 +81,8 @@ impl Composer {
         }
         let before = theory.rule(context).statement;
         // The stack may hold several formulas until the last step.
-        let mut fits = |steps: &[ProofStep], hypotheses| {
-            unifier.unifies(theory, &Goal::open(hypotheses, before), steps, ProofLimits::default())
-        };
+        let mut fits =
+            |steps: &[ProofStep], hypotheses| unifier.unifies(theory, &Goal::open(hypotheses, before), steps);
         let wanted = 2 + draw.index(6);
         let (mut steps, mut hypotheses, mut depth) = (Vec::new(), 0u32, 0usize);
         for _ in 0..wanted * 8 {
@@ -149,7 +148,7 @@ pub fn general(
     hypotheses: usize,
 ) -> Option<(Statement, NormalText)> {
     let goal = Goal::open(hypotheses as u32, before);
-    let statement = unifier.most_general(theory, &goal, steps, ProofLimits::default(), MAX_NODES)?;
+    let statement = unifier.most_general(theory, &goal, steps, MAX_NODES)?;
     // A formula that is a single variable is trivial or contradictory.
     if statement.conclusion.len() < 2 || statement.hypotheses.contains(&statement.conclusion) {
         return None;

@@ -5,7 +5,7 @@ use crate::grammar::TreeNode;
 use crate::kernel::{Kernel, KernelError, KernelGoal};
 use crate::proof::ProofOp;
 use crate::theory::Theory;
-use crate::unify::{Goal, ProofLimits, ProofStep, Unifier, judgement};
+use crate::unify::{Goal, ProofLimits, ProofStep, Unifier, hypothesis_id, judgement};
 use sgs_selfplay::{Judgement, Verdict};
 
 /// A unifier and a kernel with their buffers, for one thread.
@@ -58,9 +58,7 @@ impl Judge {
         limits: ProofLimits,
     ) -> Result<Vec<ProofOp>, Judgement> {
         self.unifier.check(theory, goal, steps, limits)?;
-        let first = theory.database().statements().len() as u32;
-        let ids: Vec<StatementId> = (first..).take(goal.hypothesis_count()).map(StatementId).collect();
-        let ops = self.unifier.expand(theory, goal, &ids, limits)?;
+        let ops = self.unifier.expand(theory, goal, limits)?;
         let (verdict, reason) = match kernel_accepts(&mut self.kernel, theory, goal, &ops) {
             Ok(()) => return Ok(ops),
             Err(KernelError::TooLarge(n)) => {
@@ -96,9 +94,8 @@ pub fn kernel_accepts(
 
 /// Returns the goal's hypotheses as expressions, with the ids that follow those of the database's statements.
 pub(crate) fn hypothesis_expressions(theory: &Theory, goal: &Goal) -> Vec<(StatementId, Expression)> {
-    let first = theory.database().statements().len() as u32;
-    let number = |i: usize| StatementId(first + i as u32);
-    goal.statement().hypotheses.iter().enumerate().map(|(i, h)| (number(i), expression(theory, h))).collect()
+    let ids = (0..).map(|index| hypothesis_id(theory, index));
+    ids.zip(&goal.statement().hypotheses).map(|(id, h)| (id, expression(theory, h))).collect()
 }
 
 pub(crate) fn expression(theory: &Theory, tree: &[TreeNode]) -> Expression {

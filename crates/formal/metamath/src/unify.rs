@@ -344,15 +344,12 @@ impl Unifier {
         theory: &Theory,
         goal: &Goal,
         steps: &[ProofStep],
-        limits: ProofLimits,
         limit: usize,
     ) -> Option<Statement> {
-        let terms = Terms::new(theory, goal);
-        self.clear(limits);
-        self.bindings.resize(goal.hypotheses.len(), UNBOUND);
-        for (index, &step) in steps.iter().enumerate() {
-            self.step(terms, index, step, limits).ok()?;
+        if !self.unifies(theory, goal, steps) {
+            return None;
         }
+        let terms = Terms::new(theory, goal);
         let last = self.last().ok()?;
         self.check_distinct(terms).ok()?;
         let dummies = self.distinct_floats(theory, goal)?;
@@ -374,14 +371,8 @@ impl Unifier {
     }
 
     /// Returns whether the steps can be applied in order, regardless of what they leave on the stack. `goal` must be open.
-    pub fn unifies(
-        &mut self,
-        theory: &Theory,
-        goal: &Goal,
-        steps: &[ProofStep],
-        limits: ProofLimits,
-    ) -> bool {
-        let terms = Terms::new(theory, goal);
+    pub fn unifies(&mut self, theory: &Theory, goal: &Goal, steps: &[ProofStep]) -> bool {
+        let (terms, limits) = (Terms::new(theory, goal), ProofLimits::default());
         self.clear(limits);
         self.bindings.resize(goal.hypotheses.len(), UNBOUND);
         steps.iter().enumerate().all(|(i, &step)| self.step(terms, i, step, limits).is_ok())
@@ -876,19 +867,16 @@ impl Unifier {
         self.apart.iter().all(|&(a, b)| (a >> bit & 1 == 0 || fits(b)) && (b >> bit & 1 == 0 || fits(a)))
     }
 
-    /// Expands the last accepted proof to a full Metamath proof. `hypothesis_ids[i]` is the id of the goal's hypothesis `i`.
+    /// Expands the last accepted proof to a full Metamath proof. The goal's hypotheses have the ids that follow those of the
+    /// database's statements.
     ///
     /// # Errors
     /// Returns an error if no proof was accepted, if the full proof has too many operations, or if the database has too few
     /// variables for the dummies.
-    ///
-    /// # Panics
-    /// Panics if the proof uses a hypothesis without an id.
     pub fn expand(
         &self,
         theory: &Theory,
         goal: &Goal,
-        hypothesis_ids: &[StatementId],
         limits: ProofLimits,
     ) -> Result<Vec<ProofOp>, Judgement> {
         let Some(root) = self.stack.last().map(|s| s.1) else {
@@ -897,7 +885,6 @@ impl Unifier {
         let mut expansion = Expansion {
             unifier: self,
             terms: Terms::new(theory, goal),
-            hypothesis_ids,
             dummies: self.dummy_floats(theory, goal)?,
             saved: vec![None; self.bindings.len()],
             saves: 0,
@@ -958,6 +945,11 @@ pub(crate) fn judgement(verdict: Verdict, step: Option<u32>, reason: String) -> 
     Judgement { verdict, reason, step, micros: 0 }
 }
 
+/// Returns the id that the goal's hypothesis `index` has in a full proof: that of a statement after the database's.
+pub(crate) fn hypothesis_id(theory: &Theory, index: u32) -> StatementId {
+    StatementId(theory.database().statements().len() as u32 + index)
+}
+
 /// Pending output of an expansion.
 enum ExpansionTask {
     ProofStep(u32),
@@ -969,7 +961,6 @@ enum ExpansionTask {
 struct Expansion<'a> {
     unifier: &'a Unifier,
     terms: Terms<'a>,
-    hypothesis_ids: &'a [StatementId],
     dummies: Vec<Option<StatementSymbol>>,
     /// For each metavariable, the number under which the proof of its typecode is saved.
     saved: Vec<Option<u32>>,
@@ -1005,7 +996,7 @@ impl Expansion<'_> {
     fn step(&mut self, index: u32, todo: &mut Vec<ExpansionTask>) {
         let done = self.unifier.done[index as usize];
         match done.step {
-            ProofStep::Hypothesis(h) => self.ops.push(ProofOp::Use(self.hypothesis_ids[h as usize])),
+            ProofStep::Hypothesis(h) => self.ops.push(ProofOp::Use(hypothesis_id(self.terms.theory, h))),
             ProofStep::Rule(id) => {
                 let rule = self.terms.rules.rules[id.0 as usize];
                 todo.push(ExpansionTask::Use(rule.statement));

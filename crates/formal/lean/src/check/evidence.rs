@@ -98,7 +98,7 @@ pub fn judge_messages(
     if let Some(error) = messages.iter().find(|m| m.severity == Severity::Error && !is_pin(region, m)) {
         return judge_error(error, part_of(error, region));
     }
-    if messages.iter().any(|m| is_sorry(m)) || sorries > 0 {
+    if messages.iter().any(is_sorry) || sorries > 0 {
         return CheckOutcome::new(Verdict::Refused, "messages layer: the declaration uses `sorry`");
     }
     if let Some(error) = messages.iter().find(|m| m.severity == Severity::Error) {

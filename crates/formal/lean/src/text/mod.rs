@@ -44,9 +44,8 @@ pub(crate) fn is_among(words: &str, word: &str) -> bool {
 }
 
 /// Returns the line of a byte offset, counted from 1.
-fn line_of(source: &str, offset: usize) -> u32 {
-    let before = &source.as_bytes()[..offset.min(source.len())];
-    u32::try_from(before.iter().filter(|b| **b == b'\n').count()).unwrap_or(u32::MAX - 1) + 1
+fn line_of(source: &str, offset: usize) -> usize {
+    1 + source[..offset].matches('\n').count()
 }
 
 #[cfg(test)]

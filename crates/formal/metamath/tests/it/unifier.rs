@@ -235,7 +235,7 @@ fn steps_that_do_not_exist_are_rejected() {
         assert_eq!((decision.verdict, decision.step), (Verdict::Refused, Some(1)), "{}", decision.reason);
         assert!(decision.reason.contains(reason), "{}", decision.reason);
     }
-    let unchecked = Unifier::new().expand(&theory, &goal, &[end], ProofLimits::default());
+    let unchecked = Unifier::new().expand(&theory, &goal, ProofLimits::default());
     assert!(unchecked.unwrap_err().reason.contains("no accepted proof"));
 }
 
