@@ -164,7 +164,9 @@ impl Corpora<'_> {
         self.begin(SOLVER);
         let composed = solver::Composed::new(self.system, self.split, most);
         let proofs = [solver::theorems(theory, self.split), solver::sub_proofs(theory, self.split)]
-            .map(|proofs| proofs.into_iter().filter(|e| e.inferences(self.system) <= most).collect())
+            .map(|proofs| {
+                proofs.into_iter().filter(|e| self.system.proof_steps(&e.proof) as usize <= most).collect()
+            })
             .into_iter()
             .chain(composed.batches(seed, self.options.composed));
         self.write(SOLVER, proofs, |e| self.solver_row(e), count)?;

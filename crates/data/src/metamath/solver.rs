@@ -3,8 +3,7 @@
 use rayon::prelude::*;
 use rustc_hash::FxHashSet;
 use sgs_base::random::SeededRng;
-use sgs_formal::FormalSystem;
-use sgs_metamath::composer::{Composer, Composition, MAX_STEPS, MAX_SYMBOLS, general, inferences};
+use sgs_metamath::composer::{Composer, MAX_STEPS, MAX_SYMBOLS, general, inferences};
 use sgs_metamath::normal_text::{NormalText, normal_text};
 use sgs_metamath::proof_text::write_steps;
 use sgs_metamath::splits::Split;
@@ -26,13 +25,6 @@ pub struct ProofExample {
     pub statement: String,
     /// The proof in canonical text.
     pub proof: String,
-}
-
-impl ProofExample {
-    /// Returns the number of inferences of the proof.
-    pub fn inferences(&self, system: &Metamath) -> usize {
-        system.proof_steps(&self.proof) as usize
-    }
 }
 
 /// Returns the lessons as examples.
@@ -138,14 +130,14 @@ impl<'a> Composed<'a> {
 
     fn example(&self, draw: &mut SeededRng, unifier: &mut Unifier) -> Option<(ProofExample, u128)> {
         let theory = self.system.theory();
-        let Composition { context, statement, print, steps } =
+        let (TheoremProof { rule: source, statement, steps }, print) =
             self.composer.compose(theory, unifier, draw, None)?;
         if self.split.forbidden.contains(&print) || inferences(&steps) > self.max_inferences {
             return None;
         }
         let example = ProofExample {
             kind: "composed",
-            source: context,
+            source,
             statement: statement.text(theory),
             proof: write_steps(theory, &steps),
         };

@@ -17,19 +17,6 @@ const MAX_NODES: usize = 100;
 /// First position in the database at which a theorem is composed. A database with no more axioms and theorems has none.
 pub const FIRST_POSITION: usize = 20;
 
-/// A theorem that a program composed.
-#[derive(Clone, Debug)]
-pub struct Composition {
-    /// The position in the database at which it was composed.
-    pub context: RuleId,
-    /// The statement in normal form.
-    pub statement: Statement,
-    /// Identifies the statement.
-    pub print: NormalText,
-    /// A proof.
-    pub steps: Vec<ProofStep>,
-}
-
 /// A generator of random theorems.
 ///
 /// Each attempt picks a position in the database and builds a proof from earlier rules, drawn by their frequency in the
@@ -62,14 +49,15 @@ impl Composer {
         Self { uses, uses_before }
     }
 
-    /// Tries to compose a theorem, in the given context or in a random one. Returns `None` if this attempt fails.
+    /// Tries to compose a theorem, in the given context or in a random one. Returns `None` if this attempt fails, otherwise
+    /// the theorem in normal form, with the rule before which it was composed, and the text that identifies its statement.
     pub fn compose(
         &self,
         theory: &Theory,
         unifier: &mut Unifier,
         draw: &mut SeededRng,
         context: Option<RuleId>,
-    ) -> Option<Composition> {
+    ) -> Option<(TheoremProof, NormalText)> {
         let context = match (context, theory.rules().len().saturating_sub(FIRST_POSITION)) {
             (Some(context), _) => context,
             (None, 0) => return None,
@@ -104,7 +92,7 @@ impl Composer {
             return None;
         }
         let (statement, print) = general(theory, unifier, before, &steps, hypotheses as usize)?;
-        Some(Composition { context, statement, print, steps })
+        Some((TheoremProof { rule: context, statement, steps }, print))
     }
 
     /// Draws a step that the stack allows, and returns it with the number of entries that it takes.

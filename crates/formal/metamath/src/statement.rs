@@ -210,20 +210,11 @@ impl Statement {
                 })
                 .collect()
         };
-        let mut pairs = Vec::with_capacity(self.distinct.len());
-        for (a, b) in &self.distinct {
-            // A pair with a variable that does not occur in the statement has no effect.
-            if let (Some(&a), Some(&b)) = (renaming.get(a), renaming.get(b)) {
-                pairs.push(distinct(a, b));
-            }
-        }
-        pairs.sort_unstable();
-        pairs.dedup();
-        Some(Self {
-            distinct: pairs.into(),
-            hypotheses: self.hypotheses.iter().map(rename).collect::<Option<_>>()?,
-            conclusion: rename(&self.conclusion)?,
-        })
+        let hypotheses = self.hypotheses.iter().map(rename).collect::<Option<_>>()?;
+        let renamed = Self { hypotheses, conclusion: rename(&self.conclusion)?, ..Self::default() };
+        // A pair with a variable that does not occur in the statement has no effect.
+        let pair = |(a, b): &Distinct| Some(distinct(*renaming.get(a)?, *renaming.get(b)?));
+        Some(renamed.with_distinct(self.distinct.iter().filter_map(pair).collect()))
     }
 
     /// Returns the canonical text.

@@ -374,7 +374,7 @@ impl FormalSystem for Metamath {
         let found = self.with_judge(|judge| {
             (0..COMPOSE_ATTEMPTS).find_map(|attempt| {
                 let mut draw = SeededRng::numbered(seed, "conjecture", attempt);
-                let found = composer.compose(theory, judge.unifier_mut(), &mut draw, context)?;
+                let (found, _) = composer.compose(theory, judge.unifier_mut(), &mut draw, context)?;
                 steps.contains(&(inferences(&found.steps) as u32)).then_some(found)
             })
         })?;

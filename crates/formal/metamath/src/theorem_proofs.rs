@@ -8,10 +8,10 @@ use crate::theory::{RuleId, Theory};
 use crate::unify::ProofStep;
 use rayon::prelude::*;
 
-/// A theorem of the database with its proof as essential steps.
+/// A theorem with its proof as essential steps.
 #[derive(Clone, Debug)]
 pub struct TheoremProof {
-    /// The theorem.
+    /// The theorem of the database, or the one before which it was composed.
     pub rule: RuleId,
     /// Its statement.
     pub statement: Statement,
@@ -49,8 +49,6 @@ pub fn theorem_proof(
         let hypothesis = hypotheses.iter().position(|h| h == label).map(|i| ProofStep::Hypothesis(i as u32));
         hypothesis.or_else(|| theory.rule_of(*label).map(ProofStep::Rule))
     };
-    match labels.iter().map(step).collect::<Option<Vec<ProofStep>>>() {
-        Some(steps) => Ok(Some(steps)),
-        None => Err("a step is not a provable assertion".to_owned()),
-    }
+    let steps: Option<Vec<ProofStep>> = labels.iter().map(step).collect();
+    steps.map(Some).ok_or_else(|| "a step is not a provable assertion".to_owned())
 }

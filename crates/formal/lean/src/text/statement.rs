@@ -151,8 +151,7 @@ fn without_proof(text: &str, tokens: &[SourceToken]) -> Result<LeanStatement, Le
         let kept = if before.trim() == "--" { "" } else { before.trim_end() };
         return LeanStatement::read(&format!("{}\n  := by", format!("{head}{kept}").trim_end()));
     }
-    let ends_in_comment = tokens.last().is_some_and(|t| t.kind == TokenKind::LineComment);
-    let glue = if ends_in_comment { "\n  := by" } else { " := by" };
+    let glue = if comment.is_some() { "\n  := by" } else { " := by" };
     LeanStatement::read(&format!("{text}{glue}"))
 }
 
