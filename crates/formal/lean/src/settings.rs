@@ -5,7 +5,7 @@ use crate::check::{
 };
 use crate::prompt::SolverForm;
 use crate::read::Reading;
-use crate::sandbox::{LayerStatus, Sandbox, SandboxError, available};
+use crate::sandbox::{LayerStatus, Sandbox, available};
 use crate::text::Bounds;
 use crate::version::{Version, ask_version, number};
 use crate::{Lean, LeanConfig, StartError};
@@ -115,8 +115,8 @@ pub enum SettingsError {
     /// A folder could not be created or resolved.
     #[error("{path}: {error}")]
     Folder { path: PathBuf, error: std::io::Error },
-    #[error(transparent)]
-    Sandbox(#[from] SandboxError),
+    #[error("{0}")]
+    Sandbox(String),
     #[error("the launcher of the sandbox failed: {0}")]
     Launcher(String),
 }
@@ -295,7 +295,7 @@ impl LeanSettings {
 
     fn layers(sandbox: &Sandbox, launcher: &[OsString]) -> Result<Vec<LayerStatus>, SettingsError> {
         let layers = available(sandbox, launcher).map_err(SettingsError::Launcher)?;
-        crate::sandbox::check_required(sandbox, &layers)?;
+        crate::sandbox::check_required(sandbox, &layers).map_err(SettingsError::Sandbox)?;
         Ok(layers)
     }
 }

@@ -144,27 +144,13 @@ pub struct Grammar {
     left_roots: Vec<Option<u32>>,
 }
 
-/// The error of a syntax axiom that the parser does not support.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{label}: {message}")]
-pub struct GrammarError {
-    /// Label of the syntax axiom.
-    pub label: String,
-    /// Description of the error.
-    pub message: String,
-}
-
-fn error(label: &str, message: &str) -> GrammarError {
-    GrammarError { label: label.to_owned(), message: message.to_owned() }
-}
-
 impl Grammar {
     /// Extracts the grammar: every `$a` statement whose typecode is not `|-` is a production.
     ///
     /// # Errors
     /// Returns an error if a syntax axiom is empty, repeats a variable, has `$e` hypotheses, or causes left recursion
     /// through several types.
-    pub fn new(database: &Database) -> Result<Self, GrammarError> {
+    pub fn new(database: &Database) -> Result<Self, String> {
         let provable = database.provable();
         let mut grammar = Self::default();
         for (index, statement) in database.statements().iter().enumerate() {
@@ -184,12 +170,12 @@ impl Grammar {
         Ok(grammar)
     }
 
-    fn add_type(&mut self, typecode: Symbol, label: &str) -> Result<TypeId, GrammarError> {
+    fn add_type(&mut self, typecode: Symbol, label: &str) -> Result<TypeId, String> {
         if let Some(&t) = self.type_of.get(&typecode) {
             return Ok(t);
         }
         let Ok(index) = u8::try_from(self.types.len()) else {
-            return Err(error(label, "more than 256 typecodes"));
+            return Err(format!("{label}: more than 256 typecodes"));
         };
         self.types.push(typecode);
         self.type_of.insert(typecode, TypeId(index));
@@ -210,8 +196,8 @@ impl Grammar {
         id: StatementId,
         assertion: &Assertion,
         result: TypeId,
-    ) -> Result<(), GrammarError> {
-        let fail = |message: &str| Err(error(&database.statement(id).label, message));
+    ) -> Result<(), String> {
+        let fail = |message: &str| Err(format!("{}: {message}", database.statement(id).label));
         if database.essentials(assertion).next().is_some() {
             return fail("a syntax axiom with a $e hypothesis is not supported");
         }
@@ -286,10 +272,10 @@ impl Grammar {
     }
 
     /// Rejects left recursion through several types, and productions whose only part is a child of the same type.
-    fn check_cycles(&mut self, database: &Database) -> Result<(), GrammarError> {
+    fn check_cycles(&mut self, database: &Database) -> Result<(), String> {
         let cycle = |p: &Production| {
             let label = &database.statement(p.statement).label;
-            Err(error(label, "left recursion through other types is not supported"))
+            Err(format!("{label}: left recursion through other types is not supported"))
         };
         let n = self.types.len();
         let mut reach = vec![vec![false; n]; n];

@@ -1,7 +1,7 @@
 //! A database prepared for proving: every provable assertion as an inference rule over trees.
 
 use crate::database::{Assertion, Database, Expression, StatementId, StatementKind, Symbol};
-use crate::grammar::{Grammar, GrammarError, ParseError, TreeNode, TypeId};
+use crate::grammar::{Grammar, ParseError, TreeNode, TypeId};
 use crate::rules::{CompiledRules, MAX_RULE_VARIABLES};
 pub use crate::rules::{Rule, RuleId};
 use crate::source::DatabaseError;
@@ -15,8 +15,8 @@ use std::path::Path;
 pub enum TheoryError {
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    #[error("the syntax axioms are not a supported grammar")]
-    Grammar(#[from] GrammarError),
+    #[error("the syntax axioms are not a supported grammar: {0}")]
+    Grammar(String),
     #[error("the database has no provable typecode `|-` with formulas of typecode `wff`")]
     NoProvable,
     #[error("{place}: `{label}`: the formula `{formula}` {error}")]
@@ -59,7 +59,7 @@ impl Theory {
     /// Returns an error if the grammar is not supported, a formula does not have exactly one parse tree, or a rule has too
     /// many variables.
     pub fn new(database: Database) -> Result<Self, TheoryError> {
-        let grammar = Grammar::new(&database)?;
+        let grammar = Grammar::new(&database).map_err(TheoryError::Grammar)?;
         let formula = database.symbol("wff").and_then(|typecode| grammar.type_of(typecode));
         let (Some(provable), Some(formula)) = (database.provable(), formula) else {
             return Err(TheoryError::NoProvable);

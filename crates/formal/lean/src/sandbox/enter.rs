@@ -12,18 +12,6 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// The sandbox was not entered, or the program was not started.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages document the variants and their fields")]
-pub enum SandboxError {
-    #[error("the sandbox is required, but its layer {layer:?} is not active: {detail}")]
-    Missing { layer: SandboxLayer, detail: String },
-    #[error("usage: sandbox SPECIFICATION-AS-JSON PROGRAM [ARGUMENT]...: {0}")]
-    Usage(String),
-    #[error("cannot start {program}: {error}")]
-    Exec { program: String, error: std::io::Error },
-}
-
 /// The layers without which `require` refuses to run. Control groups need a delegation that many machines lack.
 const REQUIRED: &[SandboxLayer] =
     &[SandboxLayer::Landlock, SandboxLayer::Seccomp, SandboxLayer::ResourceLimits];
@@ -41,7 +29,7 @@ const LANDLOCK: ABI = ABI::V6;
 ///
 /// # Errors
 /// Returns an error if a required layer is not active.
-pub fn enter(sandbox: &Sandbox) -> Result<Vec<LayerStatus>, SandboxError> {
+pub fn enter(sandbox: &Sandbox) -> Result<Vec<LayerStatus>, String> {
     // Kill the process when its parent dies. If the parent is already gone, the closed pipes end it.
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     let layers = vec![
@@ -56,10 +44,11 @@ pub fn enter(sandbox: &Sandbox) -> Result<Vec<LayerStatus>, SandboxError> {
 }
 
 /// Checks that all required layers are active, if the sandbox requires them.
-pub(crate) fn check_required(sandbox: &Sandbox, layers: &[LayerStatus]) -> Result<(), SandboxError> {
-    let missing = layers.iter().find(|l| !l.active && REQUIRED.contains(&l.layer));
-    match missing.filter(|_| sandbox.require) {
-        Some(missing) => Err(SandboxError::Missing { layer: missing.layer, detail: missing.detail.clone() }),
+pub(crate) fn check_required(sandbox: &Sandbox, layers: &[LayerStatus]) -> Result<(), String> {
+    match layers.iter().find(|l| sandbox.require && !l.active && REQUIRED.contains(&l.layer)) {
+        Some(LayerStatus { layer, detail, .. }) => {
+            Err(format!("the sandbox is required, but its layer {layer:?} is not active: {detail}"))
+        }
         None => Ok(()),
     }
 }
@@ -135,31 +124,7 @@ fn seccomp(sandbox: &Sandbox) -> Result<String, String> {
 /// sandbox and prints the active layers. Returns the exit code if it fails.
 pub fn run_launcher(args: impl IntoIterator<Item = OsString>) -> u8 {
     let args: Vec<OsString> = args.into_iter().collect();
-    let specification = |text: Option<&OsString>| {
-        let text =
-            text.and_then(|t| t.to_str()).ok_or_else(|| SandboxError::Usage("no specification".into()))?;
-        serde_json::from_str::<Sandbox>(text).map_err(|e| SandboxError::Usage(e.to_string()))
-    };
-    let result = match args.split_first() {
-        Some((first, rest)) if first == "--report" => {
-            specification(rest.first()).and_then(|s| enter(&s)).map(|layers| {
-                #[allow(clippy::expect_used, reason = "words and booleans")]
-                let text = serde_json::to_string(&layers).expect("invariant: the layers have a JSON form");
-                // A closed pipe means that no one reads the report.
-                let _ = writeln!(std::io::stdout(), "{text}");
-            })
-        }
-        Some((first, rest)) => specification(Some(first)).and_then(|s| match rest.split_first() {
-            Some((program, args)) => enter(&s).and_then(|_| {
-                // Returns only if it fails.
-                let error = Command::new(program).args(args).exec();
-                Err(SandboxError::Exec { program: program.to_string_lossy().into_owned(), error })
-            }),
-            None => Err(SandboxError::Usage("no program".into())),
-        }),
-        None => Err(SandboxError::Usage("no arguments".into())),
-    };
-    match result {
+    match launch(&args) {
         Ok(()) => 0,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "sandbox: {error}");
@@ -167,6 +132,26 @@ pub fn run_launcher(args: impl IntoIterator<Item = OsString>) -> u8 {
             126
         }
     }
+}
+
+fn launch(args: &[OsString]) -> Result<(), String> {
+    let usage = |what: &str| format!("usage: sandbox SPECIFICATION-AS-JSON PROGRAM [ARGUMENT]...: {what}");
+    let report = args.first().is_some_and(|first| first == "--report");
+    let (specification, command) =
+        args[usize::from(report)..].split_first().ok_or_else(|| usage("no arguments"))?;
+    let sandbox: Sandbox =
+        serde_json::from_str(&specification.to_string_lossy()).map_err(|e| usage(&e.to_string()))?;
+    if report {
+        let text = serde_json::to_string(&enter(&sandbox)?).map_err(|e| e.to_string())?;
+        // A closed pipe means that no one reads the report.
+        let _ = writeln!(std::io::stdout(), "{text}");
+        return Ok(());
+    }
+    let (program, args) = command.split_first().ok_or_else(|| usage("no program"))?;
+    enter(&sandbox)?;
+    // Returns only if it fails.
+    let error = Command::new(program).args(args).exec();
+    Err(format!("cannot start {}: {error}", program.to_string_lossy()))
 }
 
 /// Returns the layers that this machine supports. A launcher process tries them, so that the caller is not restricted.

@@ -9,7 +9,7 @@ mod enter;
 mod syscalls;
 
 pub(crate) use enter::check_required;
-pub use enter::{SandboxError, available, run_launcher};
+pub use enter::{available, run_launcher};
 
 use serde::{Deserialize, Serialize};
 use sgs_formal::process::Launch;

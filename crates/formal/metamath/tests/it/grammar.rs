@@ -1,7 +1,7 @@
 //! Tests parsing of formulas: ambiguity, postfix operators, limits, and unsupported grammars.
 
 use sgs_metamath::database::{Database, Symbol};
-use sgs_metamath::grammar::{Grammar, GrammarError, MAX_DEPTH, MAX_FORMULA, ParseError, Tree};
+use sgs_metamath::grammar::{Grammar, MAX_DEPTH, MAX_FORMULA, ParseError, Tree};
 
 struct Language {
     database: Database,
@@ -44,7 +44,7 @@ impl Language {
     }
 }
 
-fn refused(text: &str) -> GrammarError {
+fn refused(text: &str) -> String {
     Grammar::new(&Database::parse("language.mm", text.as_bytes()).unwrap()).unwrap_err()
 }
 
@@ -106,9 +106,9 @@ fn left_recursion_through_several_types_is_rejected() {
     );
     assert_eq!(language.reads("wff", "x e. A").len(), 4);
     let back = refused("$c a b |- $. $v x y $. fx $f a x $. fy $f b y $. ab $a a y $. ba $a b x $.");
-    assert!(back.message.contains("left recursion through other types"), "{back}");
+    assert!(back.contains("left recursion through other types"), "{back}");
     let own = refused("$c a |- $. $v x $. fx $f a x $. aa $a a x $.");
-    assert_eq!(own.label, "aa");
+    assert!(own.starts_with("aa: "), "{own}");
 }
 
 #[test]
@@ -120,8 +120,7 @@ fn unsupported_syntax_axioms_are_named() {
     ];
     for (text, message) in cases {
         let error = refused(text);
-        assert_eq!(error.label, "bad");
-        assert!(error.message.contains(message), "{error}");
+        assert!(error.starts_with("bad: ") && error.contains(message), "{error}");
     }
 }
 
