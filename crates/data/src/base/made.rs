@@ -189,12 +189,8 @@ fn copy(recipe: &Recipe, to: &Path) -> Result<()> {
         )
     };
     fs::create_dir_all(to).with_context(|| format!("cannot make {}", to.display()))?;
-    let mut files: Vec<PathBuf> = Vec::new();
-    for entry in fs::read_dir(&from).with_context(missing)? {
-        files.push(entry?.path());
-    }
+    let mut files = files_of(&from).with_context(missing)?;
     // Copy `config.json` last, because its presence marks the copy as complete.
-    files.retain(|path| !path.ends_with(CHECKSUMS));
     files.sort_by_key(|path| path.ends_with(CONFIG));
     let mut list = String::new();
     for path in files {
@@ -209,6 +205,15 @@ fn copy(recipe: &Recipe, to: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Returns the files of a model in alphabetical order, without the list of their checksums.
+fn files_of(model: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let files: std::io::Result<Vec<PathBuf>> = fs::read_dir(model)?.map(|entry| Ok(entry?.path())).collect();
+    let mut files = files?;
+    files.retain(|path| !path.ends_with(CHECKSUMS));
+    files.sort();
+    Ok(files)
+}
+
 fn config_of(stage: &str) -> Result<PretrainConfig> {
     let file = KeyFile::parse(stage.to_owned(), "a training of the recipe".to_owned())?;
     Ok(PretrainConfig::of(&file)?)
@@ -216,15 +221,10 @@ fn config_of(stage: &str) -> Result<PretrainConfig> {
 
 /// Writes the checksums of a model's files, before the model is moved to its final place.
 fn write_sums(model: &Path) -> Result<()> {
-    let mut names: Vec<String> = Vec::new();
-    for entry in fs::read_dir(model).with_context(|| format!("cannot read {}", model.display()))? {
-        names.push(entry?.file_name().to_string_lossy().into_owned());
-    }
-    names.retain(|name| name != CHECKSUMS);
-    names.sort();
     let mut text = String::new();
-    for name in names {
-        text.push_str(&format!("{}  {name}\n", checksum(&model.join(&name))?));
+    for path in files_of(model).with_context(|| format!("cannot read {}", model.display()))? {
+        let name = path.file_name().unwrap_or_default();
+        text.push_str(&format!("{}  {}\n", checksum(&path)?, name.to_string_lossy()));
     }
     Ok(write_file(&model.join(CHECKSUMS), text.as_bytes())?)
 }

@@ -21,19 +21,15 @@ pub(crate) struct Description {
 pub(crate) struct Prompts {
     pub solver: Template,
     /// Template of the Solver's prompt for a refused proof and its error. Without it, the problem is shown alone.
-    #[serde(default)]
     pub solver_repair: Option<Template>,
     /// Template of the Conjecturer's prompt, for an unsolved target.
     pub conjecturer: Template,
     /// Template of the Conjecturer's prompt, for a solved problem. Without it, the problem is shown without its proof.
-    #[serde(default)]
     pub conjecturer_solved: Option<Template>,
     /// Template of the Conjecturer's prompt, without a problem. Without it, the statement is left empty.
-    #[serde(default)]
     pub conjecturer_unconditioned: Option<Template>,
     /// Template of the Guide's prompt. A run whose Guide is a model needs it. Without it, the statements of target and
     /// conjecture are the prompt.
-    #[serde(default)]
     pub guide: Option<Template>,
 }
 

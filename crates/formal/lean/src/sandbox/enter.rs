@@ -74,12 +74,7 @@ fn resource_limits(sandbox: &Sandbox) -> Result<String, String> {
     set(Resource::Core, 0)?;
     set(Resource::Fsize, sandbox.file_bytes)?;
     set(Resource::Nofile, OPEN_FILES)?;
-    if let Some(seconds) = sandbox.cpu_s {
-        set(Resource::Cpu, seconds)?;
-    }
-    let cpu = sandbox.cpu_s.map_or("CPU time unlimited".to_owned(), |s| format!("CPU {s} s"));
-    let size = sandbox.file_bytes >> 20;
-    Ok(format!("{cpu}, files of at most {size} MiB, {} open files, no core dumps", OPEN_FILES))
+    Ok(format!("files of at most {} MiB, {OPEN_FILES} open files, no core dumps", sandbox.file_bytes >> 20))
 }
 
 fn drop_privileges() -> Result<String, String> {

@@ -24,8 +24,6 @@ pub struct Sandbox {
     pub read: Vec<PathBuf>,
     /// Folders that it may write to.
     pub write: Vec<PathBuf>,
-    /// CPU time of its whole life, in seconds; `None` for a process that serves many proofs.
-    pub cpu_s: Option<u64>,
     /// Maximum size of a file that it writes, in bytes.
     pub file_bytes: u64,
     /// Memory limit of its control group, in bytes.
@@ -43,7 +41,6 @@ impl Default for Sandbox {
         Self {
             read: Vec::new(),
             write: Vec::new(),
-            cpu_s: None,
             file_bytes: 64 << 20,
             memory: 10 << 30,
             cgroup: None,
@@ -61,7 +58,7 @@ pub enum SandboxLayer {
     Landlock,
     /// System calls.
     Seccomp,
-    /// CPU time, file size, open files, core dumps.
+    /// File size, open files, core dumps.
     ResourceLimits,
     /// Capabilities are dropped, and privileges cannot be gained.
     Privileges,
