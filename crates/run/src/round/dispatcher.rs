@@ -13,16 +13,21 @@
 //! results are acknowledged after step 2 and never applied, because their tasks are submitted again: a verdict that another
 //! worker must confirm, and the failure of several commands as one task. An evaluation has no journal, so it skips step 3:
 //! its results are stored together when it is complete, and a crash repeats it with the same seeds.
+//!
+//! Proofs for a quick formal system are verified in step 6, by the threads of this process. Their verdicts go through
+//! steps 3 and 5.
 
 use crate::error::{Result, RunError};
 use crate::round::event::{EventStream, RunEvent};
 use crate::round::infra::FaultCounts;
 use crate::round::recheck::{PendingVerdict, RecheckDecision, RecheckPolicy};
 use crate::round::record::{self, Entry};
+use crate::round::result_parser::judgement_entries;
 use crate::round::run_workers::RunWorkers;
 use crate::round::sampling_context::SamplingContext;
 use crate::round::task_builder::{MIN_ITEMS_PER_THREAD, TaskCommands};
 use crate::workers::tasks::task_number;
+use crate::workers::verify;
 use rayon::prelude::*;
 use sgs_fleet::{FinishedTask, Fleet, TaskId, TaskResult};
 use sgs_rundir::{Journal, Record, Ticket};
@@ -323,8 +328,46 @@ impl<'a> Dispatcher<'a> {
 
     fn submit(&mut self, commands: Vec<Command>) -> Result<()> {
         commands.iter().for_each(|command| self.faults.note_submitted(command.key().kind));
-        let groups = self.context.groups(commands);
+        let mut groups = self.context.groups(commands);
+        if self.workers.verifies_in_place(self.context.system) {
+            groups = self.verify_in_place(groups)?;
+        }
         self.submit_groups(groups)
+    }
+
+    /// Verifies the groups of proofs in this process and appends their verdicts to the journal. Returns the other groups,
+    /// and the groups whose checker failed: the board retries these and counts their failures.
+    fn verify_in_place(&mut self, groups: Vec<Vec<Command>>) -> Result<Vec<Vec<Command>>> {
+        let is_verified = |group: &Vec<Command>| matches!(group.first(), Some(Command::Verify { .. }));
+        let (proofs, mut others): (Vec<_>, Vec<_>) = groups.into_iter().partition(is_verified);
+        if proofs.is_empty() {
+            return Ok(others);
+        }
+        let (context, has_journal) = (&self.context, self.journal.is_some());
+        let verify = |group: &Vec<Command>| -> Result<(Vec<Entry>, Option<Record>)> {
+            let judgements = verify::judgements(context.system, &context.verify_task(group));
+            let mut found = judgement_entries(group, judgements)?;
+            let record = if has_journal { record::record(&mut found) } else { Ok(None) };
+            Ok((found, record?))
+        };
+        let verified: Vec<_> = proofs.par_iter().map(verify).collect();
+        let (mut entries, mut records) = (Vec::new(), Vec::new());
+        for (group, verified) in proofs.into_iter().zip(verified) {
+            match verified {
+                Ok((found, record)) => {
+                    found.iter().for_each(|entry| self.faults.note(&entry.event));
+                    entries.extend(found);
+                    records.extend(record);
+                }
+                Err(error) => {
+                    tracing::warn!("a verification in this process failed: {error:#}");
+                    others.push(group);
+                }
+            }
+        }
+        let ticket = self.journal.map(|journal| journal.append(records)).transpose()?;
+        self.unapplied.push_back(UnappliedBatch { ticket, tasks: Vec::new(), entries });
+        Ok(others)
     }
 
     fn submit_groups(&mut self, groups: Vec<Vec<Command>>) -> Result<()> {

@@ -3,7 +3,7 @@
 use crate::config::SHIPPED;
 use crate::error::{Context, Result, RunError, bail};
 use crate::round::recheck::{RecheckPolicy, RecheckSample};
-use crate::round::sampling_context::is_quick;
+use crate::round::sampling_context::verifies_one_by_one;
 use crate::served::{RECORDED, Servers};
 use crate::train::policies::{self, PolicySet};
 use crate::train::ranks::distributed_trainer::DistributedTrainer;
@@ -229,7 +229,7 @@ impl RunWorkers {
         state: &RunState,
     ) -> RecheckPolicy {
         match self.remote.as_ref().map(RemoteWorkers::recheck) {
-            Some(Some(share)) if !is_quick(system) => {
+            Some(Some(share)) if !verifies_one_by_one(system) => {
                 let unsolved = targets.iter().map(|target| &target.id).filter(|id| !state.is_solved(id));
                 let (unsolved, draw) = (unsolved.cloned().collect(), RandomState::new());
                 RecheckPolicy::OtherWorker(RecheckSample { unsolved, share, draw })
@@ -241,7 +241,17 @@ impl RunWorkers {
     /// Returns the policy without rechecks by other workers. If remote workers may connect and verification is quick,
     /// this process rechecks all verdicts. Otherwise, none is rechecked.
     pub(crate) fn local_recheck(&self, system: &dyn FormalSystem) -> RecheckPolicy {
-        if self.remote.is_some() && is_quick(system) { RecheckPolicy::Local } else { RecheckPolicy::Off }
+        if self.remote.is_some() && verifies_one_by_one(system) {
+            RecheckPolicy::Local
+        } else {
+            RecheckPolicy::Off
+        }
+    }
+
+    /// Returns true if proofs are verified where their texts are read, without a task on the board. This needs a quick
+    /// system, and no other workers that are to verify.
+    pub(crate) fn verifies_in_place(&self, system: &dyn FormalSystem) -> bool {
+        system.is_quick() && self.is_embedded(&VERIFY)
     }
 
     /// Counters of this process's samplers since the start.

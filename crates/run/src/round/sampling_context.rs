@@ -35,8 +35,8 @@ pub(crate) fn role(command: &Command) -> Option<Role> {
     command.key().kind.role()
 }
 
-/// Returns true if verification takes microseconds. Such a system verifies one proof at a time.
-pub(crate) fn is_quick(system: &dyn FormalSystem) -> bool {
+/// Returns true if the system verifies one proof at a time, so that this process can repeat every check.
+pub(crate) fn verifies_one_by_one(system: &dyn FormalSystem) -> bool {
     system.parallel_verifications() <= 1
 }
 

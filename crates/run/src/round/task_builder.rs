@@ -129,7 +129,8 @@ impl SamplingContext<'_> {
         Ok((kind, priority, tasks::pack(&task)?))
     }
 
-    fn verify_task(&self, commands: &[Command]) -> VerifyTask {
+    /// Returns the proofs of commands, with those of one problem together.
+    pub(crate) fn verify_task(&self, commands: &[Command]) -> VerifyTask {
         let mut proofs: Vec<(Arc<Problem>, Vec<Arc<str>>)> = Vec::new();
         for command in commands {
             let Command::Verify { problem, proof, .. } = command else { continue };
