@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         let mut draw = SeededRng::numbered(20_260_102, "deep", number);
         let composed = system.composer().compose(theory, &mut unifier, &mut draw, None);
-        let Some(composed) = composed else { continue };
+        let Some((composed, print)) = composed else { continue };
         let steps = inferences(&composed.steps);
         let count = found.entry(steps).or_default();
         let statement = composed.statement.text(theory);
@@ -44,8 +44,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         if !INFERENCES.contains(&steps)
             || *count == TARGETS_EACH + HELD_OUT_EACH
             || !fits
-            || !seen.insert(composed.print)
-            || is_trivial(&composed.statement, theory.rule(composed.context).statement, &mut unifier)
+            || !seen.insert(print)
+            || is_trivial(&composed.statement, theory.rule(composed.rule).statement, &mut unifier)
         {
             continue;
         }
@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let problem = DeepProblem {
             id: format!("deep-{steps}-{count}"),
             statement,
-            context: theory.label(composed.context).to_owned(),
+            context: theory.label(composed.rule).to_owned(),
             steps,
             held_out: *count > TARGETS_EACH,
         };

@@ -50,9 +50,6 @@ impl ArtifactStore {
     }
 
     /// Reads up to `limit` bytes of an artifact, starting at `offset`. Returns `None` if there is no such artifact.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be read.
     pub fn read(&self, name: &str, offset: u64, limit: usize) -> io::Result<Option<ArtifactChunk>> {
         let artifact = self.lock().get(name).cloned();
         match artifact {

@@ -177,9 +177,6 @@ impl Board {
     }
 
     /// Does the same as [`Board::submit`], but never leases the task to `excluded`.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Board::submit`].
     pub fn submit_excluding(
         &mut self,
         now: Time,
@@ -195,7 +192,7 @@ impl Board {
             return Err(SubmitError::Full { task: task.id, limit: self.config.max_tasks });
         }
         let Task { id, kind, priority, payload } = task;
-        assert_applied(self.store.submit(id, &kind, priority, payload, excluded));
+        self.store.submit(id, &kind, priority, payload, excluded);
         if let Some((worker, attempt)) = self.unmatched.as_mut().and_then(|leases| leases.remove(&id)) {
             let worker = self.store.see_worker(&worker, now);
             self.store.reclaim(now, id, attempt, worker);
@@ -204,12 +201,8 @@ impl Board {
     }
 
     /// Returns the next ended task, in the order in which tasks ended. It stays on the board until it is removed.
-    pub fn next_finished(&mut self, kind: Option<&WorkKind>) -> Option<FinishedTask> {
-        let index = match kind {
-            Some(kind) => Some(self.store.kind_index(kind)?),
-            None => None,
-        };
-        let slot = self.store.next_finished(index)?;
+    pub fn next_finished(&mut self) -> Option<FinishedTask> {
+        let slot = self.store.next_finished()?;
         let entry = self.store.entry(slot);
         Some(FinishedTask {
             task: entry.id,
@@ -222,7 +215,7 @@ impl Board {
     pub fn remove(&mut self, task: TaskId) -> bool {
         let ended = self.store.find(task).is_some_and(|(_, e)| !e.state.is_open());
         if ended {
-            assert_applied(self.store.remove(task));
+            self.store.remove(task);
         }
         ended
     }
@@ -232,7 +225,7 @@ impl Board {
     pub fn cancel(&mut self, task: TaskId) -> bool {
         let open = self.store.find(task).is_some_and(|(_, e)| e.state.is_open());
         if open {
-            assert_applied(self.store.remove(task));
+            self.store.remove(task);
         }
         open
     }
@@ -242,7 +235,7 @@ impl Board {
     pub fn reject(&mut self, now: Time, task: TaskId, reason: &str) -> bool {
         let done = self.store.find(task).is_some_and(|(_, e)| e.state == TaskState::Done);
         if done {
-            assert_applied(self.store.reopen(now, task, reason));
+            self.store.reopen(now, task, reason);
             self.quarantine_if_due(task);
         }
         done
@@ -308,7 +301,7 @@ impl Board {
         let entry = self.store.entry(slot);
         let (task, payload) = (entry.id, entry.payload.clone());
         let attempt = self.epoch.attempt(entry.next_attempt);
-        assert_applied(self.store.grant(now, task, attempt, worker));
+        self.store.grant(now, task, attempt, worker);
         Some(Lease { task, attempt, kind: kind.clone(), payload })
     }
 
@@ -360,7 +353,7 @@ impl Board {
                 true
             }
             Some(LeaseState::Ended(Cause::Died | Cause::Lost)) if has_room => {
-                assert_applied(self.store.revive(now, lease.task, lease.attempt));
+                self.store.revive(now, lease.task, lease.attempt);
                 true
             }
             None if has_room && self.is_foreign(lease.attempt) => {
@@ -421,7 +414,7 @@ impl Board {
             // The consumer is slower than the workers.
             LeaseOutcome::Done(outcome) if is_result && self.is_full_with(&outcome) => Receipt::Waiting,
             LeaseOutcome::Done(outcome) if is_result => {
-                assert_applied(self.store.done(task, attempt, outcome));
+                self.store.done(task, attempt, outcome);
                 self.stall = (now, Duration::ZERO);
                 Receipt::Accepted
             }
@@ -441,8 +434,8 @@ impl Board {
     fn bounded(&self, outcome: LeaseOutcome) -> LeaseOutcome {
         let most = self.config.max_outcome_bytes;
         match outcome {
-            LeaseOutcome::Done(outcome) if outcome.len() > most => {
-                let bytes = outcome.len();
+            LeaseOutcome::Done(outcome) if outcome.as_bytes().len() > most => {
+                let bytes = outcome.as_bytes().len();
                 LeaseOutcome::Failed(format!("an outcome of {bytes} bytes, at most {most} are allowed"))
             }
             outcome => outcome,
@@ -452,7 +445,7 @@ impl Board {
     /// Returns true if this outcome must wait until the consumer has removed others. The first one never waits.
     fn is_full_with(&self, outcome: &Payload) -> bool {
         let held = self.store.held_bytes;
-        held > 0 && held.saturating_add(outcome.len()) > self.config.max_held_bytes
+        held > 0 && held.saturating_add(outcome.as_bytes().len()) > self.config.max_held_bytes
     }
 
     /// Ends all leases of a worker whose process has ended, before their deadlines.
@@ -506,7 +499,7 @@ impl Board {
     }
 
     fn end(&mut self, now: Time, lease: LeaseId, cause: Cause, message: String) {
-        assert_applied(self.store.end(now, lease.task, lease.attempt, cause, &message));
+        self.store.end(now, lease.task, lease.attempt, cause, &message);
         self.quarantine_if_due(lease.task);
     }
 
@@ -515,29 +508,11 @@ impl Board {
         let broken = entry.is_exhausted(self.config.max_attempts);
         let circling = entry.next_attempt > self.config.max_leases.min(AttemptId::MAX - 1);
         if entry.state == TaskState::Pending && (broken || circling) {
-            assert_applied(self.store.quarantine(task));
+            self.store.quarantine(task);
         }
     }
 
     // Views
-
-    /// Returns the number of tasks on the board, open or ended.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.store.len()
-    }
-
-    /// Returns true if the board holds no task.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.store.len() == 0
-    }
-
-    /// Returns the number of open tasks of a kind.
-    #[must_use]
-    pub fn open(&self, kind: &WorkKind) -> usize {
-        self.store.kind_index(kind).map_or(0, |index| self.store.kinds[index].open())
-    }
 
     /// Returns the number of pending tasks of a kind that may be leased now, at most `limit`.
     #[must_use]
@@ -552,13 +527,8 @@ impl Board {
 
     /// Returns the number of ended tasks that the consumer has not taken yet.
     #[must_use]
-    pub fn undelivered(&self, kind: Option<&WorkKind>) -> usize {
-        self.store
-            .kinds
-            .iter()
-            .filter(|k| kind.is_none_or(|kind| k.kind == *kind))
-            .map(|k| k.finished_count)
-            .sum()
+    pub fn undelivered(&self) -> usize {
+        self.store.undelivered()
     }
 
     /// Returns true if the board is draining.
@@ -577,12 +547,6 @@ impl Board {
     #[must_use]
     pub fn kind(&self, task: TaskId) -> Option<&WorkKind> {
         self.store.find(task).map(|(_, entry)| &self.store.kinds[usize::from(entry.kind)].kind)
-    }
-
-    /// Returns true if a task is on the board.
-    #[must_use]
-    pub fn contains(&self, task: TaskId) -> bool {
-        self.store.find(task).is_some()
     }
 
     /// Returns the board's statistics. Visits all workers.
@@ -645,10 +609,4 @@ impl Board {
         let lease = self.store.worker_id(worker).and_then(|id| entry.lease_of(lease.attempt, id));
         lease.is_some_and(|lease| lease.state == LeaseState::Ended(Cause::Rejected))
     }
-}
-
-/// Asserts that the store applied an operation. The board checks each operation first; if the store still refuses it, the
-/// state is corrupt, and continuing could lose tasks.
-fn assert_applied(applied: Result<(), &'static str>) {
-    assert_eq!(applied, Ok(()), "invariant: the board applies only valid operations");
 }

@@ -20,10 +20,7 @@ use crate::connector::PinnedConnector;
 use crate::coordinator::{CallError, Coordinator, Grant, HeartbeatAck};
 use crate::task::{LeaseId, Receipt, Report, WorkKind, WorkerName};
 use crate::token::AuthToken;
-use crate::wire::{
-    BodyFormat, ErrorReply, HeartbeatReply, HeartbeatRequest, LeaseReply, LeaseRequest, ResultsReply,
-    ResultsRequest,
-};
+use crate::wire::{BodyFormat, ErrorReply, HeartbeatRequest, LeaseRequest, ResultsReply, ResultsRequest};
 
 /// Client of a [`Service`](crate::Service). All threads of a worker can share one.
 #[derive(Clone, Debug)]
@@ -37,7 +34,6 @@ pub struct Client {
     is_known: Arc<AtomicBool>,
 }
 
-/// Timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a reply, in addition to the wait that the call asks for.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -87,27 +83,13 @@ impl Client {
         Ok(Self { agent, url, token, fingerprint, is_known: Arc::default() })
     }
 
-    /// Requests the board's statistics.
-    ///
-    /// # Errors
-    /// Returns an error if the coordinator does not reply.
-    pub fn status(&self) -> Result<BoardStatus, CallError> {
-        self.status_within(REPLY_TIMEOUT)
-    }
-
     /// Requests the board's statistics, with a timeout.
-    ///
-    /// # Errors
-    /// Returns an error if the coordinator does not reply in time.
     pub fn status_within(&self, timeout: Duration) -> Result<BoardStatus, CallError> {
         read(self.get("/v1/status", None, timeout)?)
     }
 
     /// Reads up to `limit` bytes of an artifact (see [`crate::ArtifactStore`]), starting at `offset`. The service may
     /// return fewer. Returns `None` if there is no such artifact.
-    ///
-    /// # Errors
-    /// Returns an error if the reply is missing or invalid.
     pub fn read_file(
         &self,
         name: &str,
@@ -140,9 +122,6 @@ impl Client {
     }
 
     /// Reads a whole small artifact. Returns `None` if there is no such artifact.
-    ///
-    /// # Errors
-    /// Returns an error if the reply is missing or invalid.
     pub fn read_document(&self, name: &str) -> Result<Option<Vec<u8>>, CallError> {
         let Some(mut chunk) = self.read_chunk(name, 0, 4 << 20, SHORT_REPLY_TIMEOUT)? else {
             return Ok(None);
@@ -277,14 +256,12 @@ impl Coordinator for Client {
     ) -> Result<Grant, CallError> {
         let call =
             LeaseRequest { worker: worker.clone(), kind: kind.clone(), capacity, wait_s: wait.as_secs_f64() };
-        let reply: LeaseReply = self.post("/v1/lease", &call, wait + SHORT_REPLY_TIMEOUT)?;
-        Ok(Grant { leases: reply.tasks, lease_time: seconds(reply.lease_s)?, drain: reply.drain })
+        self.post("/v1/lease", &call, wait + SHORT_REPLY_TIMEOUT)
     }
 
     fn heartbeat(&self, worker: &WorkerName, held: &[LeaseId]) -> Result<HeartbeatAck, CallError> {
         let call = HeartbeatRequest { worker: worker.clone(), tasks: held.to_vec() };
-        let reply: HeartbeatReply = self.post("/v1/heartbeat", &call, SHORT_REPLY_TIMEOUT)?;
-        Ok(HeartbeatAck { abandon: reply.abandon, lease_time: seconds(reply.lease_s)?, drain: reply.drain })
+        self.post("/v1/heartbeat", &call, SHORT_REPLY_TIMEOUT)
     }
 
     fn report(&self, worker: &WorkerName, reports: Vec<Report>) -> Result<Vec<Receipt>, CallError> {
@@ -298,9 +275,4 @@ impl Coordinator for Client {
             ))
         }
     }
-}
-
-fn seconds(number: f64) -> Result<Duration, CallError> {
-    Duration::try_from_secs_f64(number)
-        .map_err(|e| CallError::Unavailable(format!("an invalid reply: lease_s {number}: {e}")))
 }

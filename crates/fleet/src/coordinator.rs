@@ -2,27 +2,34 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::task::{Lease, LeaseId, Receipt, Report, WorkKind, WorkerName};
 
 /// Reply to a lease request.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// The granted leases. May be empty.
+    #[serde(rename = "tasks")]
     pub leases: Vec<Lease>,
-    /// Lifetime of the leases without a heartbeat.
+    /// Lifetime of the leases without a heartbeat. Not a date, because clocks may differ.
+    #[serde(rename = "lease_s", with = "crate::wire::seconds")]
     pub lease_time: Duration,
     /// The worker must finish or return its leases, and leave.
+    #[serde(default)]
     pub drain: bool,
 }
 
 /// Reply to a heartbeat.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeartbeatAck {
     /// Leases to drop: finished elsewhere, cancelled, or given to other workers.
     pub abandon: Vec<LeaseId>,
     /// Lifetime of the other leases from now.
+    #[serde(rename = "lease_s", with = "crate::wire::seconds")]
     pub lease_time: Duration,
     /// The worker must finish or return its leases, and leave.
+    #[serde(default)]
     pub drain: bool,
 }
 

@@ -20,36 +20,9 @@ use std::time::{Duration, Instant};
 use crate::board::{Board, BoardConfig, BoardStatus, SubmitError};
 use crate::coordinator::{CallError, Coordinator, Grant, HeartbeatAck};
 use crate::task::{
-    Epoch, FinishedTask, LeaseId, Receipt, Report, Task, TaskId, TaskResult, Time, WorkKind, WorkerExit,
-    WorkerName,
+    Epoch, FinishedTask, LeaseId, Receipt, Report, Task, TaskId, Time, WorkKind, WorkerExit, WorkerName,
 };
 use crate::wait::{SteadyClock, block_until};
-
-/// Why a call to a fleet failed.
-#[derive(Debug, thiserror::Error)]
-pub enum FleetError {
-    /// The board rejected a task.
-    #[error(transparent)]
-    Submit(#[from] SubmitError),
-    /// A thread panicked while it changed the board, so the board's state is unknown.
-    #[error("the task board is in an unknown state, because a thread panicked while changing it")]
-    Broken,
-}
-
-impl From<FleetError> for CallError {
-    fn from(error: FleetError) -> Self {
-        Self::Refused(error.to_string())
-    }
-}
-
-/// When an outcome is safe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Durability {
-    /// The tasks live in this process only: an outcome is safe as soon as the board has it.
-    Process,
-    /// The consumer keeps a journal, so an outcome of a remote worker is safe once its task is off the board.
-    Journal,
-}
 
 struct FleetState {
     board: Board,
@@ -57,7 +30,7 @@ struct FleetState {
     /// Workers that wait for a lease, by kind, longest-waiting first.
     waiting: BTreeMap<WorkKind, BTreeMap<u64, (WorkerName, Waker)>>,
     /// Consumers that wait for ended tasks.
-    consumers: BTreeMap<u64, (Option<WorkKind>, Waker)>,
+    consumers: BTreeMap<u64, Waker>,
     /// Reports that wait for the consumer to remove or reject a task.
     unsettled: BTreeMap<(TaskId, u64), Waker>,
     next_waiter: u64,
@@ -65,24 +38,20 @@ struct FleetState {
 
 struct FleetInner {
     state: Mutex<FleetState>,
-    memory: Durability,
+    /// Whether the consumer keeps a journal. Then an outcome of a remote worker is safe once its task is off the board;
+    /// otherwise, as soon as the board has it.
+    has_journal: bool,
 }
 
 /// A handle to a shared task board. Clones are handles to the same board.
 #[derive(Clone)]
 pub struct Fleet(Arc<FleetInner>);
 
-impl std::fmt::Debug for Fleet {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fleet").field("memory", &self.0.memory).finish_non_exhaustive()
-    }
-}
-
 impl Fleet {
     /// Creates a fleet whose tasks live in this process only.
     #[must_use]
     pub fn in_memory(config: BoardConfig) -> Self {
-        Self(Arc::new(FleetInner::new(Board::new(config), Durability::Process)))
+        Self(Arc::new(FleetInner::new(Board::new(config), false)))
     }
 
     /// Creates a fleet whose consumer keeps a journal. Workers may still hold leases of earlier coordinators.
@@ -94,11 +63,7 @@ impl Fleet {
         // The epoch is random, so that it almost never equals an earlier one. If it does, leases with equal
         // numbers still differ in their worker.
         let epoch = Epoch::new(fastrand::u32(..));
-        Self(Arc::new(FleetInner::new(Board::recovering(config, epoch), Durability::Journal)))
-    }
-
-    fn inner(&self) -> &FleetInner {
-        &self.0
+        Self(Arc::new(FleetInner::new(Board::recovering(config, epoch), true)))
     }
 
     // For the consumer
@@ -108,228 +73,136 @@ impl Fleet {
     ///
     /// # Errors
     /// Returns an error at the first task that the board rejects. The tasks before it are submitted.
-    pub fn submit(&self, tasks: impl IntoIterator<Item = Task>) -> Result<usize, FleetError> {
-        let mut new = 0;
-        let result = self.inner().change(|board, now| {
+    pub fn submit(&self, tasks: impl IntoIterator<Item = Task>) -> Result<usize, SubmitError> {
+        self.0.change(|board, now| {
+            let mut new = 0;
             for task in tasks {
                 new += usize::from(board.submit(now, task)?);
             }
             board.finish_recovery();
-            Ok(())
-        })?;
-        result.map_err(FleetError::Submit)?;
-        Ok(new)
+            Ok(new)
+        })
     }
 
     /// Puts a task on the board that `excluded` never gets.
-    ///
-    /// # Errors
-    /// Returns an error if the board rejects the task.
-    pub fn submit_excluding(&self, task: Task, excluded: &WorkerName) -> Result<(), FleetError> {
+    pub fn submit_excluding(&self, task: Task, excluded: &WorkerName) -> Result<(), SubmitError> {
         let excluded = Some(excluded.clone());
-        self.inner().change(|board, now| board.submit_excluding(now, task, excluded))??;
-        Ok(())
+        self.0.change(|board, now| board.submit_excluding(now, task, excluded)).map(drop)
     }
 
-    /// Takes up to `limit` ended tasks of a kind (`None`: of any kind), in the order in which they ended. Waits up to `wait`
-    /// for the first, and one millisecond more for others. The tasks stay on the board until [`Fleet::remove`].
-    ///
-    /// # Errors
-    /// Returns an error if the board is broken.
-    pub fn take_finished(
-        &self,
-        kind: Option<&WorkKind>,
-        limit: usize,
-        wait: Duration,
-    ) -> Result<Vec<FinishedTask>, FleetError> {
+    /// Takes up to `limit` ended tasks, in the order in which they ended. Waits up to `wait` for the first, and one
+    /// millisecond more for others. The tasks stay on the board until [`Fleet::remove`].
+    pub fn take_finished(&self, limit: usize, wait: Duration) -> Vec<FinishedTask> {
         let deadline = Instant::now() + wait;
-        let Some(finished) = block_until(deadline, self.finished_when_any(kind, limit)) else {
-            return Ok(Vec::new());
-        };
-        let mut finished = finished?;
-        if finished.len() < limit && Instant::now() + GATHER < deadline {
+        let mut finished = block_until(deadline, self.finished_when_any(limit)).unwrap_or_default();
+        if (1..limit).contains(&finished.len()) && Instant::now() + GATHER < deadline {
             thread::sleep(GATHER);
-            finished.extend(self.inner().change(|board, _| take(board, kind, limit - finished.len()))?);
+            finished.extend(self.0.change(|board, _| take(board, limit - finished.len())));
         }
-        Ok(finished)
+        finished
     }
 
-    /// Takes the next ended task of any kind. See [`Fleet::take_finished`].
-    ///
-    /// # Errors
-    /// Returns an error if the board is broken.
-    pub fn next_finished(&self, wait: Duration) -> Result<Option<FinishedTask>, FleetError> {
-        Ok(self.take_finished(None, 1, wait)?.pop())
-    }
-
-    async fn finished_when_any(
-        &self,
-        kind: Option<&WorkKind>,
-        limit: usize,
-    ) -> Result<Vec<FinishedTask>, FleetError> {
-        let mut waiter = ConsumerWaiter { inner: self.inner(), id: None };
+    async fn finished_when_any(&self, limit: usize) -> Vec<FinishedTask> {
+        let mut waiter = ConsumerWaiter { inner: &self.0, id: None };
         poll_fn(|context| {
-            let waker = context.waker();
-            let taken = self.inner().change(|board, now| {
+            let taken = self.0.change(|board, now| {
                 board.expire(now);
-                take(board, kind, limit)
+                take(board, limit)
             });
-            match taken {
-                Err(error) => Poll::Ready(Err(error)),
-                Ok(taken) if !taken.is_empty() => Poll::Ready(Ok(taken)),
-                Ok(_) => match waiter.register(kind, waker) {
-                    Err(error) => Poll::Ready(Err(error)),
-                    // A task ended before the registration: poll again.
-                    Ok(true) => {
-                        waker.wake_by_ref();
-                        Poll::Pending
-                    }
-                    Ok(false) => Poll::Pending,
-                },
+            if !taken.is_empty() {
+                return Poll::Ready(taken);
             }
+            if waiter.register(context.waker()) {
+                // A task ended before the registration: poll again.
+                context.waker().wake_by_ref();
+            }
+            Poll::Pending
         })
         .await
     }
 
     /// Removes ended tasks whose results the consumer has stored. Their workers may then delete their copies. Returns
     /// the number of removed tasks.
-    ///
-    /// # Errors
-    /// Returns an error if the board is broken.
-    pub fn remove(&self, tasks: &[TaskId]) -> Result<usize, FleetError> {
+    pub fn remove(&self, tasks: &[TaskId]) -> usize {
         let removed = |board: &mut Board, _| tasks.iter().filter(|task| board.remove(**task)).count();
-        let removed = self.inner().change(removed)?;
-        self.inner().wake_reporters(tasks)?;
-        Ok(removed)
+        let removed = self.0.change(removed);
+        self.0.wake_reporters(tasks);
+        removed
     }
 
     /// Cancels open tasks, and returns how many were open.
-    ///
-    /// # Errors
-    /// Returns an error if the board is broken.
-    pub fn cancel(&self, tasks: &[TaskId]) -> Result<usize, FleetError> {
+    pub fn cancel(&self, tasks: &[TaskId]) -> usize {
         let cancelled = |board: &mut Board, _| tasks.iter().filter(|task| board.cancel(**task)).count();
-        self.inner().change(cancelled)
+        self.0.change(cancelled)
     }
 
     /// Makes a done task pending again, because its outcome is unusable. Counts against the task and its worker.
-    ///
-    /// # Errors
-    /// Returns an error if the board is broken.
-    pub fn reject(&self, task: TaskId, reason: &str) -> Result<bool, FleetError> {
-        let rejected = self.inner().change(|board, now| board.reject(now, task, reason))?;
-        self.inner().wake_reporters(&[task])?;
-        Ok(rejected)
-    }
-
-    /// Returns the result of a task that is on the board and has ended.
-    ///
-    /// # Errors
-    /// Returns an error if the board is broken.
-    pub fn result(&self, task: TaskId) -> Result<Option<TaskResult>, FleetError> {
-        Ok(self.inner().lock()?.board.result(task).cloned())
+    pub fn reject(&self, task: TaskId, reason: &str) -> bool {
+        let rejected = self.0.change(|board, now| board.reject(now, task, reason));
+        self.0.wake_reporters(&[task]);
+        rejected
     }
 
     /// Returns true if none of these tasks is on the board as a task of another kind.
-    ///
-    /// # Errors
-    /// Returns an error if the board is broken.
-    pub fn are_of_kind(
-        &self,
-        tasks: impl IntoIterator<Item = TaskId>,
-        kind: &WorkKind,
-    ) -> Result<bool, FleetError> {
-        let state = self.inner().lock()?;
-        Ok(tasks.into_iter().all(|task| state.board.kind(task).is_none_or(|found| found == kind)))
+    pub fn are_of_kind(&self, tasks: impl IntoIterator<Item = TaskId>, kind: &WorkKind) -> bool {
+        let state = self.0.lock();
+        tasks.into_iter().all(|task| state.board.kind(task).is_none_or(|found| found == kind))
     }
 
     /// Starts or stops draining. While draining, workers are told to finish or return their leases, and leave.
-    ///
-    /// # Errors
-    /// Returns an error if the board is broken.
-    pub fn set_drain(&self, drain: bool) -> Result<(), FleetError> {
-        self.inner().change(|board, _| board.set_drain(drain))?;
+    pub fn set_drain(&self, drain: bool) {
+        self.0.change(|board, _| board.set_drain(drain));
         if drain {
-            self.inner().wake_all_workers()?;
+            self.0.wake_all_workers();
         }
-        Ok(())
     }
 
     /// Ends the leases of a worker whose process has ended, as its launcher reports.
-    ///
-    /// # Errors
-    /// Returns an error if the board is broken.
-    pub fn worker_ended(&self, worker: &WorkerName, end: WorkerExit, reason: &str) -> Result<(), FleetError> {
-        self.inner().change(|board, now| board.worker_ended(now, worker, end, reason))
+    pub fn worker_ended(&self, worker: &WorkerName, end: WorkerExit, reason: &str) {
+        self.0.change(|board, now| board.worker_ended(now, worker, end, reason));
     }
 
     /// Returns the board's statistics.
-    ///
-    /// # Errors
-    /// Returns an error if the board is broken.
-    pub fn status(&self) -> Result<BoardStatus, FleetError> {
-        let mut state = self.inner().lock()?;
+    #[must_use]
+    pub fn status(&self) -> BoardStatus {
+        let mut state = self.0.lock();
         let now = state.clock.now();
-        Ok(state.board.status(now))
+        state.board.status(now)
     }
 
     /// Expires overdue leases, and wakes the workers that can then have work. Must be called a few times per second,
     /// unless a thread of this process waits in a blocking call, which does the same.
-    ///
-    /// # Errors
-    /// Returns an error if the board is broken.
-    pub fn tick(&self) -> Result<(), FleetError> {
-        self.inner().change(Board::expire)?;
-        self.inner().wake_for_time()
+    pub fn tick(&self) {
+        self.0.change(Board::expire);
+        self.0.wake_for_time();
     }
 
     // For workers, asynchronously
 
     /// Waits until a lease can be granted or the worker must leave. Dropping the future stops the wait.
-    ///
-    /// # Errors
-    /// Returns an error if the board is broken.
-    pub async fn lease_when_any(
-        &self,
-        worker: &WorkerName,
-        kind: &WorkKind,
-        capacity: usize,
-    ) -> Result<Grant, FleetError> {
-        let mut waiter = WorkerWaiter { inner: self.inner(), kind, id: None };
-        poll_fn(|context| match self.inner().lease_or_wait(worker, capacity, &mut waiter, context.waker()) {
-            Ok(Some(grant)) => Poll::Ready(Ok(grant)),
-            Ok(None) => Poll::Pending,
-            Err(error) => Poll::Ready(Err(error)),
+    pub async fn lease_when_any(&self, worker: &WorkerName, kind: &WorkKind, capacity: usize) -> Grant {
+        let mut waiter = WorkerWaiter { inner: &self.0, kind, id: None };
+        poll_fn(|context| {
+            let grant = self.0.lease_or_wait(worker, capacity, &mut waiter, context.waker());
+            grant.map_or(Poll::Pending, Poll::Ready)
         })
         .await
     }
 
     /// Returns an empty grant, the reply to a lease request whose wait has ended.
-    ///
-    /// # Errors
-    /// Returns an error if the board is broken.
-    pub fn empty_grant(&self) -> Result<Grant, FleetError> {
-        let lease_time = self.inner().lock()?.board.config().lease;
-        Ok(Grant { leases: Vec::new(), lease_time, drain: false })
+    #[must_use]
+    pub fn empty_grant(&self) -> Grant {
+        let lease_time = self.0.lock().board.config().lease;
+        Grant { leases: Vec::new(), lease_time, drain: false }
     }
 
     /// Handles a heartbeat. See [`Coordinator::heartbeat`].
-    ///
-    /// # Errors
-    /// Returns an error if the board is broken.
-    pub fn heartbeat_ack(&self, worker: &WorkerName, held: &[LeaseId]) -> Result<HeartbeatAck, FleetError> {
-        self.inner().change(|board, now| board.heartbeat(now, worker, held))
+    pub fn heartbeat_ack(&self, worker: &WorkerName, held: &[LeaseId]) -> HeartbeatAck {
+        self.0.change(|board, now| board.heartbeat(now, worker, held))
     }
 
     /// Takes reports from a worker.
-    ///
-    /// # Errors
-    /// Returns an error if the board is broken.
-    pub fn accept_reports(
-        &self,
-        worker: &WorkerName,
-        reports: Vec<Report>,
-    ) -> Result<PendingReceipts, FleetError> {
+    pub fn accept_reports(&self, worker: &WorkerName, reports: Vec<Report>) -> PendingReceipts {
         let take = |board: &mut Board, now| {
             let taken = reports.into_iter().map(|report| {
                 let lease = LeaseId { task: report.task, attempt: report.attempt };
@@ -337,13 +210,12 @@ impl Fleet {
             });
             taken.collect()
         };
-        let receipts = self.inner().change(take)?;
-        Ok(PendingReceipts { fleet: self.clone(), worker: worker.clone(), receipts, waiter: None })
+        let receipts = self.0.change(take);
+        PendingReceipts { fleet: self.clone(), worker: worker.clone(), receipts, waiter: None }
     }
 }
 
 /// Reports that the board has taken. The consumer may still have to store their outcomes.
-#[derive(Debug)]
 pub struct PendingReceipts {
     fleet: Fleet,
     worker: WorkerName,
@@ -353,26 +225,21 @@ pub struct PendingReceipts {
 
 impl PendingReceipts {
     /// Waits until every outcome is stored, rejected or superfluous. Dropping the future stops the wait.
-    ///
-    /// # Errors
-    /// Returns an error if the board is broken.
-    pub async fn settled(&mut self) -> Result<(), FleetError> {
-        if self.fleet.inner().memory == Durability::Process {
-            return Ok(());
+    pub async fn settled(&mut self) {
+        if !self.fleet.0.has_journal {
+            return;
         }
         let mut from = 0;
         poll_fn(|context| match self.next_unsettled(&mut from, context.waker()) {
-            Ok(true) => Poll::Pending,
-            Ok(false) => Poll::Ready(Ok(())),
-            Err(error) => Poll::Ready(Err(error)),
+            true => Poll::Pending,
+            false => Poll::Ready(()),
         })
-        .await
+        .await;
     }
 
     /// Registers at the first outcome, from `from` on, that is not stored. Returns false if there is none.
-    fn next_unsettled(&mut self, from: &mut usize, waker: &Waker) -> Result<bool, FleetError> {
-        let inner = self.fleet.inner();
-        let mut state = inner.lock()?;
+    fn next_unsettled(&mut self, from: &mut usize, waker: &Waker) -> bool {
+        let mut state = self.fleet.0.lock();
         if let Some(waiter) = self.waiter.take() {
             state.unsettled.remove(&waiter);
         }
@@ -384,22 +251,20 @@ impl PendingReceipts {
                 let waiter = (lease.task, state.next_waiter);
                 state.unsettled.insert(waiter, waker.clone());
                 self.waiter = Some(waiter);
-                return Ok(true);
+                return true;
             }
             *from += 1;
         }
-        Ok(false)
+        false
     }
 
     /// Returns the receipts in the order of the reports. An outcome that is not stored yet gets [`Receipt::Waiting`].
-    ///
-    /// # Errors
-    /// Returns an error if the board is broken.
-    pub fn receipts(self) -> Result<Vec<Receipt>, FleetError> {
-        let inner = self.fleet.inner();
-        let state = inner.lock()?;
+    #[must_use]
+    pub fn receipts(self) -> Vec<Receipt> {
+        let inner = &self.fleet.0;
+        let state = inner.lock();
         let final_receipt = |(lease, receipt): &(LeaseId, Receipt)| match receipt {
-            Receipt::Accepted | Receipt::Duplicate if inner.memory == Durability::Journal => {
+            Receipt::Accepted | Receipt::Duplicate if inner.has_journal => {
                 if state.board.is_unsettled(&self.worker, *lease) {
                     Receipt::Waiting
                 } else if state.board.was_rejected(&self.worker, *lease) {
@@ -410,7 +275,7 @@ impl PendingReceipts {
             }
             _ => *receipt,
         };
-        Ok(self.receipts.iter().map(final_receipt).collect())
+        self.receipts.iter().map(final_receipt).collect()
     }
 }
 
@@ -426,8 +291,8 @@ impl Drop for PendingReceipts {
 /// coordinator more than handling the tasks.
 const GATHER: Duration = Duration::from_millis(1);
 
-fn take(board: &mut Board, kind: Option<&WorkKind>, limit: usize) -> Vec<FinishedTask> {
-    std::iter::from_fn(|| board.next_finished(kind)).take(limit).collect()
+fn take(board: &mut Board, limit: usize) -> Vec<FinishedTask> {
+    std::iter::from_fn(|| board.next_finished()).take(limit).collect()
 }
 
 impl Coordinator for Fleet {
@@ -438,25 +303,23 @@ impl Coordinator for Fleet {
         capacity: usize,
         wait: Duration,
     ) -> Result<Grant, CallError> {
-        match block_until(Instant::now() + wait, self.lease_when_any(worker, kind, capacity)) {
-            Some(grant) => Ok(grant?),
-            None => Ok(self.empty_grant()?),
-        }
+        let grant = block_until(Instant::now() + wait, self.lease_when_any(worker, kind, capacity));
+        Ok(grant.unwrap_or_else(|| self.empty_grant()))
     }
 
     fn heartbeat(&self, worker: &WorkerName, held: &[LeaseId]) -> Result<HeartbeatAck, CallError> {
-        Ok(self.heartbeat_ack(worker, held)?)
+        Ok(self.heartbeat_ack(worker, held))
     }
 
     /// Does not wait for the consumer, because a session in this process ends with the board and has nothing to keep.
     fn report(&self, worker: &WorkerName, reports: Vec<Report>) -> Result<Vec<Receipt>, CallError> {
-        let reported = self.accept_reports(worker, reports)?;
+        let reported = self.accept_reports(worker, reports);
         Ok(reported.receipts.iter().map(|(_, receipt)| *receipt).collect())
     }
 }
 
 impl FleetInner {
-    fn new(board: Board, memory: Durability) -> Self {
+    fn new(board: Board, has_journal: bool) -> Self {
         let state = FleetState {
             board,
             clock: SteadyClock::start(),
@@ -465,22 +328,23 @@ impl FleetInner {
             unsettled: BTreeMap::new(),
             next_waiter: 0,
         };
-        Self { state: Mutex::new(state), memory }
+        Self { state: Mutex::new(state), has_journal }
     }
 
-    fn lock(&self) -> Result<MutexGuard<'_, FleetState>, FleetError> {
-        self.state.lock().map_err(|_| FleetError::Broken)
+    #[allow(clippy::expect_used, reason = "a panic during a change leaves the board in an unknown state")]
+    fn lock(&self) -> MutexGuard<'_, FleetState> {
+        self.state.lock().expect("invariant: no change of the board panics")
     }
 
     /// Changes the board and wakes the waiters that can proceed.
-    fn change<T>(&self, change: impl FnOnce(&mut Board, Time) -> T) -> Result<T, FleetError> {
-        let mut state = self.lock()?;
+    fn change<T>(&self, change: impl FnOnce(&mut Board, Time) -> T) -> T {
+        let mut state = self.lock();
         let now = state.clock.now();
         let value = change(&mut state.board, now);
         let wakers = state.wakeable(now);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
-        Ok(value)
+        value
     }
 
     /// Grants leases, or registers the waker under the same lock, so that no task is missed.
@@ -490,8 +354,8 @@ impl FleetInner {
         capacity: usize,
         waiter: &mut WorkerWaiter<'_>,
         waker: &Waker,
-    ) -> Result<Option<Grant>, FleetError> {
-        let mut state = self.lock()?;
+    ) -> Option<Grant> {
+        let mut state = self.lock();
         let now = state.clock.now();
         let leases = state.board.lease(now, worker, waiter.kind, capacity);
         let drain = state.board.is_draining();
@@ -507,12 +371,12 @@ impl FleetInner {
         let wakers = state.wakeable(now);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
-        Ok(grant)
+        grant
     }
 
     /// Wakes waiting workers that can have work because time has passed: copies of old tasks, the end of a back-off.
-    fn wake_for_time(&self) -> Result<(), FleetError> {
-        let mut state = self.lock()?;
+    fn wake_for_time(&self) {
+        let mut state = self.lock();
         let now = state.clock.now();
         let mut wakers = Vec::new();
         let FleetState { board, waiting, .. } = &mut *state;
@@ -521,23 +385,21 @@ impl FleetInner {
         }
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
-        Ok(())
     }
 
-    fn wake_all_workers(&self) -> Result<(), FleetError> {
-        let mut state = self.lock()?;
+    fn wake_all_workers(&self) {
+        let mut state = self.lock();
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
         waiting.into_values().flat_map(BTreeMap::into_values).for_each(|(_, waker)| waker.wake());
-        Ok(())
     }
 
     /// Wakes reports that wait for these tasks.
-    fn wake_reporters(&self, tasks: &[TaskId]) -> Result<(), FleetError> {
-        if self.memory == Durability::Process {
-            return Ok(());
+    fn wake_reporters(&self, tasks: &[TaskId]) {
+        if !self.has_journal {
+            return;
         }
-        let mut state = self.lock()?;
+        let mut state = self.lock();
         let mut wakers = Vec::new();
         for task in tasks {
             let of_task = (*task, 0)..=(*task, u64::MAX);
@@ -545,7 +407,6 @@ impl FleetInner {
         }
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
-        Ok(())
     }
 }
 
@@ -558,9 +419,9 @@ impl FleetState {
             let number = board.pending(kind, queue.len());
             wakers.extend(take_waiters(queue, number, |worker| board.has_work_for(now, worker, kind)));
         }
-        let board = &self.board;
-        let served = self.consumers.extract_if(.., |_, (kind, _)| board.undelivered(kind.as_ref()) > 0);
-        wakers.extend(served.map(|(_, (_, waker))| waker));
+        if self.board.undelivered() > 0 {
+            wakers.extend(std::mem::take(&mut self.consumers).into_values());
+        }
         wakers
     }
 }
@@ -630,14 +491,14 @@ struct ConsumerWaiter<'a> {
 
 impl ConsumerWaiter<'_> {
     /// Registers the waker. Returns true if a task has ended in the meantime.
-    fn register(&mut self, kind: Option<&WorkKind>, waker: &Waker) -> Result<bool, FleetError> {
-        let mut state = self.inner.lock()?;
+    fn register(&mut self, waker: &Waker) -> bool {
+        let mut state = self.inner.lock();
         let id = *self.id.get_or_insert_with(|| {
             state.next_waiter += 1;
             state.next_waiter
         });
-        state.consumers.insert(id, (kind.cloned(), waker.clone()));
-        Ok(state.board.undelivered(kind) > 0)
+        state.consumers.insert(id, waker.clone());
+        state.board.undelivered() > 0
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-pub use local::{LocalLauncher, visible_device};
+pub use local::{LocalLauncher, read_end, visible_device};
 pub use restart::RestartPolicy;
 use restart::RestartTracker;
 use sgs_base::excerpt;
@@ -88,9 +88,6 @@ pub trait Launcher: Send {
     fn poll(&mut self, jobs: &[WorkerJob]) -> Result<Vec<JobState>, LaunchError>;
 
     /// Stops jobs. Jobs that have ended are ignored.
-    ///
-    /// # Errors
-    /// Returns an error if the jobs could not be signalled.
     fn stop(&mut self, jobs: &[WorkerJob], how: StopMode) -> Result<(), LaunchError>;
 
     /// Returns at most `lines` last lines of a worker's log, or a note why there are none.
@@ -124,6 +121,7 @@ pub struct SupervisorStatus {
 #[error("{0}")]
 pub struct CrashLoop(pub String);
 
+#[derive(Default)]
 struct SupervisorShared {
     state: Mutex<SupervisorState>,
     wakeup: Condvar,
@@ -145,26 +143,11 @@ pub struct Supervisor {
 pub type OnChange = Box<dyn Fn(&[WorkerJob]) + Send>;
 
 impl Supervisor {
-    /// Starts a supervisor that keeps `wanted` workers running. `fleet`, if any, is notified when one of them ends.
-    ///
-    /// # Errors
-    /// Returns an error if the thread cannot be started.
+    /// Starts a supervisor that keeps `wanted` workers running. `fleet`, if any, is notified when one of them ends. Takes
+    /// over `jobs` that an earlier coordinator started, and replaces those that have ended. `changed` is called from the
+    /// supervisor's thread with all current jobs whenever they change, so that a later coordinator can take them over in
+    /// turn.
     pub fn start(
-        launcher: Box<dyn Launcher>,
-        wanted: usize,
-        policy: RestartPolicy,
-        fleet: Option<Fleet>,
-    ) -> std::io::Result<Self> {
-        Self::take_over(launcher, wanted, policy, fleet, Vec::new(), Box::new(|_| ()))
-    }
-
-    /// Does the same as [`Supervisor::start`], but takes over jobs that an earlier coordinator started, and replaces those
-    /// that have ended. `changed` is called from the supervisor's thread with all current jobs whenever they change, so
-    /// that a later coordinator can take them over in turn.
-    ///
-    /// # Errors
-    /// Returns an error if the thread cannot be started.
-    pub fn take_over(
         launcher: Box<dyn Launcher>,
         wanted: usize,
         policy: RestartPolicy,
@@ -172,10 +155,7 @@ impl Supervisor {
         jobs: Vec<WorkerJob>,
         changed: OnChange,
     ) -> std::io::Result<Self> {
-        let shared = Arc::new(SupervisorShared {
-            state: Mutex::new(SupervisorState::default()),
-            wakeup: Condvar::new(),
-        });
+        let shared = Arc::<SupervisorShared>::default();
         shared.lock().status.wanted = wanted;
         let next = jobs.len() as u64;
         let inherited =
@@ -195,12 +175,6 @@ impl Supervisor {
         let thread =
             thread::Builder::new().name("fleet-supervisor".into()).spawn(move || supervisor.run())?;
         Ok(Self { shared, thread: Some(thread) })
-    }
-
-    /// Changes the wanted number of workers. Surplus workers are asked to leave.
-    pub fn set_wanted(&self, wanted: usize) {
-        self.shared.lock().status.wanted = wanted;
-        self.shared.wakeup.notify_all();
     }
 
     /// Returns the supervisor's statistics.
@@ -273,16 +247,15 @@ struct SupervisorLoop {
 
 impl SupervisorLoop {
     fn run(mut self) {
+        let wanted = self.shared.lock().status.wanted;
         loop {
             self.poll_jobs();
-            let wanted = self.shared.lock().status.wanted;
             self.retire_surplus(wanted);
             self.launch_missing(wanted);
             self.publish();
             let interval = self.launcher.interval();
             let state = self.shared.lock();
-            let before = state.status.wanted;
-            let idle = |state: &mut SupervisorState| state.closing.is_none() && state.status.wanted == before;
+            let idle = |state: &mut SupervisorState| state.closing.is_none();
             let waited = self.shared.wakeup.wait_timeout_while(state, interval, idle);
             let closing = waited.unwrap_or_else(PoisonError::into_inner).0.closing;
             if let Some(grace) = closing {
@@ -323,10 +296,7 @@ impl SupervisorLoop {
         let Some(job) = self.jobs.remove(&number) else { return };
         let worker = &job.job.worker;
         if let Some(fleet) = &self.fleet {
-            let reported = fleet.worker_ended(worker, end, &format!("{worker} ended: {how}"));
-            if let Err(error) = reported {
-                tracing::error!("{error}");
-            }
+            fleet.worker_ended(worker, end, &format!("{worker} ended: {how}"));
         }
         if job.leaving {
             return;
@@ -345,21 +315,14 @@ impl SupervisorLoop {
 
     /// Asks the newest workers to leave if there are too many.
     fn retire_surplus(&mut self, wanted: usize) {
-        let staying: Vec<u64> = self.jobs.iter().filter(|(_, job)| !job.leaving).map(|(n, _)| *n).collect();
-        let too_many: Vec<u64> = staying.into_iter().skip(wanted).collect();
-        let jobs: Vec<WorkerJob> =
-            too_many.iter().filter_map(|n| self.jobs.get(n)).map(|j| j.job.clone()).collect();
+        let staying = self.jobs.values_mut().filter(|job| !job.leaving);
+        let surplus: Vec<&mut SupervisedJob> = staying.skip(wanted).collect();
+        let jobs: Vec<WorkerJob> = surplus.iter().map(|job| job.job.clone()).collect();
         if jobs.is_empty() {
             return;
         }
         match self.launcher.stop(&jobs, StopMode::Gently) {
-            Ok(()) => {
-                for number in too_many {
-                    if let Some(job) = self.jobs.get_mut(&number) {
-                        job.leaving = true;
-                    }
-                }
-            }
+            Ok(()) => surplus.into_iter().for_each(|job| job.leaving = true),
             Err(error) => self.note_trouble(error.to_string()),
         }
     }

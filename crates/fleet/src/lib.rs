@@ -32,10 +32,10 @@
 //!     move || run_worker(coordinator, config, drain, 1, upper)
 //! });
 //!
-//! let finished = fleet.next_finished(Duration::from_secs(60)).unwrap().unwrap();
+//! let finished = fleet.take_finished(1, Duration::from_secs(60)).remove(0);
 //! let TaskResult::Done { outcome, .. } = finished.result else { panic!("quarantined") };
 //! assert_eq!(outcome.as_bytes(), b"ABC");
-//! fleet.remove(&[finished.task]).unwrap();
+//! fleet.remove(&[finished.task]);
 //!
 //! drain.set();
 //! assert_eq!(worker.join().unwrap().unwrap().accepted, 1);
@@ -60,10 +60,10 @@ pub mod wire;
 mod worker;
 
 pub use artifacts::{ArtifactChunk, ArtifactStore};
-pub use board::{Backpressure, Board, BoardConfig, BoardStatus, Speculation};
+pub use board::{Backpressure, Board, BoardConfig, BoardStatus, Speculation, SubmitError};
 pub use client::Client;
 pub use coordinator::{CallError, Coordinator, Grant, HeartbeatAck};
-pub use fleet::{Fleet, FleetError, PendingReceipts};
+pub use fleet::{Fleet, PendingReceipts};
 pub use launch::{
     CrashLoop, JobId, LaunchError, Launcher, LocalLauncher, RestartPolicy, SlurmConfig, SlurmLauncher,
     Supervisor, SupervisorStatus, WorkerJob, visible_device,

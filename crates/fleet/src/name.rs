@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// An invalid name: the kind of name, its rule, and the beginning of the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,7 +21,7 @@ const KIND: &str = "1 to 64 characters of a-z, 0-9, '-' and '_'";
 const SHOWN: usize = 128;
 
 /// A kind of work. Workers lease tasks of one kind; the fleet gives the name no other meaning.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct WorkKind(Cow<'static, str>);
 
 impl WorkKind {
@@ -72,12 +72,6 @@ impl fmt::Display for WorkKind {
     }
 }
 
-impl Serialize for WorkKind {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(self.as_str())
-    }
-}
-
 impl<'de> Deserialize<'de> for WorkKind {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         Self::new(&String::deserialize(from)?).map_err(serde::de::Error::custom)
@@ -88,7 +82,7 @@ impl<'de> Deserialize<'de> for WorkKind {
 macro_rules! checked {
     ($(#[$about:meta])* $name:ident, $what:literal, $rule:literal, $test:expr) => {
         $(#[$about])*
-        #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
         pub struct $name(Arc<str>);
 
         impl $name {
@@ -111,12 +105,6 @@ macro_rules! checked {
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(&self.0)
-            }
-        }
-
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-                to.serialize_str(&self.0)
             }
         }
 

@@ -29,14 +29,14 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 
 use crate::artifacts::ArtifactStore;
-use crate::board::BoardStatus;
+use crate::board::{BoardStatus, KindStats, WorkerStats};
+use crate::coordinator::Grant;
 use crate::descriptors::{max_connections, raise_limit};
-use crate::fleet::{Fleet, FleetError};
+use crate::fleet::Fleet;
 use crate::task::WorkKind;
 use crate::token::AuthToken;
 use crate::wire::{
-    BodyFormat, ErrorReply, HeartbeatReply, HeartbeatRequest, LeaseReply, LeaseRequest, MAX_ITEMS,
-    ResultsReply, ResultsRequest,
+    BodyFormat, ErrorReply, HeartbeatRequest, LeaseRequest, MAX_ITEMS, ResultsReply, ResultsRequest,
 };
 
 /// Configuration of a [`Service`].
@@ -53,13 +53,6 @@ pub struct ServiceConfig {
     pub max_body: usize,
     /// Maximum wait for the next bytes of a body, and for the room to receive a large one. Default 20 s.
     pub body_wait: Duration,
-    /// Maximum wait of a lease request. Default 30 s.
-    pub max_wait: Duration,
-    /// Maximum number of connections; further ones wait. Reduced to fit the process's limit of open files, which the
-    /// service raises when it starts. Default 16,384.
-    pub max_connections: usize,
-    /// Number of threads. Default 2.
-    pub threads: usize,
     /// Artifacts that workers may read. Default none.
     pub artifacts: ArtifactStore,
     /// The only kind of task that workers may lease and report. Default `None`: all kinds.
@@ -74,9 +67,6 @@ impl Default for ServiceConfig {
             tls: None,
             max_body: 256 << 20,
             body_wait: Duration::from_secs(20),
-            max_wait: Duration::from_secs(30),
-            max_connections: 16_384,
-            threads: 2,
             artifacts: ArtifactStore::default(),
             kind: None,
         }
@@ -108,7 +98,7 @@ pub struct Service {
     address: SocketAddr,
     encrypted: bool,
     /// Stop when they are dropped.
-    _threads: Vec<ServiceThread>,
+    _threads: [ServiceThread; 2],
 }
 
 /// State shared by all request handlers.
@@ -121,6 +111,10 @@ struct HandlerState {
     decompression: Arc<Semaphore>,
 }
 
+/// Maximum number of connections; further ones wait. Reduced to fit the process's limit of open files, which the service
+/// raises.
+const MAX_CONNECTIONS: usize = 16_384;
+const MAX_LEASE_WAIT: Duration = Duration::from_secs(30);
 /// Interval at which overdue leases are expired.
 const EXPIRY_INTERVAL: Duration = Duration::from_millis(250);
 /// Timeout for the head of a request.
@@ -153,26 +147,23 @@ impl Service {
     ///
     /// # Errors
     /// Returns an error if the configuration is unsafe or invalid, or the address or threads are unavailable.
-    pub fn start(fleet: Fleet, mut config: ServiceConfig) -> Result<Self, ServiceError> {
+    pub fn start(fleet: Fleet, config: ServiceConfig) -> Result<Self, ServiceError> {
         if (config.token.is_none() || config.tls.is_none()) && !config.listen.ip().is_loopback() {
             return Err(ServiceError::Unprotected(config.listen));
         }
-        config.max_connections = config.max_connections.min(max_connections(raise_limit()));
         let tls = config.tls.clone().map(tokio_rustls::TlsAcceptor::from);
         let listening = |error| ServiceError::Listen { address: config.listen, error };
         let thread = || ServiceThread::start("fleet-service").map_err(ServiceError::Threads);
-        let first = thread()?;
-        let (listener, address) = first.listen(config.listen).map_err(listening)?;
-        let handle = first.handle().clone();
-        let rest = (1..config.threads).map(|_| thread());
-        let threads = std::iter::once(Ok(first)).chain(rest).collect::<Result<Vec<_>, _>>()?;
-        let handles = threads.iter().map(|thread| thread.handle().clone()).collect();
+        let threads = [thread()?, thread()?];
+        let (listener, address) = threads[0].listen(config.listen).map_err(listening)?;
+        let handles = threads.each_ref().map(|thread| thread.handle().clone());
         let encrypted = tls.is_some();
         let units = config.max_body.div_ceil(ROOM_UNIT).clamp(1, Semaphore::MAX_PERMITS);
         let [receiving, decompression] = [(); 2].map(|()| Arc::new(Semaphore::new(units)));
         let state = Arc::new(HandlerState { fleet: fleet.clone(), config, receiving, decompression });
-        handle.spawn(accept(listener, tls, state, handles));
-        handle.spawn(tick(fleet));
+        let room = Semaphore::new(MAX_CONNECTIONS.min(max_connections(raise_limit())));
+        threads[0].handle().spawn(accept(listener, tls, state, handles, Arc::new(room)));
+        threads[0].handle().spawn(tick(fleet));
         Ok(Self { address, encrypted, _threads: threads })
     }
 
@@ -195,10 +186,7 @@ impl Service {
 async fn tick(fleet: Fleet) {
     loop {
         tokio::time::sleep(EXPIRY_INTERVAL).await;
-        if let Err(error) = fleet.tick() {
-            tracing::error!("{error}");
-            return;
-        }
+        fleet.tick();
     }
 }
 
@@ -206,9 +194,9 @@ async fn accept(
     listener: TcpListener,
     tls: Option<tokio_rustls::TlsAcceptor>,
     state: Arc<HandlerState>,
-    threads: Vec<Handle>,
+    threads: [Handle; 2],
+    room: Arc<Semaphore>,
 ) {
-    let room = Arc::new(Semaphore::new(state.config.max_connections));
     for thread in threads.iter().cycle() {
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
         let stream = sgs_http::accept(&listener).await;
@@ -256,10 +244,8 @@ type HttpResponse = Response<Full<Bytes>>;
 /// A rejected request: the status and the reason.
 struct Rejection(StatusCode, String);
 
-impl From<FleetError> for Rejection {
-    fn from(error: FleetError) -> Self {
-        Self(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
-    }
+fn reject<T>(status: StatusCode, reason: impl Into<String>) -> Result<T, Rejection> {
+    Err(Rejection(status, reason.into()))
 }
 
 impl HandlerState {
@@ -283,18 +269,14 @@ impl HandlerState {
             Err(Rejection(status, error)) => {
                 let mut reply = written(BodyFormat::Json, &ErrorReply { error });
                 *reply.status_mut() = status;
-                match status {
-                    StatusCode::UNAUTHORIZED => {
-                        reply.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-                    }
-                    StatusCode::SERVICE_UNAVAILABLE => {
-                        reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
-                    }
-                    StatusCode::METHOD_NOT_ALLOWED => {
-                        reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, POST"));
-                    }
-                    _ => {}
-                }
+                let hint = match status {
+                    StatusCode::UNAUTHORIZED => Some((WWW_AUTHENTICATE, "Bearer")),
+                    StatusCode::SERVICE_UNAVAILABLE => Some((RETRY_AFTER, RETRY_AFTER_S)),
+                    StatusCode::METHOD_NOT_ALLOWED => Some((ALLOW, "GET, POST")),
+                    _ => None,
+                };
+                let hint = hint.map(|(name, value)| (name, HeaderValue::from_static(value)));
+                reply.headers_mut().extend(hint);
                 reply
             }
         };
@@ -311,7 +293,7 @@ impl HandlerState {
         }
         let error = "missing or wrong token: use the token of this run (fleet.token in its folder), in a script as \
                      `Authorization: Bearer TOKEN`";
-        Err(Rejection(StatusCode::UNAUTHORIZED, error.to_owned()))
+        reject(StatusCode::UNAUTHORIZED, error)
     }
 
     async fn route(&self, request: Request<Incoming>) -> Result<BufferedResponse, Rejection> {
@@ -321,24 +303,24 @@ impl HandlerState {
                 Ok(written(form, &self.lease(call).await?))
             }
             (&Method::POST, "/v1/heartbeat") => {
-                let (form, call) = self.body(request).await?;
-                Ok(written(form, &self.heartbeat(&call)?))
+                let (form, call) = self.body::<HeartbeatRequest>(request).await?;
+                Ok(written(form, &self.fleet.heartbeat_ack(&call.worker, &call.tasks)))
             }
             (&Method::POST, "/v1/results") => {
                 let (form, call) = self.body(request).await?;
                 Ok(written(form, &self.results(call).await?))
             }
-            (&Method::GET, "/v1/status") => Ok(written(BodyFormat::Json, &self.fleet.status()?)),
-            (&Method::GET, "/metrics") => Ok(metrics(&self.fleet.status()?)),
-            (method, "/v1/lease" | "/v1/heartbeat" | "/v1/results" | "/v1/status" | "/metrics") => Err(
-                Rejection(StatusCode::METHOD_NOT_ALLOWED, format!("{method} is not allowed for this path")),
-            ),
+            (&Method::GET, "/v1/status") => Ok(written(BodyFormat::Json, &self.fleet.status())),
+            (&Method::GET, "/metrics") => Ok(metrics(&self.fleet.status())),
+            (method, "/v1/lease" | "/v1/heartbeat" | "/v1/results" | "/v1/status" | "/metrics") => {
+                reject(StatusCode::METHOD_NOT_ALLOWED, format!("{method} is not allowed for this path"))
+            }
             (&Method::GET, path) if path.starts_with(FILES) => {
                 let range = request.headers().get(RANGE).map(|v| v.as_bytes().to_vec());
                 let name = path.strip_prefix(FILES).unwrap_or_default().to_owned();
                 self.file(&name, range.as_deref()).await
             }
-            (_, path) => Err(Rejection(StatusCode::NOT_FOUND, format!("no such path: {path}"))),
+            (_, path) => reject(StatusCode::NOT_FOUND, format!("no such path: {path}")),
         }
     }
 
@@ -361,7 +343,7 @@ impl HandlerState {
         let whole = from == 0 && chunk.bytes.len() as u64 == chunk.total;
         if range.is_none() && !whole {
             let error = format!("{name} has {} bytes; ask for them in ranges", chunk.total);
-            return Err(Rejection(StatusCode::PAYLOAD_TOO_LARGE, error));
+            return reject(StatusCode::PAYLOAD_TOO_LARGE, error);
         }
         let last = (from + chunk.bytes.len() as u64).saturating_sub(1);
         let content_range = match chunk.bytes.len() {
@@ -378,45 +360,29 @@ impl HandlerState {
         Ok(reply)
     }
 
-    async fn lease(&self, call: LeaseRequest) -> Result<LeaseReply, Rejection> {
+    async fn lease(&self, call: LeaseRequest) -> Result<Grant, Rejection> {
         if !(call.wait_s.is_finite() && call.wait_s >= 0.0) {
-            return Err(Rejection(
-                StatusCode::BAD_REQUEST,
-                "wait_s must be a number of seconds, at least 0".into(),
-            ));
+            return reject(StatusCode::BAD_REQUEST, "wait_s must be a number of seconds, at least 0");
         }
         if self.config.kind.as_ref().is_some_and(|kind| *kind != call.kind) {
-            return Err(Rejection(StatusCode::FORBIDDEN, format!("no {} tasks are leased here", call.kind)));
+            return reject(StatusCode::FORBIDDEN, format!("no {} tasks are leased here", call.kind));
         }
-        let wait = Duration::from_secs_f64(call.wait_s.min(1e6)).min(self.config.max_wait);
+        let wait = Duration::from_secs_f64(call.wait_s.min(1e6)).min(MAX_LEASE_WAIT);
         let capacity = call.capacity.min(MAX_ITEMS);
         let granted = timeout(wait, self.fleet.lease_when_any(&call.worker, &call.kind, capacity)).await;
-        let grant = match granted {
-            Ok(grant) => grant?,
-            Err(_) => self.fleet.empty_grant()?,
-        };
-        let lease_s = grant.lease_time.as_secs_f64();
-        Ok(LeaseReply { tasks: grant.leases, lease_s, drain: grant.drain })
-    }
-
-    fn heartbeat(&self, call: &HeartbeatRequest) -> Result<HeartbeatReply, Rejection> {
-        let beat = self.fleet.heartbeat_ack(&call.worker, &call.tasks)?;
-        let lease_s = beat.lease_time.as_secs_f64();
-        Ok(HeartbeatReply { abandon: beat.abandon, lease_s, drain: beat.drain })
+        Ok(granted.unwrap_or_else(|_| self.fleet.empty_grant()))
     }
 
     async fn results(&self, call: ResultsRequest) -> Result<ResultsReply, Rejection> {
         if let Some(kind) = &self.config.kind
-            && !self.fleet.are_of_kind(call.results.iter().map(|report| report.task), kind)?
+            && !self.fleet.are_of_kind(call.results.iter().map(|report| report.task), kind)
         {
-            return Err(Rejection(StatusCode::FORBIDDEN, format!("only {kind} tasks are reported here")));
+            return reject(StatusCode::FORBIDDEN, format!("only {kind} tasks are reported here"));
         }
-        let mut pending = self.fleet.accept_reports(&call.worker, call.results)?;
+        let mut pending = self.fleet.accept_reports(&call.worker, call.results);
         // If the consumer is slow, the worker gets `Waiting` and sends its reports again.
-        if let Ok(settled) = timeout(MAX_RECEIPT_WAIT, pending.settled()).await {
-            settled?;
-        }
-        Ok(ResultsReply { receipts: pending.receipts()? })
+        let _ = timeout(MAX_RECEIPT_WAIT, pending.settled()).await;
+        Ok(ResultsReply { receipts: pending.receipts() })
     }
 
     /// Reads, decompresses and parses the body of a request.
@@ -429,14 +395,14 @@ impl HandlerState {
             let known = [BodyFormat::Json, BodyFormat::Binary].map(BodyFormat::content_type).join(" or ");
             let error =
                 format!("content-type {kind:?}: send {known} (does the worker have another version?)");
-            return Err(Rejection(StatusCode::UNSUPPORTED_MEDIA_TYPE, error));
+            return reject(StatusCode::UNSUPPORTED_MEDIA_TYPE, error);
         };
         let packed = match text_of(request.headers(), &CONTENT_ENCODING) {
             "" | "identity" => false,
             "zstd" => true,
             other => {
                 let error = format!("content-encoding {other:?}: send zstd or none");
-                return Err(Rejection(StatusCode::UNSUPPORTED_MEDIA_TYPE, error));
+                return reject(StatusCode::UNSUPPORTED_MEDIA_TYPE, error);
             }
         };
         let limit = self.config.max_body;
@@ -452,7 +418,7 @@ impl HandlerState {
             return Ok((form, read()?));
         }
         let read = spawn_blocking(read).await.unwrap_or_else(|e| {
-            Err(Rejection(StatusCode::INTERNAL_SERVER_ERROR, format!("the body could not be read: {e}")))
+            reject(StatusCode::INTERNAL_SERVER_ERROR, format!("the body could not be read: {e}"))
         });
         Ok((form, read?))
     }
@@ -474,12 +440,9 @@ impl HandlerState {
                 Ok(None) => return Ok((bytes, room)),
                 Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
                 Ok(Some(Err(error))) => {
-                    return Err(Rejection(StatusCode::BAD_REQUEST, format!("the body was cut off: {error}")));
+                    return reject(StatusCode::BAD_REQUEST, format!("the body was cut off: {error}"));
                 }
-                Err(_) => {
-                    let error = "the body did not arrive in time".to_owned();
-                    return Err(Rejection(StatusCode::REQUEST_TIMEOUT, error));
-                }
+                Err(_) => return reject(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
             };
             let size = bytes.len() + part.len();
             if size > limit || (size > SMALL_BODY && declared > limit) {
@@ -508,10 +471,7 @@ async fn room_for(
     let units = u32::try_from(size.div_ceil(ROOM_UNIT)).unwrap_or(u32::MAX);
     match timeout(wait, Arc::clone(all).acquire_many_owned(units)).await {
         Ok(Ok(room)) => Ok(Some(room)),
-        _ => {
-            let error = "too many large bodies at the same time; retry later".to_owned();
-            Err(Rejection(StatusCode::SERVICE_UNAVAILABLE, error))
-        }
+        _ => reject(StatusCode::SERVICE_UNAVAILABLE, "too many large bodies at the same time; retry later"),
     }
 }
 
@@ -612,43 +572,34 @@ fn metrics(status: &BoardStatus) -> BufferedResponse {
             let _ = writeln!(text, "sgs_fleet_{name}{labels} {value}");
         }
     };
-    let by_kind = |value: fn(&crate::board::KindStats) -> f64| -> Vec<(String, f64)> {
-        status.kinds.iter().map(|k| (format!("{{kind=\"{}\"}}", k.kind), value(k))).collect()
-    };
-    family("tasks_pending", "gauge", "Tasks waiting for a worker.", &by_kind(|k| k.pending as f64));
-    family("tasks_leased", "gauge", "Tasks held by workers.", &by_kind(|k| k.leased as f64));
-    family("tasks_undelivered", "gauge", "Ended tasks not yet consumed.", &by_kind(|k| k.undelivered as f64));
-    family(
-        "held_back",
-        "gauge",
-        "1 while backpressure withholds a kind.",
-        &by_kind(|k| f64::from(u8::from(k.held_back))),
-    );
-    let longest = by_kind(|k| k.longest_running_s.unwrap_or(0.0));
-    family("longest_running_seconds", "gauge", "Age of the oldest single lease.", &longest);
+    type OfKind = fn(&KindStats) -> f64;
+    let of_kinds: [(&str, &str, OfKind); 5] = [
+        ("tasks_pending", "Tasks waiting for a worker.", |k| k.pending as f64),
+        ("tasks_leased", "Tasks held by workers.", |k| k.leased as f64),
+        ("tasks_undelivered", "Ended tasks not yet consumed.", |k| k.undelivered as f64),
+        ("held_back", "1 while backpressure withholds a kind.", |k| f64::from(u8::from(k.held_back))),
+        ("longest_running_seconds", "Age of the oldest single lease.", |k| {
+            k.longest_running_s.unwrap_or(0.0)
+        }),
+    ];
+    for (name, help, value) in of_kinds {
+        let row = |k: &KindStats| (format!("{{kind=\"{}\"}}", k.kind), value(k));
+        family(name, "gauge", help, &status.kinds.iter().map(row).collect::<Vec<_>>());
+    }
     let one = |value: f64| vec![(String::new(), value)];
-    family("workers", "gauge", "Known workers.", &one(status.workers.len() as f64));
-    family(
-        "stalled_seconds",
-        "gauge",
-        "Time for which workers have held tasks since the last outcome.",
-        &one(status.stalled_s),
-    );
-    let backing_off = status.workers.iter().filter(|w| w.backoff_s > 0.0).count();
-    family(
-        "workers_benched",
-        "gauge",
-        "Workers that back off after repeated failures.",
-        &one(backing_off as f64),
-    );
-    let busy = status.workers.iter().filter(|w| w.leases > 0).count();
-    family("workers_busy", "gauge", "Workers that hold leases.", &one(busy as f64));
-    family(
-        "infra_rate",
-        "gauge",
-        "Fraction of leases that ended by a fault of the infrastructure.",
-        &one(status.infra_rate()),
-    );
+    let workers = |are: fn(&WorkerStats) -> bool| status.workers.iter().filter(|w| are(w)).count() as f64;
+    let stalled = "Time for which workers have held tasks since the last outcome.";
+    let backing_off = "Workers that back off after repeated failures.";
+    let infra = "Fraction of leases that ended by a fault of the infrastructure.";
+    for (name, help, value) in [
+        ("workers", "Known workers.", workers(|_| true)),
+        ("stalled_seconds", stalled, status.stalled_s),
+        ("workers_benched", backing_off, workers(|w| w.backoff_s > 0.0)),
+        ("workers_busy", "Workers that hold leases.", workers(|w| w.leases > 0)),
+        ("infra_rate", infra, status.infra_rate()),
+    ] {
+        family(name, "gauge", help, &one(value));
+    }
     let c = &status.counters;
     for (name, value, help) in [
         ("submitted", c.submitted, "Tasks submitted."),

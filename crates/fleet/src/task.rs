@@ -88,18 +88,6 @@ impl Payload {
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
-
-    /// Returns the number of bytes.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Returns true if the payload is empty.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
 }
 
 impl fmt::Debug for Payload {
@@ -108,40 +96,16 @@ impl fmt::Debug for Payload {
     }
 }
 
-impl From<Vec<u8>> for Payload {
-    fn from(bytes: Vec<u8>) -> Self {
-        Self(bytes.into())
-    }
-}
-
-impl From<&[u8]> for Payload {
-    fn from(bytes: &[u8]) -> Self {
-        Self(bytes.into())
-    }
-}
-
-impl From<&str> for Payload {
-    fn from(text: &str) -> Self {
-        Self(text.as_bytes().into())
-    }
-}
-
-impl From<String> for Payload {
-    fn from(text: String) -> Self {
-        text.into_bytes().into()
-    }
-}
-
-impl From<Arc<[u8]>> for Payload {
-    fn from(bytes: Arc<[u8]>) -> Self {
-        Self(bytes)
+impl<T: AsRef<[u8]>> From<T> for Payload {
+    fn from(bytes: T) -> Self {
+        Self(bytes.as_ref().into())
     }
 }
 
 mod payload_serde {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
-    use serde::de::{Error, MapAccess, SeqAccess, Visitor};
+    use serde::de::{Error, MapAccess, Visitor};
     use serde::ser::SerializeMap;
 
     use super::{Deserialize, Deserializer, Payload, Serialize, Serializer, fmt};
@@ -175,23 +139,7 @@ mod payload_serde {
             Ok(text.into())
         }
 
-        fn visit_string<E: Error>(self, text: String) -> Result<Payload, E> {
-            Ok(text.into())
-        }
-
         fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Payload, E> {
-            Ok(bytes.into())
-        }
-
-        fn visit_byte_buf<E: Error>(self, bytes: Vec<u8>) -> Result<Payload, E> {
-            Ok(bytes.into())
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Payload, A::Error> {
-            let mut bytes = Vec::new();
-            while let Some(byte) = seq.next_element::<u8>()? {
-                bytes.push(byte);
-            }
             Ok(bytes.into())
         }
 
@@ -286,21 +234,7 @@ pub(crate) fn shortened(message: &str) -> String {
 }
 
 fn short_message<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    struct Message;
-
-    impl serde::de::Visitor<'_> for Message {
-        type Value = String;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a string")
-        }
-
-        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<String, E> {
-            Ok(shortened(text))
-        }
-    }
-
-    from.deserialize_str(Message)
+    Ok(shortened(&String::deserialize(from)?))
 }
 
 /// A worker's report that a lease has ended.

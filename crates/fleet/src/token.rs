@@ -17,33 +17,17 @@ pub struct AuthToken {
     fingerprint: Option<Fingerprint>,
 }
 
-/// Minimum length of a token.
 const MIN_LENGTH: usize = 16;
-/// Environment variable with the token.
 const TOKEN_VARIABLE: &str = "SGS_TOKEN";
-/// Environment variable with the name of a token file.
 const TOKEN_FILE_VARIABLE: &str = "SGS_TOKEN_FILE";
 
-/// Why a token is unusable.
+/// Why a token is unusable, for the user.
 #[derive(Debug, thiserror::Error)]
-pub enum TokenError {
-    /// The text is too short, or not valid in a header.
-    #[error(
-        "{0}: a token is at least 16 printable ASCII characters without spaces; after it, on a second line, only the \
-         fingerprint `sha256//…` of the coordinator's key may follow"
-    )]
-    Unfit(String),
-    /// A file could not be read or written.
-    #[error("token file {path}: {error}")]
-    File {
-        /// The file.
-        path: String,
-        /// The error.
-        error: io::Error,
-    },
-    /// The system has no random bytes.
-    #[error("the system has no random bytes: {0}")]
-    NoRandomness(String),
+#[error("{0}")]
+pub struct TokenError(String);
+
+fn file_error(path: &Path, error: &io::Error) -> TokenError {
+    TokenError(format!("token file {}: {error}", path.display()))
 }
 
 impl AuthToken {
@@ -52,7 +36,12 @@ impl AuthToken {
     /// # Errors
     /// Returns an error if the text is not a valid token.
     pub fn new(text: &str, origin: &str) -> Result<Self, TokenError> {
-        let unfit = || TokenError::Unfit(origin.to_owned());
+        let unfit = || {
+            TokenError(format!(
+                "{origin}: a token is at least {MIN_LENGTH} printable ASCII characters without spaces; after it, on a \
+                 second line, only the fingerprint `sha256//…` of the coordinator's key may follow"
+            ))
+        };
         let mut words = text.split_ascii_whitespace();
         let secret = words.next().unwrap_or_default().to_owned();
         let fingerprint = words.next().map(str::parse).transpose().map_err(|_| unfit())?;
@@ -61,20 +50,12 @@ impl AuthToken {
     }
 
     /// Reads a token file.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be read or does not contain a valid token.
     pub fn read(path: &Path) -> Result<Self, TokenError> {
-        let name = path.display().to_string();
-        let text =
-            fs::read_to_string(path).map_err(|error| TokenError::File { path: name.clone(), error })?;
-        Self::new(&text, &format!("token file {name}"))
+        let text = fs::read_to_string(path).map_err(|error| file_error(path, &error))?;
+        Self::new(&text, &format!("token file {}", path.display()))
     }
 
     /// Reads the token of a file or, without one, of the environment: the token itself, or the name of its file.
-    ///
-    /// # Errors
-    /// Returns an error if the token is invalid or the file cannot be read.
     pub fn from_file_or_environment(file: Option<&Path>) -> Result<Option<Self>, TokenError> {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         if let (None, Some(text)) = (file, set(TOKEN_VARIABLE)) {
@@ -85,17 +66,11 @@ impl AuthToken {
     }
 
     /// Generates a token of 256 random bits.
-    ///
-    /// # Errors
-    /// Returns an error if the system has no random bytes.
     pub fn generate() -> Result<Self, TokenError> {
         Ok(Self { secret: fresh_secret()?, fingerprint: None })
     }
 
     /// Reads a token file, or generates the token and writes the file if there is none.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be read or written, or does not contain a valid token.
     pub fn read_or_generate(path: &Path) -> Result<Self, TokenError> {
         if !path.exists() {
             Self::generate()?.write(path)?;
@@ -110,9 +85,6 @@ impl AuthToken {
     }
 
     /// Writes the token to a file that only its owner can read. Replaces the file.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), TokenError> {
         let temporary = path.with_extension("tmp");
         let write = || {
@@ -130,7 +102,7 @@ impl AuthToken {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
             File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
         };
-        write().map_err(|error| TokenError::File { path: path.display().to_string(), error })
+        write().map_err(|error| file_error(path, &error))
     }
 
     /// Returns true if an `authorization` header contains this token. Takes the same time for all wrong tokens of the
@@ -161,12 +133,9 @@ impl AuthToken {
 }
 
 /// Returns 256 random bits in hexadecimal.
-///
-/// # Errors
-/// Returns an error if the system has no random bytes.
 pub fn fresh_secret() -> Result<String, TokenError> {
     let mut bytes = [0u8; 32];
-    getrandom::fill(&mut bytes).map_err(|e| TokenError::NoRandomness(e.to_string()))?;
+    getrandom::fill(&mut bytes).map_err(|e| TokenError(format!("the system has no random bytes: {e}")))?;
     Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
 }
 

@@ -1,4 +1,5 @@
-//! Request and reply bodies of the HTTP service. `docs/cluster.md` describes the protocol.
+//! Request and reply bodies of the HTTP service. `docs/cluster.md` describes the protocol. The replies to lease requests and
+//! heartbeats are [`crate::Grant`] and [`crate::HeartbeatAck`].
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,7 +7,7 @@ use std::marker::PhantomData;
 use serde::de::{DeserializeOwned, Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::task::{Lease, LeaseId, Receipt, Report, WorkKind, WorkerName};
+use crate::task::{LeaseId, Receipt, Report, WorkKind, WorkerName};
 
 /// Encoding of a body, given by its content type. A reply uses the encoding of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +37,6 @@ impl BodyFormat {
     }
 
     /// Serializes a body.
-    ///
-    /// # Errors
-    /// Returns a message if the value cannot be serialized.
     pub fn write(self, value: &impl Serialize) -> Result<Vec<u8>, String> {
         match self {
             Self::Json => serde_json::to_vec(value).map_err(|e| e.to_string()),
@@ -47,9 +45,6 @@ impl BodyFormat {
     }
 
     /// Parses a whole body.
-    ///
-    /// # Errors
-    /// Returns a message if the body is invalid.
     pub fn read<T: DeserializeOwned>(self, bytes: &[u8]) -> Result<T, String> {
         match self {
             Self::Json => serde_json::from_slice(bytes).map_err(|e| e.to_string()),
@@ -76,18 +71,6 @@ pub struct LeaseRequest {
     pub wait_s: f64,
 }
 
-/// Reply to `POST /v1/lease`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LeaseReply {
-    /// The leases. May be empty.
-    pub tasks: Vec<Lease>,
-    /// Lifetime of the leases without a heartbeat, in seconds. Not a date, because clocks may differ.
-    pub lease_s: f64,
-    /// Whether the worker must finish and leave.
-    #[serde(default)]
-    pub drain: bool,
-}
-
 /// Body of `POST /v1/heartbeat`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HeartbeatRequest {
@@ -96,18 +79,6 @@ pub struct HeartbeatRequest {
     /// The leases that it holds, at most [`MAX_ITEMS`].
     #[serde(deserialize_with = "items")]
     pub tasks: Vec<LeaseId>,
-}
-
-/// Reply to `POST /v1/heartbeat`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct HeartbeatReply {
-    /// The leases to abandon.
-    pub abandon: Vec<LeaseId>,
-    /// Lifetime of the other leases from now, in seconds.
-    pub lease_s: f64,
-    /// Whether the worker must finish and leave.
-    #[serde(default)]
-    pub drain: bool,
 }
 
 /// Body of `POST /v1/results`.
@@ -162,6 +133,21 @@ fn items<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<
     }
 
     from.deserialize_seq(Items(PhantomData))
+}
+
+/// Durations as numbers of seconds.
+pub(crate) mod seconds {
+    use super::{Deserialize, Deserializer};
+    use serde::{Serializer, de::Error};
+    use std::time::Duration;
+
+    pub(crate) fn serialize<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_f64(span.as_secs_f64())
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        Duration::try_from_secs_f64(f64::deserialize(from)?).map_err(D::Error::custom)
+    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -58,35 +58,16 @@ impl WorkerConfig {
     }
 }
 
-/// Why a worker gave up.
+/// Why a worker gave up, for the user: the coordinator rejects it or was unreachable for too long, or a thread could not be
+/// started.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WorkerError {
-    /// The coordinator was unreachable for too long.
-    #[error("worker {worker} gives up after {away_s} s without a reply: {last}")]
-    Unavailable {
-        /// The worker.
-        worker: WorkerName,
-        /// Seconds since the last reply.
-        away_s: u64,
-        /// The last error.
-        last: CallError,
-    },
-    /// The coordinator rejects this worker.
-    #[error("worker {worker}: {error}")]
-    Refused {
-        /// The worker.
-        worker: WorkerName,
-        /// The reason.
-        error: CallError,
-    },
-    /// A thread could not be started.
-    #[error("worker {worker} cannot start a thread: {error}")]
-    Thread {
-        /// The worker.
-        worker: WorkerName,
-        /// The error.
-        error: String,
-    },
+#[error("{0}")]
+pub struct WorkerError(String);
+
+impl WorkerError {
+    fn unavailable(worker: &WorkerName, away: Duration, last: &CallError) -> Self {
+        Self(format!("worker {worker} gives up after {} s without a reply: {last}", away.as_secs()))
+    }
 }
 
 /// Counts of what a worker did.
@@ -111,9 +92,6 @@ pub struct WorkerSummary {
 }
 
 /// Sets a flag on SIGTERM or SIGINT. A second signal ends the process at once.
-///
-/// # Errors
-/// Returns an error if the signal handlers cannot be installed.
 pub fn stop_on_signals(flag: &StopFlag) -> std::io::Result<()> {
     // Use a separate flag, because the coordinator may ask for a drain before the first signal.
     let signalled = Arc::new(AtomicBool::new(false));
@@ -200,9 +178,6 @@ const ASSUMED_LEASE_TIME: Duration = Duration::from_secs(20);
 
 impl WorkerSession {
     /// Starts the session's threads. Sends nothing before the first lease request.
-    ///
-    /// # Errors
-    /// Returns an error if the threads cannot be started.
     pub fn start(
         coordinator: Arc<dyn Coordinator>,
         config: WorkerConfig,
@@ -239,18 +214,16 @@ impl WorkerSession {
         let shared = Arc::clone(&self.shared);
         let thread = thread::Builder::new().name(format!("fleet-{what}")).spawn(move || body(&shared));
         let worker = self.shared.config.name.clone();
-        self.threads.push(thread.map_err(|e| WorkerError::Thread { worker, error: e.to_string() })?);
+        let refused = |e| WorkerError(format!("worker {worker} cannot start a thread: {e}"));
+        self.threads.push(thread.map_err(refused)?);
         Ok(())
     }
 
     /// Leases up to `capacity` tasks. Waits up to `wait` for the first, and retries failed calls. Each lease has a flag
     /// that is set when the task should stop.
-    ///
-    /// # Errors
-    /// Returns an error if the worker gives up.
     pub fn lease(&self, capacity: usize, wait: Duration) -> Result<Vec<(Lease, StopFlag)>, WorkerError> {
         let deadline = Instant::now() + wait;
-        let mut delays = RetryDelays::new(&self.shared.config.name);
+        let mut delays = RetryDelays::new();
         loop {
             self.check()?;
             if self.shared.is_draining() || capacity == 0 {
@@ -285,12 +258,6 @@ impl WorkerSession {
     #[must_use]
     pub fn take_abandoned(&self) -> Vec<LeaseId> {
         std::mem::take(&mut self.shared.lock().abandoned)
-    }
-
-    /// Returns the number of leases held.
-    #[must_use]
-    pub fn held(&self) -> usize {
-        self.shared.lock().held.len()
     }
 
     /// Returns true if the coordinator or the drain flag asks the worker to leave.
@@ -352,7 +319,7 @@ impl Drop for WorkerSession {
 impl SessionShared {
     fn lock(&self) -> MutexGuard<'_, SessionState> {
         // The state is consistent after every statement.
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_draining(&self) -> bool {
@@ -384,11 +351,10 @@ impl SessionShared {
         let left = (state.outbox.len() + state.sending.len()) as u64;
         state.summary.unsettled += left;
         match &state.next_warning {
-            Some(_) if left > 0 => Err(WorkerError::Unavailable {
-                worker: self.config.name.clone(),
-                away_s: state.last_reply.elapsed().as_secs(),
-                last: CallError::Unavailable(format!("{left} reports could not be sent")),
-            }),
+            Some(_) if left > 0 => {
+                let last = CallError::Unavailable(format!("{left} reports could not be sent"));
+                Err(WorkerError::unavailable(&self.config.name, state.last_reply.elapsed(), &last))
+            }
             _ => Ok(state.summary),
         }
     }
@@ -415,7 +381,7 @@ impl SessionShared {
     /// Records a failed call. Gives up if the call was rejected or the coordinator has been unreachable for too long.
     fn note_failure(&self, error: CallError) {
         let mut state = self.lock();
-        let worker = self.config.name.clone();
+        let worker = &self.config.name;
         let away = state.last_reply.elapsed();
         state.heartbeat_soon = true;
         let now = Instant::now();
@@ -425,9 +391,9 @@ impl SessionShared {
             tracing::warn!(%worker, away_s = away.as_secs(), "{error}; retrying");
         }
         let gave_up = match error {
-            CallError::Refused(_) => Some(WorkerError::Refused { worker, error }),
+            CallError::Refused(_) => Some(WorkerError(format!("worker {worker}: {error}"))),
             CallError::Unavailable(_) if away >= self.config.patience => {
-                Some(WorkerError::Unavailable { worker, away_s: away.as_secs(), last: error })
+                Some(WorkerError::unavailable(worker, away, &error))
             }
             CallError::Unavailable(_) => None,
         };
@@ -478,10 +444,7 @@ impl SessionShared {
                 break;
             }
             // Wake up every second, because a drain does not notify the condition variable.
-            state = match self.changed.wait_timeout(state, left.min(Duration::from_secs(1))) {
-                Ok((state, _)) => state,
-                Err(poisoned) => poisoned.into_inner().0,
-            };
+            state = wait_timeout(&self.changed, state, left.min(Duration::from_secs(1)));
         }
         let unsent = state.outbox.iter().map(|(_, r)| LeaseId { task: r.task, attempt: r.attempt });
         Some(state.held.keys().copied().chain(unsent).chain(state.sending.iter().copied()).collect())
@@ -507,11 +470,11 @@ impl SessionShared {
 
     /// Runs the report thread.
     fn send_outcomes(&self) {
-        let mut delays = RetryDelays::new(&self.config.name);
+        let mut delays = RetryDelays::new();
         while let Some(batch) = self.next_batch() {
             let pause = match self.coordinator.report(&self.config.name, batch.clone()) {
                 Ok(receipts) => {
-                    delays.reset();
+                    delays = RetryDelays::new();
                     let is_settled = self.settle(batch, &receipts);
                     if is_settled { Duration::ZERO } else { RESEND_DELAY }
                 }
@@ -560,10 +523,7 @@ impl SessionShared {
                 state.sending = batch.iter().map(|r| LeaseId { task: r.task, attempt: r.attempt }).collect();
                 return Some(batch);
             }
-            state = match self.changed.wait_timeout(state, due) {
-                Ok((state, _)) => state,
-                Err(poisoned) => poisoned.into_inner().0,
-            };
+            state = wait_timeout(&self.changed, state, due);
         }
     }
 
@@ -604,35 +564,36 @@ impl SessionShared {
 /// Growing delays with jitter, which keeps many workers from retrying at the same time.
 struct RetryDelays {
     next: Duration,
-    noise: u64,
 }
 
 impl RetryDelays {
-    fn new(seed: &WorkerName) -> Self {
-        let noise = seed
-            .as_str()
-            .bytes()
-            .fold(0x9e37_79b9_7f4a_7c15, |n: u64, b| (n ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
-        Self { next: RETRY_DELAY.0, noise: noise | 1 }
-    }
-
-    fn reset(&mut self) {
-        self.next = RETRY_DELAY.0;
+    fn new() -> Self {
+        Self { next: RETRY_DELAY.0 }
     }
 
     /// Returns between half of the current delay and all of it, and doubles the delay.
     fn next(&mut self) -> Duration {
-        self.noise ^= self.noise << 13;
-        self.noise ^= self.noise >> 7;
-        self.noise ^= self.noise << 17;
-        let share = 0.5 + (self.noise >> 11) as f64 / (1u64 << 54) as f64;
-        let pause = self.next.mul_f64(share);
+        let pause = self.next.mul_f64(0.5 + fastrand::f64() / 2.0);
         self.next = (self.next * 2).min(RETRY_DELAY.1);
         pause
     }
 }
 
-struct SlotQueue {
+/// Waits for a notification, at most for this time. The state is consistent after every statement.
+fn wait_timeout<'a, T>(changed: &Condvar, state: MutexGuard<'a, T>, span: Duration) -> MutexGuard<'a, T> {
+    changed.wait_timeout(state, span).unwrap_or_else(PoisonError::into_inner).0
+}
+
+/// A worker with one thread for each slot.
+struct SlotWorker {
+    session: WorkerSession,
+    slots: usize,
+    state: Mutex<QueueState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct QueueState {
     waiting: VecDeque<(Lease, StopFlag)>,
     busy: usize,
     over: bool,
@@ -642,9 +603,6 @@ struct SlotQueue {
 ///
 /// The handler returns the result of a lease, or the reason why this worker (not the problem) failed. It should check its
 /// [`StopFlag`] from time to time. If it panics, the task has failed and the worker continues.
-///
-/// # Errors
-/// Returns an error if the worker gives up.
 pub fn run_worker(
     coordinator: Arc<dyn Coordinator>,
     config: WorkerConfig,
@@ -652,126 +610,112 @@ pub fn run_worker(
     slots: usize,
     handler: impl Fn(&Lease, &StopFlag) -> Result<Payload, String> + Sync,
 ) -> Result<WorkerSummary, WorkerError> {
-    let (grace, ahead, poll) = (config.grace, config.ahead, config.poll);
     let session = WorkerSession::start(coordinator, config, drain)?;
-    let queue = Mutex::new(SlotQueue { waiting: VecDeque::new(), busy: 0, over: false });
-    let wakeup = Condvar::new();
+    let (state, changed) = (Mutex::default(), Condvar::new());
+    let worker = SlotWorker { session, slots: slots.max(1), state, changed };
     let result = thread::scope(|scope| {
-        for _ in 0..slots.max(1) {
-            scope.spawn(|| run_slot(&session, &queue, &wakeup, &handler));
+        for _ in 0..worker.slots {
+            scope.spawn(|| worker.run_slot(&handler));
         }
-        let result = fetch_tasks(&session, slots.max(1), ahead, poll, &queue, &wakeup);
-        shut_down(&session, grace, &queue, &wakeup);
+        let result = worker.fetch_tasks();
+        worker.shut_down();
         result
     });
-    let closed = session.close();
+    let closed = worker.session.close();
     result.and(closed)
 }
 
-fn lock_queue<'a>(queue: &'a Mutex<SlotQueue>) -> MutexGuard<'a, SlotQueue> {
-    // Handlers run outside this lock, and the code under it cannot panic halfway.
-    queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
+impl SlotWorker {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        // Handlers run outside this lock, and the code under it cannot panic halfway.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
-/// Leases tasks for free slots, and up to `ahead` more, until the worker drains.
-fn fetch_tasks(
-    session: &WorkerSession,
-    slots: usize,
-    ahead: usize,
-    poll: Duration,
-    queue: &Mutex<SlotQueue>,
-    wakeup: &Condvar,
-) -> Result<(), WorkerError> {
-    while !session.is_draining() {
-        session.check()?;
-        for lease in session.take_abandoned() {
-            lock_queue(queue).waiting.retain(|(waiting, _)| waiting.id() != lease);
-        }
-        let free = {
-            let at = lock_queue(queue);
-            let free = (slots + ahead).saturating_sub(at.busy + at.waiting.len());
-            // Refill when half of the prefetched tasks are left, to save calls.
-            let enough = ahead > 0 && at.waiting.len() > ahead / 2;
-            if free == 0 || enough {
-                drop(wakeup.wait_timeout(at, Duration::from_millis(200)));
-                continue;
+    /// Leases tasks for free slots, and up to [`WorkerConfig::ahead`] more, until the worker drains.
+    fn fetch_tasks(&self) -> Result<(), WorkerError> {
+        let WorkerConfig { ahead, poll, .. } = self.session.shared.config;
+        while !self.session.is_draining() {
+            self.session.check()?;
+            for lease in self.session.take_abandoned() {
+                self.lock().waiting.retain(|(waiting, _)| waiting.id() != lease);
             }
-            free
-        };
-        let leases = session.lease(free, poll)?;
-        // If the drain began during the call, the new leases are returned without being started.
-        if session.is_draining() {
-            break;
+            let free = {
+                let at = self.lock();
+                let free = (self.slots + ahead).saturating_sub(at.busy + at.waiting.len());
+                // Refill when half of the prefetched tasks are left, to save calls.
+                let enough = ahead > 0 && at.waiting.len() > ahead / 2;
+                if free == 0 || enough {
+                    drop(self.changed.wait_timeout(at, Duration::from_millis(200)));
+                    continue;
+                }
+                free
+            };
+            let leases = self.session.lease(free, poll)?;
+            // If the drain began during the call, the new leases are returned without being started.
+            if self.session.is_draining() {
+                break;
+            }
+            if !leases.is_empty() {
+                self.lock().waiting.extend(leases);
+                self.changed.notify_all();
+            }
         }
-        if !leases.is_empty() {
-            lock_queue(queue).waiting.extend(leases);
-            wakeup.notify_all();
+        Ok(())
+    }
+
+    fn run_slot(&self, handler: &(impl Fn(&Lease, &StopFlag) -> Result<Payload, String> + Sync)) {
+        while let Some((lease, cancel)) = self.next_task() {
+            if !cancel.is_set() {
+                let outcome = match catch_unwind(AssertUnwindSafe(|| handler(&lease, &cancel))) {
+                    Ok(Ok(payload)) => LeaseOutcome::Done(payload),
+                    // A handler that was told to stop has not failed.
+                    Ok(Err(_)) if cancel.is_set() => LeaseOutcome::Returned,
+                    Ok(Err(reason)) => LeaseOutcome::Failed(reason),
+                    Err(panic) => {
+                        LeaseOutcome::Failed(format!("the handler panicked: {}", panic_text(&*panic)))
+                    }
+                };
+                self.session.finish(lease.id(), outcome);
+            }
+            self.lock().busy -= 1;
+            self.changed.notify_all();
         }
     }
-    Ok(())
-}
 
-fn run_slot(
-    session: &WorkerSession,
-    queue: &Mutex<SlotQueue>,
-    wakeup: &Condvar,
-    handler: &(impl Fn(&Lease, &StopFlag) -> Result<Payload, String> + Sync),
-) {
-    loop {
-        let (lease, cancel) = {
-            let mut at = lock_queue(queue);
-            loop {
-                if at.over {
-                    return;
-                }
-                if let Some(next) = at.waiting.pop_front() {
-                    at.busy += 1;
-                    break next;
-                }
-                at = match wakeup.wait_timeout(at, Duration::from_secs(1)) {
-                    Ok((at, _)) => at,
-                    Err(poisoned) => poisoned.into_inner().0,
-                };
+    /// Waits for a task for a slot. Returns `None` when the worker leaves.
+    fn next_task(&self) -> Option<(Lease, StopFlag)> {
+        let mut at = self.lock();
+        while !at.over {
+            if let Some(next) = at.waiting.pop_front() {
+                at.busy += 1;
+                return Some(next);
             }
-        };
-        if !cancel.is_set() {
-            let outcome = match catch_unwind(AssertUnwindSafe(|| handler(&lease, &cancel))) {
-                Ok(Ok(payload)) => LeaseOutcome::Done(payload),
-                // A handler that was told to stop has not failed.
-                Ok(Err(_)) if cancel.is_set() => LeaseOutcome::Returned,
-                Ok(Err(reason)) => LeaseOutcome::Failed(reason),
-                Err(panic) => LeaseOutcome::Failed(format!("the handler panicked: {}", panic_text(&*panic))),
-            };
-            session.finish(lease.id(), outcome);
+            at = wait_timeout(&self.changed, at, Duration::from_secs(1));
         }
-        lock_queue(queue).busy -= 1;
-        wakeup.notify_all();
+        None
+    }
+
+    /// Waits up to [`WorkerConfig::grace`] for running tasks to finish, then cancels them.
+    fn shut_down(&self) {
+        let deadline = Instant::now() + self.session.shared.config.grace;
+        let mut at = self.lock();
+        at.waiting.clear();
+        at.over = true;
+        self.changed.notify_all();
+        while at.busy > 0 && self.session.check().is_ok() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            at = wait_timeout(&self.changed, at, left.min(Duration::from_millis(200)));
+        }
+        drop(at);
+        // A handler that ignores its flag must not keep its task from other workers.
+        self.session.return_all();
     }
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
-}
-
-/// Waits up to the grace for running tasks to finish, then cancels them.
-fn shut_down(session: &WorkerSession, grace: Duration, queue: &Mutex<SlotQueue>, wakeup: &Condvar) {
-    let deadline = Instant::now() + grace;
-    let mut at = lock_queue(queue);
-    at.waiting.clear();
-    at.over = true;
-    wakeup.notify_all();
-    while at.busy > 0 && session.check().is_ok() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            break;
-        }
-        at = match wakeup.wait_timeout(at, left.min(Duration::from_millis(200))) {
-            Ok((at, _)) => at,
-            Err(poisoned) => poisoned.into_inner().0,
-        };
-    }
-    drop(at);
-    // A handler that ignores its flag must not keep its task from other workers.
-    session.return_all();
 }

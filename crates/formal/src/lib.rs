@@ -284,6 +284,11 @@ pub trait FormalSystem: Send + Sync {
         1
     }
 
+    /// Returns true if a verification takes microseconds: less than handing the proof to another thread or process.
+    fn is_quick(&self) -> bool {
+        false
+    }
+
     /// Returns the maximum number of proofs to verify in one call of [`FormalSystem::verify_all`].
     fn proofs_per_call(&self) -> usize {
         // A checker that is faster than a round trip gets many proofs, others get one for each thread.

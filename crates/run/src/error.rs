@@ -2,10 +2,8 @@
 
 use crate::exit::Code;
 use sgs_endpoint::EndpointError;
-use sgs_fleet::WorkerName;
 use sgs_lm::LmError;
 use sgs_lm_sampler::SamplerError;
-use sgs_selfplay::{TaskKey, Verdict};
 use std::error::Error;
 use std::fmt;
 
@@ -30,21 +28,6 @@ fn causes(error: &dyn Error) -> String {
     std::iter::successors(error.source(), |&cause| cause.source()).map(|cause| format!(": {cause}")).collect()
 }
 
-/// Two workers that gave different verdicts on a proof.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "{first} reports that the proof of {key} is valid, {second} reports `{}` ({reason}): at least one of them is faulty. \
-     This result was not counted, but earlier ones of {first} may be wrong: check both, remove the faulty worker, and \
-     continue with `sgs resume`", verdict.as_str()
-)]
-pub struct Disagreement {
-    pub(crate) key: TaskKey,
-    pub(crate) first: WorkerName,
-    pub(crate) second: WorkerName,
-    pub(crate) verdict: Verdict,
-    pub(crate) reason: String,
-}
-
 /// The reason why an operation of this crate failed.
 ///
 /// `{}` prints the message of the error itself; `{:#}` appends its causes, separated by colons.
@@ -56,8 +39,7 @@ pub enum RunError {
     /// A training rank was lost, did not join, or does not match this process.
     RankLost(LmError),
     /// Two workers gave contradictory verdicts on the same proof.
-    Disagreement(Box<Disagreement>),
-    /// A completions endpoint failed.
+    Disagreement(String),
     Endpoint(EndpointError),
     /// The run cannot begin with this configuration, for the reason that the message gives.
     CannotBegin(String),
@@ -111,9 +93,11 @@ impl fmt::Display for RunError {
         match self {
             Self::Usage(error) => write!(f, "{error}")?,
             Self::RankLost(error) => write!(f, "{error}")?,
-            Self::Disagreement(error) => write!(f, "{error}")?,
             Self::Endpoint(error) => write!(f, "{error}")?,
-            Self::CannotBegin(what) | Self::Failed(what) | Self::Context { what, .. } => f.write_str(what)?,
+            Self::Disagreement(what)
+            | Self::CannotBegin(what)
+            | Self::Failed(what)
+            | Self::Context { what, .. } => f.write_str(what)?,
             Self::Other(error) => write!(f, "{error}")?,
         }
         if f.alternate() {
@@ -128,9 +112,8 @@ impl Error for RunError {
         match self {
             Self::Usage(error) => error.source(),
             Self::RankLost(error) => error.source(),
-            Self::Disagreement(error) => error.source(),
             Self::Endpoint(error) => error.source(),
-            Self::CannotBegin(_) | Self::Failed(_) => None,
+            Self::Disagreement(_) | Self::CannotBegin(_) | Self::Failed(_) => None,
             Self::Context { source, .. } => Some(source),
             Self::Other(error) => error.source(),
         }
@@ -173,12 +156,6 @@ impl From<sgs_rundir::Error> for RunError {
     }
 }
 
-impl From<Disagreement> for RunError {
-    fn from(error: Disagreement) -> Self {
-        Self::Disagreement(Box::new(error))
-    }
-}
-
 impl From<Box<dyn Error + Send + Sync>> for RunError {
     fn from(error: Box<dyn Error + Send + Sync>) -> Self {
         Self::Other(error)
@@ -211,9 +188,10 @@ other_errors!(
     postcard::Error,
     toml::de::Error,
     toml::ser::Error,
+    sgs_formal::Malformed,
     sgs_formal::NoDerivations,
     sgs_fleet::CallError,
-    sgs_fleet::FleetError,
+    sgs_fleet::SubmitError,
     sgs_fleet::CrashLoop,
     sgs_fleet::LaunchError,
     sgs_fleet::NameError,
@@ -229,8 +207,6 @@ other_errors!(
     sgs_lean::data::RecordError,
     sgs_metamath::slice::SliceError,
     sgs_metamath::source::DatabaseError,
-    sgs_metamath::statement::StatementError,
-    sgs_metamath::system::SystemError,
     sgs_metamath::theory::TheoryError,
     sgs_selfplay::RoundError,
     sgs_selfplay::RoundNotComplete,
@@ -240,15 +216,9 @@ other_errors!(
 /// Adds a description of the failed operation to an error.
 pub trait Context<T> {
     /// Attaches a fixed description.
-    ///
-    /// # Errors
-    /// Returns the error, if there is one.
     fn context(self, what: impl fmt::Display) -> Result<T>;
 
     /// Attaches a description that is only built for an error.
-    ///
-    /// # Errors
-    /// Returns the error, if there is one.
     fn with_context<W: fmt::Display>(self, what: impl FnOnce() -> W) -> Result<T>;
 }
 

@@ -17,14 +17,11 @@ impl LossCurve {
     /// Opens the file to continue at a step. Rows of later steps, which a crash left behind, are removed.
     pub(super) fn open(path: &Path, step: u64) -> Result<Self> {
         let old = sgs_rundir::files::read_if_exists(path)?;
-        let mut text = String::from("step,loss,learning_rate,gradient_norm,tokens,seconds\n");
         let kept = old.lines().skip(1).filter(|line| {
             line.split(',').next().and_then(|s| s.parse::<u64>().ok()).is_some_and(|s| s < step)
         });
-        for line in kept {
-            text.push_str(line);
-            text.push('\n');
-        }
+        let header = "step,loss,learning_rate,gradient_norm,tokens,seconds";
+        let text: String = [header].into_iter().chain(kept).flat_map(|line| [line, "\n"]).collect();
         sgs_rundir::files::write_file(path, text.as_bytes())?;
         let file = fs::OpenOptions::new()
             .append(true)

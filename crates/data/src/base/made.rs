@@ -18,15 +18,12 @@ use sgs_run::config::base_model::{CONFIG, is_model};
 use sgs_run::config::device::{self, DeviceKind};
 use sgs_run::error::{Context, Result, bail};
 use sgs_run::train::policies;
-use sgs_rundir::directories::{CHECKSUMS, checksum};
+use sgs_rundir::directories::{CHECKSUMS, checksum, listed_checksums};
 use sgs_rundir::files::write_file;
 use sgs_rundir::lock::RunLock;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-/// Checksums of the model's files, written before the model is moved to its final place.
-const SUMS: &str = "SHA256SUMS";
 
 /// An event that [`ensure`] reports while it makes the model of a recipe. `elapsed` is the time since the beginning of
 /// the call.
@@ -182,7 +179,6 @@ pub fn base_folder(config: &RunConfig, own: &Path) -> Result<PathBuf> {
     policies::base_folder(config, own)
 }
 
-/// Copies the model of a recipe from the cache.
 fn copy(recipe: &Recipe, to: &Path) -> Result<()> {
     let from = recipe.model()?;
     let missing = || {
@@ -193,12 +189,8 @@ fn copy(recipe: &Recipe, to: &Path) -> Result<()> {
         )
     };
     fs::create_dir_all(to).with_context(|| format!("cannot make {}", to.display()))?;
-    let mut files: Vec<PathBuf> = Vec::new();
-    for entry in fs::read_dir(&from).with_context(missing)? {
-        files.push(entry?.path());
-    }
+    let mut files = files_of(&from).with_context(missing)?;
     // Copy `config.json` last, because its presence marks the copy as complete.
-    files.retain(|path| !path.ends_with(CHECKSUMS));
     files.sort_by_key(|path| path.ends_with(CONFIG));
     let mut list = String::new();
     for path in files {
@@ -213,34 +205,33 @@ fn copy(recipe: &Recipe, to: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Returns the files of a model in alphabetical order, without the list of their checksums.
+fn files_of(model: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let files: std::io::Result<Vec<PathBuf>> = fs::read_dir(model)?.map(|entry| Ok(entry?.path())).collect();
+    let mut files = files?;
+    files.retain(|path| !path.ends_with(CHECKSUMS));
+    files.sort();
+    Ok(files)
+}
+
 fn config_of(stage: &str) -> Result<PretrainConfig> {
     let file = KeyFile::parse(stage.to_owned(), "a training of the recipe".to_owned())?;
     Ok(PretrainConfig::of(&file)?)
 }
 
+/// Writes the checksums of a model's files, before the model is moved to its final place.
 fn write_sums(model: &Path) -> Result<()> {
-    let mut names: Vec<String> = Vec::new();
-    for entry in fs::read_dir(model).with_context(|| format!("cannot read {}", model.display()))? {
-        names.push(entry?.file_name().to_string_lossy().into_owned());
-    }
-    names.retain(|name| name != SUMS);
-    names.sort();
     let mut text = String::new();
-    for name in names {
-        text.push_str(&format!("{}  {name}\n", checksum(&model.join(&name))?));
+    for path in files_of(model).with_context(|| format!("cannot read {}", model.display()))? {
+        let name = path.file_name().unwrap_or_default();
+        text.push_str(&format!("{}  {}\n", checksum(&path)?, name.to_string_lossy()));
     }
-    Ok(write_file(&model.join(SUMS), text.as_bytes())?)
+    Ok(write_file(&model.join(CHECKSUMS), text.as_bytes())?)
 }
 
-/// Compares a model's files with their checksums.
 fn check(model: &Path) -> Result<()> {
-    let path = model.join(SUMS);
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    for line in text.lines() {
-        let Some((sum, name)) = line.split_once("  ") else {
-            bail!("{}: `{line}` is not a checksum", path.display())
-        };
-        if checksum(&model.join(name))? != sum {
+    for (name, sum) in listed_checksums(model)? {
+        if checksum(&model.join(&name))? != sum {
             bail!(
                 "{} was altered: remove the folder {}, and the next run makes it again",
                 model.join(name).display(),

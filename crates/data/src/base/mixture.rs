@@ -23,7 +23,6 @@ pub struct Mixture {
     pub left_out: usize,
 }
 
-/// A tokenized training text.
 struct Text {
     tokens: Box<[u32]>,
     prompt_len: u32,
@@ -51,7 +50,6 @@ impl Text {
     }
 }
 
-/// Number of rows that are tokenized together.
 const ROWS_AT_ONCE: usize = 65_536;
 
 impl Mixture {

@@ -129,7 +129,6 @@ fn start<D: Parallel>(
     done
 }
 
-/// The loaded model and data of a training.
 struct PreparedTraining<D: Device> {
     policy: Policy<D>,
     mixture: Mixture,
@@ -199,7 +198,6 @@ impl<D: Device> PreparedTraining<D> {
     }
 }
 
-/// Takes the remaining steps and writes the model.
 fn take_steps<D: Device>(
     config: &PretrainConfig,
     out: &Path,
@@ -247,9 +245,7 @@ fn take_steps<D: Device>(
         // the last checkpoint.
         let stop = ranks == 1 && observer.should_stop() && step < steps;
         if stop || step.is_multiple_of(config.train.checkpoint_every) && step < steps {
-            if let Some(curve) = &mut curve {
-                curve.flush()?;
-            }
+            curve.as_mut().map_or(Ok(()), LossCurve::flush)?;
             save(&dir, &policy, &extra, &companions, trainer.group())?;
             if stop {
                 observer.on_event(TrainingEvent::Stopped { step, steps })?;
@@ -261,9 +257,7 @@ fn take_steps<D: Device>(
             }
         }
     }
-    if let Some(curve) = &mut curve {
-        curve.flush()?;
-    }
+    curve.as_mut().map_or(Ok(()), LossCurve::flush)?;
     save(&dir, &policy, &extra, &companions, trainer.group())?;
     let mut end = TrainingEnd::DoneElsewhere;
     if let Some(curve) = &curve {

@@ -126,21 +126,17 @@ impl<'a> Composition<'a> {
             .map(|group| group.into_iter().filter(|t| holds(t)).collect())
             .collect();
         let rows = Rows::of(&corpus, options.seed);
-        write_rows(&options.out.join("solver.parquet"), rows.solver.iter().cloned())?;
-        write_rows(&options.out.join("conjecturer.parquet"), rows.conjecturer.iter().cloned())?;
-        write_rows(&options.out.join("guide.parquet"), rows.guide.iter().cloned())?;
+        let solver = write_rows(&options.out.join("solver.parquet"), rows.solver)?;
+        let conjecturer = write_rows(&options.out.join("conjecturer.parquet"), rows.conjecturer)?;
+        let guide = write_rows(&options.out.join("guide.parquet"), rows.guide)?;
         write_tokenizer(options, &corpus)?;
+        let ComposeOptions { seed, composed, .. } = options;
+        let (version, targets, held_out) = (sgs_lean::WASM_VERSION, targets.len(), held_out.len());
         let card = format!(
-            "# Core Lean, composed\n\nMade by `sgs data compose --seed {} --composed {}`; every theorem was accepted by {}.\n\n\
-         {report}\n\n{} targets, {} held-out problems; examples: {} of the Solver, {} of the Conjecturer, {} of the Guide.\n",
-            options.seed,
-            options.composed,
-            sgs_lean::WASM_VERSION,
-            targets.len(),
-            held_out.len(),
-            rows.solver.len(),
-            rows.conjecturer.len(),
-            rows.guide.len()
+            "# Core Lean, composed\n\n\
+             Made by `sgs data compose --seed {seed} --composed {composed}`; every theorem was accepted by {version}.\n\n\
+             {report}\n\n{targets} targets, {held_out} held-out problems; examples: {solver} of the Solver, \
+             {conjecturer} of the Conjecturer, {guide} of the Guide.\n",
         );
         write_file(&options.out.join("README.md"), card.as_bytes())?;
         Ok(card)
@@ -150,7 +146,6 @@ impl<'a> Composition<'a> {
 /// A theorem, followed by the simpler theorems of its proof.
 type Group = Vec<Theorem>;
 
-/// The theorems that Lean checks.
 struct Proposed {
     corpus: Vec<Group>,
     targets: Vec<Theorem>,
@@ -203,7 +198,6 @@ fn key(theorem: &Theorem) -> String {
     checksum_of(text.as_bytes())[..24].to_owned()
 }
 
-/// Returns a theorem as a record of a data set.
 fn record(name: &str, theorem: &Theorem) -> serde_json::Value {
     serde_json::json!({
         "id": name, "header": "", "statement": theorem.statement(name), "proof": theorem.proof(), "expect": "proved",
@@ -248,7 +242,6 @@ const COPIES: usize = 3;
 /// Number of theorems in a file that Lean checks: a start takes as long as hundreds of theorems.
 pub const THEOREMS_PER_FILE: usize = 256;
 
-/// The examples of the three roles.
 #[derive(Default)]
 struct Rows {
     solver: Vec<CorpusRow>,

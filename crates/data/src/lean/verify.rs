@@ -103,9 +103,7 @@ fn in_parallel<'t, T: Sync, R: Send, E>(
 }
 
 fn take<'t, T>(items: &'t [T], next: &AtomicUsize) -> Option<(usize, &'t T)> {
-    let i = next
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |i| (i < items.len()).then_some(i + 1))
-        .ok()?;
+    let i = next.fetch_add(1, Ordering::Relaxed);
     items.get(i).map(|item| (i, item))
 }
 

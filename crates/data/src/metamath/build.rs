@@ -85,20 +85,18 @@ pub fn build(options: &BuildOptions, progress: &(dyn Fn(String) + Sync)) -> Resu
         forbid_deep_problems(&mut split, system.theory());
     }
     let corpora = Corpora { system: &system, split: &split, options, progress };
-    let mut files = BTreeMap::new();
     let mut counts = Counts::new();
     corpora.write_all(&mut |role, name, count| {
         counts.entry((role, name.to_owned())).and_modify(|n| *n += count).or_insert(count);
     })?;
-    for name in CORPUS_FILES {
-        files.insert(name.to_owned(), checksum(&options.out.join(name))?);
-    }
     write_targets(&system, &split, &options.out)?;
     let tokenizer = serde_json::to_vec(&tokens::tokenizer_json(system.theory()))?;
     write_file(&options.out.join("tokenizer.json"), &tokenizer)?;
     let config = serde_json::to_vec_pretty(&tokens::tokenizer_config_json())?;
     write_file(&options.out.join("tokenizer_config.json"), &config)?;
-    for name in ["targets.jsonl", "tokenizer.json", "tokenizer_config.json", "set-slice.mm"] {
+    let mut files = BTreeMap::new();
+    let others = ["targets.jsonl", "tokenizer.json", "tokenizer_config.json", "set-slice.mm"];
+    for name in CORPUS_FILES.into_iter().chain(others) {
         files.insert(name.to_owned(), checksum(&options.out.join(name))?);
     }
     let card = card(options, SplitRule::of(system.theory()), &split, &counts, &files, &origin);
@@ -166,7 +164,9 @@ impl Corpora<'_> {
         self.begin(SOLVER);
         let composed = solver::Composed::new(self.system, self.split, most);
         let proofs = [solver::theorems(theory, self.split), solver::sub_proofs(theory, self.split)]
-            .map(|proofs| proofs.into_iter().filter(|e| e.inferences(self.system) <= most).collect())
+            .map(|proofs| {
+                proofs.into_iter().filter(|e| self.system.proof_steps(&e.proof) as usize <= most).collect()
+            })
             .into_iter()
             .chain(composed.batches(seed, self.options.composed));
         self.write(SOLVER, proofs, |e| self.solver_row(e), count)?;
@@ -186,7 +186,6 @@ impl Corpora<'_> {
         self.write(GUIDE_HELD_OUT, std::iter::once(held_out), |e| self.guide_row(HELD_OUT, e), count)
     }
 
-    /// Reports the corpus that is made next.
     #[allow(clippy::expect_used, reason = "the callers name files of the list")]
     fn begin(&self, name: &str) {
         let at =
@@ -244,7 +243,7 @@ impl Corpora<'_> {
 
     fn solver_row(&self, e: &solver::ProofExample) -> CorpusRow {
         let prompt = self.system.solver_prompt(&self.problem(e.source, &e.statement));
-        self.row("solver", e.kind.as_str(), e.source, prompt, &self.system.proof_completion(&e.proof))
+        self.row("solver", e.kind, e.source, prompt, &self.system.proof_completion(&e.proof))
     }
 
     fn conjecturer_row(&self, e: &conjecturer::ConjectureExample) -> CorpusRow {
@@ -266,8 +265,8 @@ impl Corpora<'_> {
     }
 
     #[allow(clippy::expect_used, reason = "this formal system derives statements")]
-    fn derivation_row(&self, e: &derivations::DerivationExample) -> CorpusRow {
-        let target = self.problem(e.source, &e.target);
+    fn derivation_row(&self, e: &solver::ProofExample) -> CorpusRow {
+        let target = self.problem(e.source, &e.statement);
         let prompt = self.system.derivation_prompt(Condition::Target(&target));
         let prompt = prompt.expect("invariant: Metamath derives statements from proofs");
         self.row("conjecturer", e.kind, e.source, prompt, &self.system.proof_completion(&e.proof))
@@ -314,27 +313,18 @@ fn card(
     files: &BTreeMap<String, String>,
     origin: &str,
 ) -> String {
-    let limit = options.max_steps.map_or_else(String::new, |steps| format!(" --max-steps {steps}"));
+    let BuildOptions { seed, composed, reviews, max_steps, .. } = options;
+    let limit = max_steps.map_or_else(String::new, |steps| format!(" --max-steps {steps}"));
+    let SplitRule { seed: draw, quick, from, to, min_steps, max_steps, max_symbols, .. } = rule;
+    let (targets, candidates) = (split.targets.len(), split.candidates);
     let mut out = format!(
         "# Metamath corpora of sgs\n\n\
          Source: {origin}.\n\n\
-         Made by `sgs data build --seed {} --composed {} --reviews {}{limit}`.\n\n\
+         Made by `sgs data build --seed {seed} --composed {composed} --reviews {reviews}{limit}`.\n\n\
          ## Targets\n\n\
-         {} theorems drawn with seed {} from {} candidates among the provable assertions {} to {}: {} to {} \
-         essential steps, at most {} symbols, not discouraged, not old or alternative, not stated before. The first \
-         {} are the quick set. Not candidates:\n\n",
-        options.seed,
-        options.composed,
-        options.reviews,
-        split.targets.len(),
-        rule.seed,
-        split.candidates,
-        rule.from,
-        rule.to,
-        rule.min_steps,
-        rule.max_steps,
-        rule.max_symbols,
-        rule.quick
+         {targets} theorems drawn with seed {draw} from {candidates} candidates among the provable assertions {from} to \
+         {to}: {min_steps} to {max_steps} essential steps, at most {max_symbols} symbols, not discouraged, not old or \
+         alternative, not stated before. The first {quick} are the quick set. Not candidates:\n\n",
     );
     for (reason, count) in &split.dropped {
         out.push_str(&format!("- {reason}: {count}\n"));

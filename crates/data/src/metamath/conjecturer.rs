@@ -1,18 +1,19 @@
 //! The Conjecturer's corpus: theorems with intermediate statements of their proofs.
 
 use rayon::prelude::*;
-use rustc_hash::FxHashSet;
 use sgs_base::random::SeededRng;
 use sgs_metamath::assertion_index::Triviality;
+use sgs_metamath::composer::MAX_SYMBOLS;
 use sgs_metamath::database::{Distinct, Symbol, distinct};
 use sgs_metamath::normal_text::normal_text;
 use sgs_metamath::proof_text::write_steps;
-use sgs_metamath::splits::{Lesson, Split};
+use sgs_metamath::splits::Split;
 use sgs_metamath::statement::Statement;
 use sgs_metamath::sub_proof::{renumber, sub_proof_starts};
 use sgs_metamath::system::Metamath;
+use sgs_metamath::theorem_proofs::TheoremProof;
 use sgs_metamath::theory::{RuleId, Theory};
-use sgs_metamath::unify::{Goal, ProofLimits, ProofStep, Unifier};
+use sgs_metamath::unify::{Goal, ProofLimits, Unifier};
 
 /// The condition of a conjecture in the corpus.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +38,6 @@ pub struct ConjectureExample {
     pub conjecture: String,
 }
 
-const MAX_SYMBOLS: usize = 100;
 const MAX_NODES: usize = 100;
 /// Maximum number of conjectures from one theorem.
 const PER_LESSON: usize = 6;
@@ -53,7 +53,11 @@ pub(crate) struct Intermediate {
 }
 
 /// Returns the intermediate statements of a proof: all steps except hypotheses and the last step.
-pub(crate) fn intermediates(system: &Metamath, unifier: &mut Unifier, lesson: &Lesson) -> Vec<Intermediate> {
+pub(crate) fn intermediates(
+    system: &Metamath,
+    unifier: &mut Unifier,
+    lesson: &TheoremProof,
+) -> Vec<Intermediate> {
     let theory = system.theory();
     let before = theory.rule(lesson.rule).statement;
     let Ok(goal) = Goal::new(theory, &lesson.statement, before) else { return Vec::new() };
@@ -64,18 +68,17 @@ pub(crate) fn intermediates(system: &Metamath, unifier: &mut Unifier, lesson: &L
     let starts = sub_proof_starts(theory, &lesson.steps);
     let mut out: Vec<Intermediate> = Vec::new();
     for (i, formula) in formulas.into_iter().enumerate() {
-        let (Some(conclusion), ProofStep::Rule(_)) = (formula, lesson.steps[i]) else { continue };
+        let (Some(conclusion), Some(_)) = (formula, lesson.steps[i].rule()) else { continue };
         if i + 1 == lesson.steps.len() || conclusion.len() < 2 {
             continue;
         }
         let (_, mut used) = renumber(&lesson.steps[starts[i]..=i]);
         used.sort_unstable();
         let hypotheses = used.iter().map(|&h| lesson.statement.hypotheses[h as usize].clone()).collect();
-        let mut statement = Statement { distinct: Box::default(), hypotheses, conclusion };
-        statement.distinct = pairs_with_dummies(&statement, &lesson.statement);
-        if statement.text(theory).split_ascii_whitespace().count() <= MAX_SYMBOLS
-            && !out.iter().any(|o| o.statement == statement)
-        {
+        let part = Statement { hypotheses, conclusion, ..Statement::default() };
+        let pairs = pairs_with_dummies(&part, &lesson.statement);
+        let statement = part.with_distinct(pairs);
+        if statement.symbols(theory) <= MAX_SYMBOLS && !out.iter().any(|o| o.statement == statement) {
             let fault = system.assertion_index().triviality(theory, unifier, &statement, before);
             out.push(Intermediate { statement, steps: i + 1 - starts[i], fault });
         }
@@ -85,7 +88,7 @@ pub(crate) fn intermediates(system: &Metamath, unifier: &mut Unifier, lesson: &L
 
 /// Returns the `$d` conditions of a part of a theorem: the theorem's own, and those that make dummies distinct from
 /// everything.
-fn pairs_with_dummies(part: &Statement, whole: &Statement) -> Box<[Distinct]> {
+fn pairs_with_dummies(part: &Statement, whole: &Statement) -> Vec<Distinct> {
     let own = whole.variables();
     let variables = part.variables();
     let mut pairs = Vec::new();
@@ -97,23 +100,22 @@ fn pairs_with_dummies(part: &Statement, whole: &Statement) -> Box<[Distinct]> {
             }
         }
     }
-    pairs.sort_unstable();
-    pairs.into()
+    pairs
 }
 
 /// Builds the corpus, without steps that precede their theorem in the database or follow in one step.
 pub fn examples(system: &Metamath, split: &Split, seed: u64) -> Vec<ConjectureExample> {
     // Create it before the threads need it, because its creation also uses them.
     system.assertion_index();
-    let found: Vec<Vec<ConjectureExample>> = split
+    let mut out: Vec<ConjectureExample> = split
         .lessons
         .par_iter()
         .map_init(Unifier::new, |unifier, lesson| {
             let mut draw = SeededRng::numbered(seed, "conjectures", u64::from(lesson.rule.0));
             examples_of(system, split, lesson, unifier, &mut draw)
         })
+        .flatten_iter()
         .collect();
-    let mut out: Vec<ConjectureExample> = found.into_iter().flatten().collect();
     out.extend(solved_to_new(system.theory(), split, seed));
     out
 }
@@ -121,15 +123,15 @@ pub fn examples(system: &Metamath, split: &Split, seed: u64) -> Vec<ConjectureEx
 fn examples_of(
     system: &Metamath,
     split: &Split,
-    lesson: &Lesson,
+    lesson: &TheoremProof,
     unifier: &mut Unifier,
     draw: &mut SeededRng,
 ) -> Vec<ConjectureExample> {
     let theory = system.theory();
-    let target = lesson.statement.text(theory);
-    if target.split_ascii_whitespace().count() > MAX_SYMBOLS {
+    if lesson.statement.symbols(theory) > MAX_SYMBOLS {
         return Vec::new();
     }
+    let target = lesson.statement.text(theory);
     let own = normal_text(theory, &lesson.statement);
     let mut found = intermediates(system, unifier, lesson);
     found.retain(|i| {
@@ -139,43 +141,32 @@ fn examples_of(
     draw.shuffle_by_index(&mut found);
     found.truncate(PER_LESSON);
     let mut out = Vec::new();
+    let mut add = |condition, conjecture: &Statement| {
+        out.push(ConjectureExample { source: lesson.rule, condition, conjecture: conjecture.text(theory) });
+    };
     for intermediate in found {
-        let conjecture = intermediate.statement.text(theory);
         if draw.chance(0.1)
             && let Some(normal) = intermediate.statement.normal_form(theory, |_| None)
         {
-            out.push(ConjectureExample {
-                source: lesson.rule,
-                condition: Condition::Nothing,
-                conjecture: normal.text(theory),
-            });
+            add(Condition::Nothing, &normal);
         }
-        out.push(ConjectureExample {
-            source: lesson.rule,
-            condition: Condition::Target(target.clone()),
-            conjecture,
-        });
+        add(Condition::Target(target.clone()), &intermediate.statement);
     }
     out
 }
 
 /// Returns examples conditioned on solved problems: a lemma with its proof, and a theorem that uses the lemma.
 fn solved_to_new(theory: &Theory, split: &Split, seed: u64) -> Vec<ConjectureExample> {
-    let lesson_of: rustc_hash::FxHashMap<RuleId, &Lesson> =
+    let lesson_of: rustc_hash::FxHashMap<RuleId, &TheoremProof> =
         split.lessons.iter().map(|l| (l.rule, l)).collect();
     let mut draw = SeededRng::named(seed, "solved");
     let mut out = Vec::new();
     for lesson in &split.lessons {
-        let used: FxHashSet<RuleId> = lesson
-            .steps
-            .iter()
-            .filter_map(|s| if let ProofStep::Rule(id) = s { Some(*id) } else { None })
-            .filter(|id| lesson_of.get(id).is_some_and(|l| l.steps.len() >= 2 && l.steps.len() <= 16))
-            .collect();
-        let mut used: Vec<RuleId> = used.into_iter().collect();
+        let mut used: Vec<RuleId> = lesson.steps.iter().filter_map(|step| step.rule()).collect();
+        used.retain(|id| lesson_of.get(id).is_some_and(|l| (2..=16).contains(&l.steps.len())));
         used.sort_unstable();
-        let conjecture = lesson.statement.text(theory);
-        if conjecture.split_ascii_whitespace().count() > MAX_SYMBOLS {
+        used.dedup();
+        if lesson.statement.symbols(theory) > MAX_SYMBOLS {
             continue;
         }
         if let Some(lemma) = draw.pick(&used).and_then(|id| lesson_of.get(id)) {
@@ -185,7 +176,7 @@ fn solved_to_new(theory: &Theory, split: &Split, seed: u64) -> Vec<ConjectureExa
                     statement: lemma.statement.text(theory),
                     proof: write_steps(theory, &lemma.steps),
                 },
-                conjecture,
+                conjecture: lesson.statement.text(theory),
             });
         }
     }

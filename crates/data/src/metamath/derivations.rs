@@ -1,88 +1,68 @@
 //! The Conjecturer's corpus for conjectures in the form of proofs: theorems with parts of their proofs.
 
+use super::solver::ProofExample;
 use rayon::prelude::*;
 use sgs_base::random::SeededRng;
 use sgs_metamath::composer::{Composer, MAX_SYMBOLS, general, inferences};
 use sgs_metamath::normal_text::normal_text;
 use sgs_metamath::proof_text::write_steps;
 use sgs_metamath::splits::Split;
-use sgs_metamath::statement::Statement;
 use sgs_metamath::sub_proof::{renumber, sub_proof_starts};
 use sgs_metamath::system::Metamath;
-use sgs_metamath::theory::RuleId;
-use sgs_metamath::unify::{ProofStep, Unifier};
-
-/// A proof for training, conditioned on a theorem.
-#[derive(Clone, Debug)]
-pub struct DerivationExample {
-    /// `sub-proof` of a theorem of the database, or `composed`.
-    pub kind: &'static str,
-    /// The theorem that it comes from, or the position at which it was composed.
-    pub source: RuleId,
-    /// Canonical text of the theorem in the prompt.
-    pub target: String,
-    /// The proof that the Conjecturer should write, in canonical text.
-    pub proof: String,
-}
+use sgs_metamath::theorem_proofs::TheoremProof;
+use sgs_metamath::unify::Unifier;
 
 /// Maximum number of proofs from one theorem.
 const PER_THEOREM: usize = 4;
 
-/// Builds the corpus: parts of the proofs of lessons and of `composed` random theorems. Each part has 2 to
-/// `max_inferences` inferences and proves another statement than the theorem.
+/// Builds the corpus: parts of the proofs of lessons and of `composed` random theorems, each with the theorem as its
+/// statement. Each part has 2 to `max_inferences` inferences and proves another statement than the theorem.
 pub fn examples(
     system: &Metamath,
     split: &Split,
     seed: u64,
     composed: usize,
     max_inferences: usize,
-) -> Vec<DerivationExample> {
+) -> Vec<ProofExample> {
     let theory = system.theory();
     let of_lessons = split.lessons.par_iter().map_init(Unifier::new, |unifier, lesson| {
         let mut draw = SeededRng::numbered(seed, "derivations", u64::from(lesson.rule.0));
-        let whole = Whole { kind: "sub-proof", rule: lesson.rule, statement: &lesson.statement };
-        parts(system, split, unifier, &mut draw, &whole, &lesson.steps, max_inferences)
+        parts(system, split, unifier, &mut draw, ("sub-proof", lesson), max_inferences)
     });
     let composer = Composer::new(theory, &split.lessons);
     let of_composed = (0..composed as u64).into_par_iter().map_init(Unifier::new, |unifier, number| {
         let mut draw = SeededRng::numbered(seed, "derivations-composed", number);
         let found = composer.compose(theory, unifier, &mut draw, None);
-        let Some(found) = found.filter(|found| !split.forbidden.contains(&found.print)) else {
-            return Vec::new();
-        };
-        let whole = Whole { kind: "composed", rule: found.context, statement: &found.statement };
-        parts(system, split, unifier, &mut draw, &whole, &found.steps, max_inferences)
+        match found.filter(|(_, print)| !split.forbidden.contains(print)) {
+            Some((whole, _)) => {
+                parts(system, split, unifier, &mut draw, ("composed", &whole), max_inferences)
+            }
+            None => Vec::new(),
+        }
     });
-    of_lessons.chain(of_composed).collect::<Vec<_>>().into_iter().flatten().collect()
+    of_lessons.chain(of_composed).flatten_iter().collect()
 }
 
-/// The theorem whose parts are examples.
-struct Whole<'a> {
-    kind: &'static str,
-    rule: RuleId,
-    statement: &'a Statement,
-}
-
+/// Returns the examples from a theorem of a kind.
 fn parts(
     system: &Metamath,
     split: &Split,
     unifier: &mut Unifier,
     draw: &mut SeededRng,
-    whole: &Whole<'_>,
-    steps: &[ProofStep],
+    (kind, whole): (&'static str, &TheoremProof),
     max_inferences: usize,
-) -> Vec<DerivationExample> {
+) -> Vec<ProofExample> {
     let theory = system.theory();
-    let target = whole.statement.text(theory);
-    if target.split_ascii_whitespace().count() > MAX_SYMBOLS {
+    if whole.statement.symbols(theory) > MAX_SYMBOLS {
         return Vec::new();
     }
-    let own = normal_text(theory, whole.statement);
-    let mut ends: Vec<(usize, usize)> = sub_proof_starts(theory, steps).into_iter().zip(0..).collect();
+    let target = whole.statement.text(theory);
+    let own = normal_text(theory, &whole.statement);
+    let mut ends: Vec<(usize, usize)> = sub_proof_starts(theory, &whole.steps).into_iter().zip(0..).collect();
     draw.shuffle_by_index(&mut ends);
     let mut out = Vec::new();
     for (start, end) in ends {
-        let part = &steps[start..=end];
+        let part = &whole.steps[start..=end];
         if out.len() == PER_THEOREM || !(2..=max_inferences).contains(&inferences(part)) {
             continue;
         }
@@ -92,13 +72,8 @@ fn parts(
             && print != own
             && !split.forbidden.contains(&print)
         {
-            let proof = write_steps(theory, &part);
-            out.push(DerivationExample {
-                kind: whole.kind,
-                source: whole.rule,
-                target: target.clone(),
-                proof,
-            });
+            let (source, statement) = (whole.rule, target.clone());
+            out.push(ProofExample { kind, source, statement, proof: write_steps(theory, &part) });
         }
     }
     out

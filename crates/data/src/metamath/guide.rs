@@ -14,16 +14,17 @@ use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 use sgs_base::random::SeededRng;
 use sgs_metamath::assertion_index::{Triviality, application};
-use sgs_metamath::database::distinct;
+use sgs_metamath::composer::MAX_SYMBOLS;
+use sgs_metamath::database::{Symbol, distinct};
+use sgs_metamath::features::Connectives;
 use sgs_metamath::grammar::{Tree, TreeNode, TypeId};
 use sgs_metamath::normal_text::normal_text;
-use sgs_metamath::splits::{LESSON_STEPS, Lesson, Split};
-use sgs_metamath::statement::Statement;
-use sgs_metamath::statement::normal_form_of_rule;
+use sgs_metamath::splits::{LESSON_STEPS, Split};
+use sgs_metamath::statement::{Statement, normal_form_of_rule};
 use sgs_metamath::system::Metamath;
-use sgs_metamath::theorem_proofs::theorem_proof;
+use sgs_metamath::theorem_proofs::{TheoremProof, theorem_proof};
 use sgs_metamath::theory::{RuleId, Theory};
-use sgs_metamath::unify::{Goal, ProofStep, Unifier};
+use sgs_metamath::unify::{Goal, Unifier};
 use sgs_selfplay::Review;
 
 /// A conjecture with its known scores.
@@ -102,7 +103,6 @@ const SOURCES: [Source; 16] = {
     ]
 };
 
-const MAX_SYMBOLS: usize = 100;
 const SECTION: usize = 40;
 const CHAPTER: usize = 400;
 const ELSEWHERE: usize = 2_000;
@@ -118,7 +118,7 @@ pub struct Maker<'a> {
 
 /// A theorem in the role of the target.
 struct Subject<'a> {
-    lesson: &'a Lesson,
+    lesson: &'a TheoremProof,
     /// Number of lessons before it.
     position: usize,
     steps: &'a [Intermediate],
@@ -143,7 +143,7 @@ impl<'a> Maker<'a> {
 
     /// Builds the corpus: up to `per_target` examples for each lesson. No text in it states a target of the split.
     pub fn examples(&self, seed: u64, per_target: usize) -> Vec<ReviewExample> {
-        let found: Vec<Vec<ReviewExample>> = (0..self.split.lessons.len())
+        (0..self.split.lessons.len())
             .into_par_iter()
             .map_init(Unifier::new, |unifier, index| {
                 let lesson = &self.split.lessons[index];
@@ -151,15 +151,14 @@ impl<'a> Maker<'a> {
                 let mut draw = SeededRng::numbered(seed, "reviews", u64::from(lesson.rule.0));
                 self.examples_of(&subject, per_target, true, unifier, &mut draw)
             })
-            .collect();
-        found.into_iter().flatten().collect()
+            .flatten_iter()
+            .collect()
     }
 
     /// Builds examples for the targets of the split from their own proofs. They are used to evaluate a Guide, never to
     /// train one.
     pub fn of_targets(&self, seed: u64, per_target: usize) -> Vec<ReviewExample> {
-        let found: Vec<Vec<ReviewExample>> = self
-            .split
+        self.split
             .targets
             .par_iter()
             .map_init(Unifier::new, |unifier, &rule| {
@@ -167,28 +166,24 @@ impl<'a> Maker<'a> {
                     return Vec::new();
                 };
                 let Some(statement) = normal_form_of_rule(self.theory, rule) else { return Vec::new() };
-                let lesson = Lesson { rule, statement, steps };
+                let lesson = TheoremProof { rule, statement, steps };
                 let steps = intermediates(self.system, unifier, &lesson);
                 let position = self.split.lessons.partition_point(|l| l.rule < rule);
                 let mut draw = SeededRng::numbered(seed, "reviews of targets", u64::from(rule.0));
-                self.examples_of(
-                    &self.subject(&lesson, position, &steps),
-                    per_target,
-                    false,
-                    unifier,
-                    &mut draw,
-                )
+                let subject = self.subject(&lesson, position, &steps);
+                self.examples_of(&subject, per_target, false, unifier, &mut draw)
             })
-            .collect();
-        found.into_iter().flatten().collect()
+            .flatten_iter()
+            .collect()
     }
 
-    fn subject<'s>(&self, lesson: &'s Lesson, position: usize, steps: &'s [Intermediate]) -> Subject<'s> {
-        let mut uses: Vec<RuleId> = lesson
-            .steps
-            .iter()
-            .filter_map(|s| if let ProofStep::Rule(id) = s { Some(*id) } else { None })
-            .collect();
+    fn subject<'s>(
+        &self,
+        lesson: &'s TheoremProof,
+        position: usize,
+        steps: &'s [Intermediate],
+    ) -> Subject<'s> {
+        let mut uses: Vec<RuleId> = lesson.steps.iter().filter_map(|step| step.rule()).collect();
         uses.sort_unstable();
         uses.dedup();
         let grammar = self.theory.grammar();
@@ -216,10 +211,10 @@ impl<'a> Maker<'a> {
         draw: &mut SeededRng,
     ) -> Vec<ReviewExample> {
         let lesson = subject.lesson;
-        let target = lesson.statement.text(self.theory);
-        if target.split_ascii_whitespace().count() > MAX_SYMBOLS || lesson.steps.len() < 2 {
+        if lesson.statement.symbols(self.theory) > MAX_SYMBOLS || lesson.steps.len() < 2 {
             return Vec::new();
         }
+        let target = lesson.statement.text(self.theory);
         let mut out: Vec<ReviewExample> = Vec::new();
         let mut seen = FxHashSet::default();
         for _ in 0..per_target * 3 {
@@ -228,9 +223,8 @@ impl<'a> Maker<'a> {
             }
             let Some((conjecture, relation, review)) = self.example(subject, unifier, draw) else { continue };
             let print = normal_text(self.theory, &conjecture);
-            let text = conjecture.text(self.theory);
             if for_training && self.split.forbidden.contains(&print)
-                || text.split_ascii_whitespace().count() > MAX_SYMBOLS
+                || conjecture.symbols(self.theory) > MAX_SYMBOLS
                 || !seen.insert(print)
             {
                 continue;
@@ -239,7 +233,7 @@ impl<'a> Maker<'a> {
                 source: lesson.rule,
                 relation,
                 target: target.clone(),
-                conjecture: text,
+                conjecture: conjecture.text(self.theory),
                 review,
             });
         }
@@ -360,24 +354,14 @@ impl<'a> Maker<'a> {
             return draw.pick(&subject.uses).copied();
         }
         let near = subject.position.saturating_sub(draw.index(CHAPTER) + 1);
-        let rules: Vec<RuleId> = self
-            .split
-            .lessons
-            .get(near)?
-            .steps
-            .iter()
-            .filter_map(|s| match s {
-                ProofStep::Rule(id) => Some(*id),
-                ProofStep::Hypothesis(_) => None,
-            })
-            .collect();
-        draw.pick(&rules).copied()
+        let steps = &self.split.lessons.get(near)?.steps;
+        draw.pick(&steps.iter().filter_map(|step| step.rule()).collect::<Vec<_>>()).copied()
     }
 
     /// Returns an instance of a rule with formulas and terms of the target.
     fn instance(&self, subject: &Subject<'_>, rule: RuleId, draw: &mut SeededRng) -> Option<Statement> {
         let r = self.theory.rule(rule);
-        let mut values: FxHashMap<sgs_metamath::database::Symbol, Vec<TreeNode>> = FxHashMap::default();
+        let mut values: FxHashMap<Symbol, Vec<TreeNode>> = FxHashMap::default();
         for &(variable, t) in &r.variables {
             let own = subject.terms.get(&t).and_then(|terms| draw.pick(terms)).map(|term| term.to_vec());
             let fresh =
@@ -402,14 +386,8 @@ impl<'a> Maker<'a> {
             }
         }
         let hypotheses = r.hypotheses.iter().map(put).collect();
-        let mut statement =
-            Statement { distinct: Box::default(), hypotheses, conclusion: put(&r.conclusion) };
-        let used = statement.variables();
-        pairs.retain(|(a, b)| used.contains(a) && used.contains(b));
-        pairs.sort_unstable();
-        pairs.dedup();
-        statement.distinct = pairs.into();
-        Some(statement)
+        let instance = Statement { hypotheses, conclusion: put(&r.conclusion), ..Statement::default() };
+        Some(instance.with_distinct(pairs))
     }
 
     /// Returns the target itself, with reordered hypotheses, as an instance, or with an unused antecedent.
@@ -425,7 +403,7 @@ impl<'a> Maker<'a> {
             2 => self.instance(subject, subject.lesson.rule, draw)?,
             _ => {
                 let formulas = subject.terms.get(&self.theory.formula_type())?;
-                let mut conclusion = vec![TreeNode::production(self.system.connectives().implies()?)];
+                let mut conclusion = vec![TreeNode::production(self.system.connectives().implication?)];
                 conclusion.extend_from_slice(draw.pick(formulas)?);
                 conclusion.extend_from_slice(&own.conclusion);
                 Statement { conclusion: conclusion.into(), ..own.clone() }
@@ -453,13 +431,11 @@ impl<'a> Maker<'a> {
     fn natural_complexity(&self, statement: &Statement) -> f64 {
         let c = self.system.connectives();
         let consequent = c.consequent(self.theory, &statement.conclusion);
-        let conjunctions = c.parts(self.theory, consequent, |h| c.is_conjunction(h));
-        let disjunctions = c.parts(self.theory, consequent, |h| c.is_disjunction(h));
-        match (conjunctions, disjunctions) {
+        let parts = |connectives| Connectives::parts(self.theory, consequent, connectives);
+        match (parts(&c.conjunction), parts(&c.disjunction)) {
             (1, 1) => 0.0,
             (2..=3, 1) => 1.0,
-            (_, 1) => 2.0,
-            (_, 2) => 2.0,
+            (_, 1 | 2) => 2.0,
             (_, 3) => 3.0,
             _ => 4.0,
         }
@@ -473,7 +449,8 @@ impl<'a> Maker<'a> {
         draw: &mut SeededRng,
     ) -> Option<(Statement, f64)> {
         let natural = self.natural_complexity(&statement);
-        let (and, or) = self.system.connectives().binary()?;
+        let connectives = self.system.connectives();
+        let (and, or) = (*connectives.conjunction.first()?, *connectives.disjunction.first()?);
         let wanted = if draw.chance(0.8) { 0 } else { 1 + draw.index(4) };
         let (parts, connective, complexity) = match wanted {
             1 if natural == 0.0 => {
@@ -500,7 +477,6 @@ impl<'a> Maker<'a> {
         Some((Statement { conclusion: conclusion.into(), ..statement }, complexity))
     }
 
-    /// Returns short unrelated claims.
     fn unrelated(&self, subject: &Subject<'_>, n: usize, draw: &mut SeededRng) -> Option<Vec<Tree>> {
         let mut pool = Vec::new();
         for _ in 0..n * 16 {

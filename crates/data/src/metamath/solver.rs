@@ -3,13 +3,13 @@
 use rayon::prelude::*;
 use rustc_hash::FxHashSet;
 use sgs_base::random::SeededRng;
-use sgs_formal::FormalSystem;
-use sgs_metamath::composer::{Composer, Composition, MAX_STEPS, MAX_SYMBOLS, general, inferences};
+use sgs_metamath::composer::{Composer, MAX_STEPS, MAX_SYMBOLS, general, inferences};
 use sgs_metamath::normal_text::{NormalText, normal_text};
 use sgs_metamath::proof_text::write_steps;
-use sgs_metamath::splits::{Lesson, Split};
+use sgs_metamath::splits::Split;
 use sgs_metamath::sub_proof::{renumber, sub_proof_starts};
 use sgs_metamath::system::Metamath;
+use sgs_metamath::theorem_proofs::TheoremProof;
 use sgs_metamath::theory::{RuleId, Theory};
 use sgs_metamath::unify::Unifier;
 use sha2::{Digest, Sha256};
@@ -17,43 +17,14 @@ use sha2::{Digest, Sha256};
 /// A statement with a proof, for training.
 #[derive(Clone, Debug)]
 pub struct ProofExample {
-    /// The kind of its source.
-    pub kind: ProofKind,
+    /// `theorem` of the database, `sub-proof` of one, or `composed`.
+    pub kind: &'static str,
     /// The theorem that it comes from, or the position at which it was composed.
     pub source: RuleId,
-    /// Canonical text of the statement, in normal form.
+    /// Canonical text of the statement in the prompt, in normal form.
     pub statement: String,
     /// The proof in canonical text.
     pub proof: String,
-}
-
-impl ProofExample {
-    /// Returns the number of inferences of the proof.
-    pub fn inferences(&self, system: &Metamath) -> usize {
-        system.proof_steps(&self.proof) as usize
-    }
-}
-
-/// The source of an example.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum ProofKind {
-    /// A theorem of the database.
-    Theorem,
-    /// A part of a theorem's proof.
-    SubProof,
-    /// Composed at random.
-    Composed,
-}
-
-impl ProofKind {
-    /// Returns its name in files.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            ProofKind::Theorem => "theorem",
-            ProofKind::SubProof => "sub-proof",
-            ProofKind::Composed => "composed",
-        }
-    }
 }
 
 /// Returns the lessons as examples.
@@ -63,7 +34,7 @@ pub fn theorems(theory: &Theory, split: &Split) -> Vec<ProofExample> {
         .iter()
         .filter(|l| l.steps.len() <= MAX_STEPS * 2)
         .map(|l| ProofExample {
-            kind: ProofKind::Theorem,
+            kind: "theorem",
             source: l.rule,
             statement: l.statement.text(theory),
             proof: write_steps(theory, &l.steps),
@@ -74,19 +45,20 @@ pub fn theorems(theory: &Theory, split: &Split) -> Vec<ProofExample> {
 
 /// Returns every sub-proof with at least two steps, as the most general theorem that it proves.
 pub fn sub_proofs(theory: &Theory, split: &Split) -> Vec<ProofExample> {
-    let found: Vec<Vec<(ProofExample, NormalText)>> = split
+    let found: Vec<(ProofExample, NormalText)> = split
         .lessons
         .par_iter()
         .map_init(Unifier::new, |unifier, lesson| sub_proofs_of(theory, split, lesson, unifier))
+        .flatten_iter()
         .collect();
     let mut seen = FxHashSet::default();
-    found.into_iter().flatten().filter(|(_, f)| seen.insert(f.clone())).map(|(e, _)| e).collect()
+    found.into_iter().filter(|(_, print)| seen.insert(print.clone())).map(|(e, _)| e).collect()
 }
 
 fn sub_proofs_of(
     theory: &Theory,
     split: &Split,
-    lesson: &Lesson,
+    lesson: &TheoremProof,
     unifier: &mut Unifier,
 ) -> Vec<(ProofExample, NormalText)> {
     let (starts, before) = (sub_proof_starts(theory, &lesson.steps), theory.rule(lesson.rule).statement);
@@ -102,7 +74,7 @@ fn sub_proofs_of(
             && !split.forbidden.contains(&print)
         {
             let example = ProofExample {
-                kind: ProofKind::SubProof,
+                kind: "sub-proof",
                 source: lesson.rule,
                 statement: statement.text(theory),
                 proof: write_steps(theory, &steps),
@@ -158,14 +130,14 @@ impl<'a> Composed<'a> {
 
     fn example(&self, draw: &mut SeededRng, unifier: &mut Unifier) -> Option<(ProofExample, u128)> {
         let theory = self.system.theory();
-        let Composition { context, statement, print, steps } =
+        let (TheoremProof { rule: source, statement, steps }, print) =
             self.composer.compose(theory, unifier, draw, None)?;
         if self.split.forbidden.contains(&print) || inferences(&steps) > self.max_inferences {
             return None;
         }
         let example = ProofExample {
-            kind: ProofKind::Composed,
-            source: context,
+            kind: "composed",
+            source,
             statement: statement.text(theory),
             proof: write_steps(theory, &steps),
         };

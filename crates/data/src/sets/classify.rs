@@ -2,7 +2,7 @@
 
 use super::label::{AREAS, DIFFICULTIES, read_classification};
 use super::ledger::Ledger;
-use super::teacher::{About, Enough, Said, Teacher, TeacherOptions};
+use super::teacher::{About, Said, Teacher, TeacherOptions};
 use serde_json::json;
 use sgs_lean::data::Target;
 use sgs_lean::prompt;
@@ -51,10 +51,9 @@ pub fn classify(
     std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     let made = json!({ "model": options.endpoint.model, "seed": options.seed });
     let mut ledger = Ledger::<Said<Class>>::open(&out.join("classes.jsonl"), &made)?;
-    let mut teacher = Teacher::new(options.endpoint.clone(), options.max_tokens);
-    let enough = Enough { tries: options.tries, share: ENOUGH };
+    let mut teacher = Teacher::new(options.clone());
     let read = |text: &str| read_classification(text).map(|(d, a)| (d.to_owned(), a.to_owned()));
-    teacher.ask(&mut ledger, &questions, options.seed, enough, read, on_progress)?;
+    teacher.ask(&mut ledger, &questions, ENOUGH, read, on_progress)?;
     let classes: Vec<&Class> =
         questions.iter().filter_map(|about| Some(&ledger.found(&about.subject)?.said)).collect();
     Ok(Classification {

@@ -1,7 +1,7 @@
 //! Reviews of a run's conjectures by a served model, as a corpus for training a Guide.
 
 use super::ledger::Ledger;
-use super::teacher::{About, Enough, Said, Teacher, TeacherOptions};
+use super::teacher::{About, Said, Teacher, TeacherOptions};
 use crate::corpus::{CorpusRow, HELD_OUT};
 use serde_json::json;
 use sgs_lean::read::read_review;
@@ -80,14 +80,13 @@ pub fn collect_reviews(
     std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     let made = json!({ "model": teacher_options.endpoint.model, "seed": teacher_options.seed });
     let mut ledger = Ledger::<Said<String>>::open(&out.join("reviews.jsonl"), &made)?;
-    let mut teacher = Teacher::new(teacher_options.endpoint.clone(), teacher_options.max_tokens);
-    let enough = Enough { tries: teacher_options.tries, share: 1.0 };
+    let mut teacher = Teacher::new(teacher_options.clone());
     let read = |text: &str| read_review(text).is_ok().then(|| text.to_owned());
     // If the reviews of a pair are all malformed, the pair is replaced by another one.
     let mut asked = wanted;
     let reviewed = loop {
         let questions = &pairs[..asked];
-        teacher.ask(&mut ledger, questions, teacher_options.seed, enough, read, |n| on_progress(n, asked))?;
+        teacher.ask(&mut ledger, questions, 1.0, read, |n| on_progress(n, asked))?;
         let reviewed: Vec<CorpusRow> =
             questions.iter().filter_map(|about| Some(row(about, ledger.found(&about.subject)?))).collect();
         if reviewed.len() >= wanted || asked == pairs.len() {

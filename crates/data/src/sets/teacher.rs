@@ -26,8 +26,7 @@ pub struct TeacherOptions {
 
 /// A served model. It connects when the first question is asked.
 pub struct Teacher {
-    config: EndpointConfig,
-    max_tokens: usize,
+    options: TeacherOptions,
     chat: Option<ChatClient>,
 }
 
@@ -56,16 +55,6 @@ pub struct Said<T> {
     pub asked: u32,
 }
 
-/// The condition under which no further questions are asked.
-#[derive(Clone, Copy, Debug)]
-pub struct Enough {
-    /// Maximum number of times that each question is asked.
-    pub tries: u32,
-    /// If a larger fraction of the questions is answered, none is repeated. With 1, questions are repeated until all
-    /// are answered.
-    pub share: f64,
-}
-
 /// Returns the maximum number of questions of a turn that may get no answer. If there are more, the server is broken.
 fn most_lost(questions: usize) -> usize {
     (questions / 20).max(4).min(questions.saturating_sub(1))
@@ -73,13 +62,13 @@ fn most_lost(questions: usize) -> usize {
 
 impl Teacher {
     /// Creates a teacher for the model of a server.
-    pub fn new(config: EndpointConfig, max_tokens: usize) -> Self {
-        Self { config, max_tokens, chat: None }
+    pub fn new(options: TeacherOptions) -> Self {
+        Self { options, chat: None }
     }
 
     /// Returns the served model's name, if it is known.
     pub fn model(&self) -> Option<&str> {
-        let named = Some(self.config.model.as_str()).filter(|name| !name.is_empty());
+        let named = Some(self.options.endpoint.model.as_str()).filter(|name| !name.is_empty());
         self.chat.as_ref().map(ChatClient::model).or(named)
     }
 
@@ -88,9 +77,9 @@ impl Teacher {
         let chat = match self.chat.take() {
             Some(chat) => chat,
             None => {
-                let max_tokens = self.max_tokens.min(16);
+                let max_tokens = self.options.max_tokens.min(16);
                 let probe = ChatRequest { text: probe.to_owned(), seed: 0, max_tokens };
-                ChatClient::connect(self.config.settings()?, &probe)?
+                ChatClient::connect(self.options.endpoint.settings()?, &probe)?
             }
         };
         Ok(self.chat.insert(chat))
@@ -98,6 +87,8 @@ impl Teacher {
 
     /// Asks every question that has no answer in the ledger, and repeats those whose answer cannot be parsed. Each
     /// parsed answer is added to the ledger as it arrives. `on_answer` is called with the number of answered questions.
+    /// If a larger fraction of the questions than `enough` is answered, none is repeated. With 1, questions are repeated
+    /// until all are answered.
     ///
     /// # Errors
     /// Returns an error if the endpoint cannot be used, if too many questions get no answer, or if the ledger cannot be
@@ -106,20 +97,19 @@ impl Teacher {
         &mut self,
         ledger: &mut Ledger<Said<T>>,
         questions: &[About],
-        seed: u64,
-        enough: Enough,
+        enough: f64,
         read: impl Fn(&str) -> Option<T> + Sync,
         on_answer: impl Fn(usize) + Sync,
     ) -> Result<()> {
-        for turn in 0..enough.tries {
+        let TeacherOptions { endpoint, max_tokens, tries, seed } = self.options.clone();
+        let url = &endpoint.url;
+        for turn in 0..tries {
             let open: Vec<&About> =
                 questions.iter().filter(|about| ledger.found(&about.subject).is_none()).collect();
             let answered = questions.len() - open.len();
             on_answer(answered);
-            let is_enough = answered as f64 > enough.share * questions.len() as f64;
+            let is_enough = answered as f64 > enough * questions.len() as f64;
             let Some(first) = open.first().filter(|_| turn == 0 || !is_enough) else { break };
-            let (requests, max_tokens, url) =
-                (self.config.concurrency, self.max_tokens, self.config.url.clone());
             let chat = self.chat(&first.text)?;
             let one = |about: &&About, is_over: &dyn Fn() -> bool| {
                 let seed = task_seed(seed, turn, Role::Guide, &about.subject.id, 0);
@@ -152,7 +142,7 @@ impl Teacher {
                 }
                 Ok(())
             };
-            ask_all(&url, requests, &open, take, one)?;
+            ask_all(url, endpoint.concurrency, &open, take, one)?;
         }
         Ok(())
     }

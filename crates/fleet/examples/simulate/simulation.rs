@@ -367,7 +367,7 @@ impl Simulation {
     }
 
     fn consume(&mut self, now: Time) {
-        while let Some(finished) = self.board.next_finished(None) {
+        while let Some(finished) = self.board.next_finished() {
             let rollout = finished.task.0 / 2;
             self.board.remove(finished.task);
             self.calls += 2;

@@ -34,7 +34,6 @@ pub(super) enum LeaseState {
     Superseded,
 }
 
-/// One lease of a task.
 #[derive(Clone, Debug)]
 pub(super) struct LeaseRecord {
     pub attempt: AttemptId,
@@ -186,8 +185,7 @@ pub(super) struct KindQueues {
     pub leased_count: usize,
     /// Tasks with exactly one live lease, longest-running first: the candidates for a copy.
     pub single: BTreeSet<(Time, u32)>,
-    /// Ended tasks that the consumer has not taken yet, in the order in which they ended.
-    pub finished: VecDeque<(u64, QueuedTask)>,
+    /// Ended tasks that the consumer has not taken yet.
     pub finished_count: usize,
 }
 
@@ -238,7 +236,7 @@ pub struct BoardCounters {
     pub refused: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct TaskStore {
     lease_time: Duration,
     max_attempts: u32,
@@ -247,6 +245,8 @@ pub(super) struct TaskStore {
     free: Vec<u32>,
     by_id: FxHashMap<TaskId, u32>,
     pub kinds: Vec<KindQueues>,
+    /// Ended tasks for the consumer, in the order in which they ended.
+    finished: VecDeque<QueuedTask>,
     pub workers: FxHashMap<u32, WorkerEntry>,
     worker_ids: HashMap<WorkerName, u32>,
     next_worker: u32,
@@ -276,22 +276,7 @@ const MAX_SKIPPED: usize = 64;
 
 impl TaskStore {
     pub fn new(lease_time: Duration, max_attempts: u32, max_leases_per_worker: usize) -> Self {
-        Self {
-            lease_time,
-            max_attempts,
-            max_leases_per_worker,
-            slots: Vec::new(),
-            free: Vec::new(),
-            by_id: FxHashMap::default(),
-            kinds: Vec::new(),
-            workers: FxHashMap::default(),
-            worker_ids: HashMap::new(),
-            next_worker: 0,
-            alarms: BinaryHeap::new(),
-            next_ticket: 0,
-            counters: BoardCounters::default(),
-            held_bytes: 0,
-        }
+        Self { lease_time, max_attempts, max_leases_per_worker, ..Self::default() }
     }
 
     // Queries
@@ -299,6 +284,11 @@ impl TaskStore {
     pub fn find(&self, task: TaskId) -> Option<(u32, &TaskEntry)> {
         let slot = *self.by_id.get(&task)?;
         Some((slot, self.entry(slot)))
+    }
+
+    /// Returns a task that is on the board.
+    fn known(&self, task: TaskId) -> (u32, &TaskEntry) {
+        occupied(self.find(task))
     }
 
     pub fn entry(&self, slot: u32) -> &TaskEntry {
@@ -360,23 +350,20 @@ impl TaskStore {
     }
 
     /// Takes the next ended task from the delivery queue.
-    pub fn next_finished(&mut self, kind: Option<usize>) -> Option<u32> {
-        let slots = &self.slots;
-        let mut best: Option<(u64, usize, u32)> = None;
-        for (index, k) in self.kinds.iter_mut().enumerate().filter(|(i, _)| kind.is_none_or(|k| k == *i)) {
-            while k.finished.front().is_some_and(|(_, queued)| !Self::is_current(slots, *queued)) {
-                k.finished.pop_front();
-            }
-            if let Some(&(order, queued)) = k.finished.front()
-                && best.is_none_or(|(first, _, _)| order < first)
-            {
-                best = Some((order, index, queued.slot));
+    pub fn next_finished(&mut self) -> Option<u32> {
+        while let Some(queued) = self.finished.pop_front() {
+            if Self::is_current(&self.slots, queued) {
+                let kind = usize::from(self.entry(queued.slot).kind);
+                self.kinds[kind].finished_count -= 1;
+                return Some(queued.slot);
             }
         }
-        let (_, index, slot) = best?;
-        self.kinds[index].finished.pop_front();
-        self.kinds[index].finished_count -= 1;
-        Some(slot)
+        None
+    }
+
+    /// Returns the number of ended tasks that the consumer has not taken yet.
+    pub fn undelivered(&self) -> usize {
+        self.kinds.iter().map(|k| k.finished_count).sum()
     }
 
     // Workers
@@ -464,14 +451,15 @@ impl TaskStore {
         }
     }
 
-    // Operations. Each returns an error, and changes nothing, if it does not fit the state.
+    // Operations. Each panics if it does not fit the state: continuing with a corrupt state could lose tasks.
 
     fn ticket(&mut self) -> u64 {
         self.next_ticket += 1;
         self.next_ticket
     }
 
-    fn kind_or_new(&mut self, kind: &WorkKind) -> Result<u16, &'static str> {
+    #[allow(clippy::expect_used, reason = "a program has a few kinds of work")]
+    fn kind_or_new(&mut self, kind: &WorkKind) -> u16 {
         let index = self.kind_index(kind).unwrap_or_else(|| {
             self.kinds.push(KindQueues {
                 kind: kind.clone(),
@@ -481,15 +469,15 @@ impl TaskStore {
                 suspect_count: 0,
                 leased_count: 0,
                 single: BTreeSet::new(),
-                finished: VecDeque::new(),
                 finished_count: 0,
             });
             self.kinds.len() - 1
         });
-        u16::try_from(index).map_err(|_| "more than 65,536 kinds of work")
+        u16::try_from(index).expect("invariant: at most 65,536 kinds of work")
     }
 
-    fn insert(&mut self, entry: TaskEntry) -> Result<u32, &'static str> {
+    #[allow(clippy::expect_used, reason = "memory ends before the numbers of slots")]
+    fn insert(&mut self, entry: TaskEntry) -> u32 {
         let id = entry.id;
         let slot = match self.free.pop() {
             Some(slot) => {
@@ -497,13 +485,13 @@ impl TaskStore {
                 slot
             }
             None => {
-                let slot = u32::try_from(self.slots.len()).map_err(|_| "more than 2^32 tasks")?;
+                let slot = u32::try_from(self.slots.len()).expect("invariant: at most 2^32 tasks");
                 self.slots.push(Some(entry));
                 slot
             }
         };
         self.by_id.insert(id, slot);
-        Ok(slot)
+        slot
     }
 
     pub fn submit(
@@ -513,11 +501,9 @@ impl TaskStore {
         priority: i32,
         payload: Payload,
         excluded: Option<WorkerName>,
-    ) -> Result<(), &'static str> {
-        if self.by_id.contains_key(&id) {
-            return Err("the task is already on the board");
-        }
-        let kind = self.kind_or_new(kind)?;
+    ) {
+        assert!(!self.by_id.contains_key(&id), "invariant: the task is not on the board");
+        let kind = self.kind_or_new(kind);
         let slot = self.insert(TaskEntry {
             id,
             kind,
@@ -533,10 +519,9 @@ impl TaskStore {
             leases: Vec::new(),
             failures: Vec::new(),
             result: None,
-        })?;
+        });
         self.enqueue(slot, QueueEnd::Back);
         self.counters.submitted += 1;
-        Ok(())
     }
 
     /// Puts a task without a live lease into its queue.
@@ -625,32 +610,18 @@ impl TaskStore {
         }
     }
 
-    pub fn grant(
-        &mut self,
-        now: Time,
-        id: TaskId,
-        attempt: AttemptId,
-        name: &WorkerName,
-    ) -> Result<(), &'static str> {
-        let (slot, entry) = self.find(id).ok_or("no such task")?;
-        if !entry.state.is_open() {
-            return Err("the task has ended");
-        }
-        if entry.leases.iter().any(|l| l.attempt == attempt) {
-            return Err("the attempt is already in use");
-        }
+    pub fn grant(&mut self, now: Time, id: TaskId, attempt: AttemptId, name: &WorkerName) {
+        let (slot, entry) = self.known(id);
+        assert!(entry.leases.iter().all(|l| l.attempt != attempt), "invariant: the attempt is new");
         let worker = self.see_worker(name, now);
         let entry = self.entry_mut(slot);
-        if !entry.has_room_for(worker) {
-            return Err("the task has no room for another lease");
-        }
+        assert!(entry.has_room_for(worker), "invariant: the task is open and has room for another lease");
         let copies = entry.live();
         entry.next_attempt += 1;
         entry.add_lease(attempt, worker, now, true);
         self.activate(now, slot, attempt);
         self.counters.leases += 1;
         self.counters.copies += u64::from(copies > 0);
-        Ok(())
     }
 
     /// Takes over a lease that an earlier coordinator granted. It becomes live if the task and the worker have room for it;
@@ -675,24 +646,14 @@ impl TaskStore {
         true
     }
 
-    pub fn end(
-        &mut self,
-        now: Time,
-        id: TaskId,
-        attempt: AttemptId,
-        cause: Cause,
-        message: &str,
-    ) -> Result<(), &'static str> {
-        let (slot, entry) = self.find(id).ok_or("no such task")?;
-        let lease = entry.leases.iter().find(|l| l.attempt == attempt).ok_or("no such lease")?;
-        if lease.state != LeaseState::Live {
-            return Err("the lease has already ended");
-        }
+    pub fn end(&mut self, now: Time, id: TaskId, attempt: AttemptId, cause: Cause, message: &str) {
+        let (slot, entry) = self.known(id);
+        let lease = occupied(entry.leases.iter().find(|l| l.attempt == attempt));
+        assert_eq!(lease.state, LeaseState::Live, "invariant: the lease has not ended");
         let (alone, granted) = (lease.alone, lease.granted);
-        let name = self.workers.get(&lease.worker).map(|w| w.name.clone());
+        let worker = occupied(self.workers.get(&lease.worker)).name.clone();
         self.deactivate(slot, attempt, LeaseState::Ended(cause));
         if cause.counts() {
-            let worker = name.ok_or("the lease's worker is unknown")?;
             let failure = AttemptFailure { attempt, worker, cause, message: shortened(message) };
             self.note_failure(now, slot, alone, granted, failure);
         }
@@ -710,7 +671,6 @@ impl TaskStore {
             Cause::Lost => self.counters.lost += 1,
             Cause::Returned => self.counters.returned += 1,
         }
-        Ok(())
     }
 
     /// Records a failed attempt of a worker. Only a granted lease counts against the task, because a worker could
@@ -743,14 +703,12 @@ impl TaskStore {
         entry.failures.push(failure);
     }
 
-    pub fn revive(&mut self, now: Time, id: TaskId, attempt: AttemptId) -> Result<(), &'static str> {
-        let (slot, entry) = self.find(id).ok_or("no such task")?;
-        if !entry.state.is_open() {
-            return Err("the task has ended");
-        }
-        let lease = entry.leases.iter().find(|l| l.attempt == attempt).ok_or("no such lease")?;
+    pub fn revive(&mut self, now: Time, id: TaskId, attempt: AttemptId) {
+        let (slot, entry) = self.known(id);
+        assert!(entry.state.is_open(), "invariant: the task is open");
+        let lease = occupied(entry.leases.iter().find(|l| l.attempt == attempt));
         let LeaseState::Ended(cause @ (Cause::Died | Cause::Lost)) = lease.state else {
-            return Err("the lease did not expire");
+            unreachable!("invariant: the lease has expired")
         };
         let (worker, alone, granted) = (lease.worker, lease.alone, lease.granted);
         if cause == Cause::Died {
@@ -774,7 +732,6 @@ impl TaskStore {
         }
         self.activate(now, slot, attempt);
         self.counters.revived += 1;
-        Ok(())
     }
 
     /// Ends every live lease and takes the task out of its queue, before the task itself ends.
@@ -801,53 +758,47 @@ impl TaskStore {
         entry.ticket = ticket;
         entry.result = Some(Box::new(result));
         let kind = usize::from(entry.kind);
-        self.kinds[kind].finished.push_back((ticket, QueuedTask { slot, ticket }));
         self.kinds[kind].finished_count += 1;
+        self.finished.push_back(QueuedTask { slot, ticket });
     }
 
-    pub fn done(&mut self, id: TaskId, attempt: AttemptId, outcome: Payload) -> Result<(), &'static str> {
-        let (slot, entry) = self.find(id).ok_or("no such task")?;
-        if !entry.state.is_open() {
-            return Err("the task has ended");
-        }
-        let lease = entry.leases.iter().find(|l| l.attempt == attempt).ok_or("no such lease")?;
+    pub fn done(&mut self, id: TaskId, attempt: AttemptId, outcome: Payload) {
+        let (slot, entry) = self.known(id);
+        assert!(entry.state.is_open(), "invariant: the task is open");
+        let lease = occupied(entry.leases.iter().find(|l| l.attempt == attempt));
         let late = lease.state != LeaseState::Live;
         let holder = lease.worker;
-        let worker = self.workers.get_mut(&holder).ok_or("the lease's worker is unknown")?;
+        let worker = occupied(self.workers.get_mut(&holder));
         worker.done += 1;
         let worker = worker.name.clone();
         self.close(slot);
-        self.held_bytes += outcome.len();
+        self.held_bytes += outcome.as_bytes().len();
         self.finish(slot, TaskState::Done, TaskResult::Done { outcome, worker, attempt });
         self.counters.done += 1;
         self.counters.late += u64::from(late);
-        Ok(())
     }
 
-    pub fn quarantine(&mut self, id: TaskId) -> Result<(), &'static str> {
-        let (slot, entry) = self.find(id).ok_or("no such task")?;
-        if entry.state != TaskState::Pending {
-            return Err("only a pending task can be quarantined");
-        }
+    pub fn quarantine(&mut self, id: TaskId) {
+        let (slot, entry) = self.known(id);
+        assert_eq!(entry.state, TaskState::Pending, "invariant: only a pending task is quarantined");
         let failures = entry.failures.clone();
         self.close(slot);
         self.finish(slot, TaskState::Quarantined, TaskResult::Quarantined { failures });
         self.counters.quarantined += 1;
-        Ok(())
     }
 
     /// Makes a done task pending again, because the consumer rejected its outcome.
-    pub fn reopen(&mut self, now: Time, id: TaskId, message: &str) -> Result<(), &'static str> {
-        let (slot, entry) = self.find(id).ok_or("no such task")?;
+    pub fn reopen(&mut self, now: Time, id: TaskId, message: &str) {
+        let (slot, entry) = self.known(id);
         let Some(TaskResult::Done { attempt, worker, outcome }) = entry.result.as_deref() else {
-            return Err("the task has no outcome");
+            unreachable!("invariant: the task has an outcome")
         };
-        let (attempt, worker, bytes) = (*attempt, worker.clone(), outcome.len());
+        let (attempt, worker, bytes) = (*attempt, worker.clone(), outcome.as_bytes().len());
         self.held_bytes -= bytes;
         self.undeliver(slot);
         let entry = self.entry_mut(slot);
         entry.result = None;
-        let lease = entry.leases.iter_mut().find(|l| l.attempt == attempt).ok_or("no such lease")?;
+        let lease = occupied(entry.leases.iter_mut().find(|l| l.attempt == attempt));
         lease.state = LeaseState::Ended(Cause::Rejected);
         let granted = lease.granted;
         if let Some(w) = self.worker_named(&worker) {
@@ -858,7 +809,6 @@ impl TaskStore {
         self.enqueue(slot, QueueEnd::Front);
         self.counters.rejected += 1;
         self.counters.done = self.counters.done.saturating_sub(1);
-        Ok(())
     }
 
     /// Takes an ended task from the delivery queue, if it is there.
@@ -869,26 +819,25 @@ impl TaskStore {
             return;
         }
         // Tasks end in the order of their tickets, so binary search finds the entry.
-        if let Ok(at) = self.kinds[kind].finished.binary_search_by_key(&ticket, |(order, _)| *order)
-            && self.kinds[kind].finished.get(at).is_some_and(|(_, queued)| queued.slot == slot)
+        if let Ok(at) = self.finished.binary_search_by_key(&ticket, |queued| queued.ticket)
+            && self.finished.get(at).is_some_and(|queued| queued.slot == slot)
         {
             self.kinds[kind].finished_count -= 1;
         }
         self.entry_mut(slot).ticket = self.ticket();
         let slots = &self.slots;
-        let kind = &mut self.kinds[kind];
-        if kind.finished.len() > 2 * kind.finished_count + 1024 {
-            kind.finished.retain(|(_, queued)| Self::is_current(slots, *queued));
+        if self.finished.len() > 2 * self.undelivered() + 1024 {
+            self.finished.retain(|queued| Self::is_current(slots, *queued));
         }
     }
 
-    pub fn remove(&mut self, id: TaskId) -> Result<(), &'static str> {
-        let (slot, entry) = self.find(id).ok_or("no such task")?;
+    pub fn remove(&mut self, id: TaskId) {
+        let (slot, entry) = self.known(id);
         let open = entry.state.is_open();
         // A worker's back-off ends only with an outcome that the consumer kept, because an outcome that was only
         // reported may still be rejected.
         if let Some(TaskResult::Done { worker, outcome, .. }) = entry.result.as_deref() {
-            let (worker, bytes) = (worker.clone(), outcome.len());
+            let (worker, bytes) = (worker.clone(), outcome.as_bytes().len());
             self.held_bytes -= bytes;
             if let Some(worker) = self.worker_named(&worker) {
                 worker.reset_backoff();
@@ -900,7 +849,6 @@ impl TaskStore {
         self.slots[slot as usize] = None;
         self.free.push(slot);
         self.counters.cancelled += u64::from(open);
-        Ok(())
     }
 }
 
@@ -925,7 +873,7 @@ fn may_have(
         && (!entry.was_failed_by(&w.name) || !workers.iter().any(could_try))
 }
 
-#[allow(clippy::expect_used, reason = "queues, leases and ids refer only to slots in use")]
+#[allow(clippy::expect_used, reason = "queues, leases and ids refer only to what exists")]
 fn occupied<T>(entry: Option<T>) -> T {
-    entry.expect("invariant: the slot holds a task")
+    entry.expect("invariant: a reference leads to a task, a lease or a worker")
 }

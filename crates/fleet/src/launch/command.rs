@@ -5,7 +5,6 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Output and success of a command.
 #[derive(Debug)]
 pub(super) struct CommandOutput {
     pub ok: bool,

@@ -36,23 +36,9 @@ impl LocalLauncher {
     /// # Errors
     /// Returns an error if the command is empty, the prefix is not a valid name, or the folder cannot be created.
     pub fn new(command: Vec<String>, prefix: &str, logs: &Path) -> Result<Self, LaunchError> {
-        if command.is_empty() {
-            return Err(LaunchError::Refused("the command of local workers is empty".into()));
-        }
-        WorkerName::new(&format!("{prefix}-0")).map_err(|e| LaunchError::Refused(e.to_string()))?;
-        fs::create_dir_all(logs)
-            .map_err(|e| LaunchError::Refused(format!("cannot create the folder {}: {e}", logs.display())))?;
-        // Absolute, so that it does not depend on the current folder.
-        let logs =
-            fs::canonicalize(logs).map_err(|e| LaunchError::Refused(format!("{}: {e}", logs.display())))?;
-        Ok(Self {
-            command,
-            prefix: prefix.to_owned(),
-            logs,
-            devices: Vec::new(),
-            children: BTreeMap::new(),
-            launched: 0,
-        })
+        let logs = prepare(&command, &format!("{prefix}-0"), logs)?;
+        let prefix = prefix.to_owned();
+        Ok(Self { command, prefix, logs, devices: Vec::new(), children: BTreeMap::new(), launched: 0 })
     }
 
     /// Assigns one of these devices to each worker, through `CUDA_VISIBLE_DEVICES`. The least used device comes first.
@@ -99,6 +85,36 @@ impl LocalLauncher {
         let id = JobId(child.id().to_string());
         self.children.insert(id.clone(), (child, device));
         Ok(WorkerJob { id, worker })
+    }
+}
+
+/// Checks the workers' command and the form of their names, and creates the folder for their logs. Returns the absolute
+/// path of the folder, which does not depend on the current folder.
+pub(super) fn prepare(command: &[String], name: &str, logs: &Path) -> Result<PathBuf, LaunchError> {
+    if command.is_empty() {
+        return Err(LaunchError::Refused("the workers' command is empty".into()));
+    }
+    WorkerName::new(name).map_err(|e| LaunchError::Refused(e.to_string()))?;
+    let made = fs::create_dir_all(logs).and_then(|()| fs::canonicalize(logs));
+    made.map_err(|e| LaunchError::Refused(format!("cannot create the folder {}: {e}", logs.display())))
+}
+
+/// Stops the process group of a child, unless the child has ended.
+fn stop_group(child: &mut Child, how: StopMode) {
+    // After a child is reaped, its process id may belong to another process.
+    if let Ok(None) = child.try_wait()
+        && let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
+    {
+        let signal = match how {
+            StopMode::Gently => Signal::TERM,
+            StopMode::Now => Signal::KILL,
+        };
+        // Fails if the process has just ended.
+        let _ = kill_process_group(pid, signal);
+        if how == StopMode::Now {
+            // A killed process ends at once. Waiting for it avoids a zombie.
+            let _ = child.wait();
+        }
     }
 }
 
@@ -155,21 +171,8 @@ impl Launcher for LocalLauncher {
 
     fn stop(&mut self, jobs: &[WorkerJob], how: StopMode) -> Result<(), LaunchError> {
         for job in jobs {
-            let Some((child, _)) = self.children.get_mut(&job.id) else { continue };
-            // After a child is reaped, its process id may belong to another process.
-            if let Ok(None) = child.try_wait()
-                && let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
-            {
-                let signal = match how {
-                    StopMode::Gently => Signal::TERM,
-                    StopMode::Now => Signal::KILL,
-                };
-                // Fails if the process has just ended.
-                let _ = kill_process_group(pid, signal);
-                if how == StopMode::Now {
-                    // A killed process ends at once. Waiting for it avoids a zombie.
-                    let _ = child.wait();
-                }
+            if let Some((child, _)) = self.children.get_mut(&job.id) {
+                stop_group(child, how);
             }
         }
         Ok(())
@@ -186,14 +189,7 @@ impl Launcher for LocalLauncher {
 
 impl Drop for LocalLauncher {
     fn drop(&mut self) {
-        for (child, _) in self.children.values_mut() {
-            if let (Ok(None), Some(pid)) =
-                (child.try_wait(), i32::try_from(child.id()).ok().and_then(Pid::from_raw))
-            {
-                let _ = kill_process_group(pid, Signal::KILL);
-                let _ = child.wait();
-            }
-        }
+        self.children.values_mut().for_each(|(child, _)| stop_group(child, StopMode::Now));
     }
 }
 
@@ -221,18 +217,19 @@ fn describe(status: ExitStatus) -> String {
     }
 }
 
+/// Reads the end of a text file, at most `max_bytes`.
+pub fn read_end(path: &Path, max_bytes: u64) -> std::io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(max_bytes)))?;
+    let mut bytes = Vec::new();
+    file.take(max_bytes).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// Returns the last lines of a log file, or a note why there are none. Reads only the end of the file.
 pub(super) fn tail(path: &Path, lines: usize) -> String {
-    const MAX_BYTES: u64 = 16 << 10;
-    let read = || -> std::io::Result<String> {
-        let mut file = File::open(path)?;
-        let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(MAX_BYTES)))?;
-        let mut bytes = Vec::new();
-        file.take(MAX_BYTES).read_to_end(&mut bytes)?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    };
-    match read() {
+    match read_end(path, 16 << 10) {
         Ok(text) if text.trim().is_empty() => format!("(its log {} is empty)", path.display()),
         Ok(text) => {
             format!("the end of its log {}:\n{}", path.display(), excerpt::last_lines(&text, lines))

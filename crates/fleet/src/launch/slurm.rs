@@ -3,7 +3,6 @@
 //! To find out how a job ended, `scontrol` is asked first, because accounting (`sacct`) may be disabled.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use std::time::Duration;
 use sgs_base::excerpt;
 
 use super::command::{CommandOutput, run};
-use super::local::{NAME_PLACEHOLDER, is_crash_signal, tail};
+use super::local::{NAME_PLACEHOLDER, is_crash_signal, prepare, tail};
 use super::{JobId, JobState, LaunchError, Launcher, StopMode, WorkerJob};
 use crate::task::{WorkerExit, WorkerName};
 
@@ -71,7 +70,6 @@ pub struct SlurmLauncher {
     batches: u64,
 }
 
-/// Timeout of Slurm's commands.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl SlurmLauncher {
@@ -80,16 +78,7 @@ impl SlurmLauncher {
     /// # Errors
     /// Returns an error if the configuration is invalid or the folder cannot be created.
     pub fn new(config: SlurmConfig) -> Result<Self, LaunchError> {
-        if config.command.is_empty() {
-            return Err(LaunchError::Refused("the command of Slurm workers is empty".into()));
-        }
-        WorkerName::new(&format!("{}-0-0", config.prefix))
-            .map_err(|e| LaunchError::Refused(e.to_string()))?;
-        fs::create_dir_all(&config.logs).map_err(|e| {
-            LaunchError::Refused(format!("cannot create the folder {}: {e}", config.logs.display()))
-        })?;
-        let logs = fs::canonicalize(&config.logs)
-            .map_err(|e| LaunchError::Refused(format!("{}: {e}", config.logs.display())))?;
+        let logs = prepare(&config.command, &format!("{}-0-0", config.prefix), &config.logs)?;
         let launcher = Self { config: SlurmConfig { logs, ..config }, batches: 0 };
         launcher.script(1)?;
         Ok(launcher)
@@ -145,6 +134,19 @@ impl SlurmLauncher {
         let mut command = Command::new(path);
         command.args(arguments);
         run(command, input, COMMAND_TIMEOUT).map_err(LaunchError::Unavailable)
+    }
+
+    fn cancel(&self, arguments: &[String]) -> Result<(), LaunchError> {
+        let output = self.run_command("scancel", arguments, "")?;
+        // A job that has already ended is not an error.
+        let over = |line: &str| {
+            line.contains("Invalid job id") || line.contains("already") || line.trim().is_empty()
+        };
+        if output.ok || output.err.lines().all(over) {
+            Ok(())
+        } else {
+            Err(LaunchError::Unavailable(format!("scancel: {}", excerpt::end_of(&output.err))))
+        }
     }
 
     /// Finds out how jobs ended that have left the queue.
@@ -250,21 +252,6 @@ impl Launcher for SlurmLauncher {
 
     fn interval(&self) -> Duration {
         self.config.interval
-    }
-}
-
-impl SlurmLauncher {
-    fn cancel(&self, arguments: &[String]) -> Result<(), LaunchError> {
-        let output = self.run_command("scancel", arguments, "")?;
-        // A job that has already ended is not an error.
-        let over = |line: &str| {
-            line.contains("Invalid job id") || line.contains("already") || line.trim().is_empty()
-        };
-        if output.ok || output.err.lines().all(over) {
-            Ok(())
-        } else {
-            Err(LaunchError::Unavailable(format!("scancel: {}", excerpt::end_of(&output.err))))
-        }
     }
 }
 
@@ -386,8 +373,8 @@ mod tests {
         let bin = tempfile::tempdir().expect("a folder");
         let sbatch = bin.path().join("sbatch");
         let script = "#!/bin/sh\ncat >/dev/null\ni=0; while [ $i -lt 100 ]; do i=$((i+1)); echo why $i >&2; done; exit 1\n";
-        fs::write(&sbatch, script).expect("writes");
-        fs::set_permissions(&sbatch, fs::Permissions::from_mode(0o755)).expect("sets");
+        std::fs::write(&sbatch, script).expect("writes");
+        std::fs::set_permissions(&sbatch, std::fs::Permissions::from_mode(0o755)).expect("sets");
         let mut launcher = launcher(|config| config.bin = Some(bin.path().to_owned())).expect("fits");
         let error = launcher.launch(1).expect_err("sbatch fails").to_string();
         assert!(

@@ -66,7 +66,7 @@ fn coordinator_process() {
     fleet.submit(open.map(|id| task(id, outcome_time(id)))).unwrap();
     let mut deaths = 0;
     while !drain.is_set() {
-        let finished = fleet.take_finished(None, 500, Duration::from_millis(50)).unwrap();
+        let finished = fleet.take_finished(500, Duration::from_millis(50));
         let mut lines = String::new();
         for f in &finished {
             let TaskResult::Done { outcome, worker, .. } = &f.result else { panic!("{f:?}") };
@@ -75,8 +75,8 @@ fn coordinator_process() {
         }
         file.write_all(lines.as_bytes()).unwrap();
         file.sync_data().unwrap();
-        fleet.remove(&finished.iter().map(|f| f.task).collect::<Vec<TaskId>>()).unwrap();
-        let died = fleet.status().unwrap().counters.died;
+        fleet.remove(&finished.iter().map(|f| f.task).collect::<Vec<TaskId>>());
+        let died = fleet.status().counters.died;
         if died != deaths {
             deaths = died;
             println!("deaths: {deaths}");
@@ -290,7 +290,7 @@ impl Chaos {
                 begun.elapsed() < self.patience,
                 "not done after {:?}: {:?}",
                 begun.elapsed(),
-                status.status()
+                status.status_within(Duration::from_secs(60))
             );
             thread::sleep(Duration::from_millis(self.every_ms));
             let victim = fastrand::usize(0..puppets.len());
@@ -315,14 +315,14 @@ impl Chaos {
             intruders += u64::from(intrude(&direct));
             // Do not kill a coordinator that is still starting.
             let due = coordinator_born.elapsed() > Duration::from_millis(self.coordinator_ms);
-            if due && status.status().is_ok() {
+            if due && status.status_within(Duration::from_secs(60)).is_ok() {
                 coordinator.kill().unwrap();
                 coordinator.wait().unwrap();
                 deaths += 1;
                 coordinator = start_coordinator(port, self.tasks, self.lease, &log);
                 coordinator_born = Instant::now();
             }
-            let Ok(now) = status.status() else { continue };
+            let Ok(now) = status.status_within(Duration::from_secs(60)) else { continue };
             let chaos = killed > 0 && stopped > 0 && deaths > 0 && intruders > 0;
             if chaos && now.tasks == 0 && journal(&log).0.len() as u64 == self.tasks {
                 break;

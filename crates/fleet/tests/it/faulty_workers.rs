@@ -90,7 +90,7 @@ fn only_the_task_that_kills_its_workers_is_quarantined() {
         }
         now += SECOND;
     }
-    for finished in std::iter::from_fn(|| board.next_finished(None)) {
+    for finished in std::iter::from_fn(|| board.next_finished()) {
         match finished.result {
             // Its workers died four times while they held other tasks too, then three times while they held it alone.
             TaskResult::Quarantined { failures } => assert_eq!((finished.task.0, failures.len()), (5, 7)),
@@ -285,9 +285,9 @@ fn only_waiting_outcomes_are_sent_again() {
     }
     let mut seen = BTreeSet::new();
     while seen.len() < 20 {
-        for finished in fleet.take_finished(None, 20, Duration::from_secs(5)).unwrap() {
+        for finished in fleet.take_finished(20, Duration::from_secs(5)) {
             assert!(seen.insert(finished.task), "delivered twice");
-            fleet.remove(&[finished.task]).unwrap();
+            fleet.remove(&[finished.task]);
         }
     }
     // An in-process fleet does not wait for the journal.
@@ -457,7 +457,7 @@ fn the_kept_failures_of_a_task_are_bounded() {
         let leased = lease(&mut board, 2, &worker, 1).remove(0);
         end(&mut board, 2, &worker, &leased, broken());
     }
-    let TaskResult::Quarantined { failures } = board.next_finished(None).unwrap().result else {
+    let TaskResult::Quarantined { failures } = board.next_finished().unwrap().result else {
         panic!("the task is not quarantined")
     };
     let numbers: Vec<&str> = failures.iter().map(|f| f.message.split(' ').next().unwrap()).collect();
@@ -482,7 +482,7 @@ fn large_outcomes_fail_and_many_wait_for_the_consumer() {
     assert_eq!(board.counters().failed, 1);
     assert_eq!(end(&mut board, 1, "w", &leases[1], outcome(10)), Receipt::Accepted);
     assert_eq!(end(&mut board, 1, "w", &leases[2], outcome(10)), Receipt::Waiting);
-    let first = board.next_finished(None).unwrap();
+    let first = board.next_finished().unwrap();
     assert_eq!(end(&mut board, 1, "w", &leases[2], outcome(10)), Receipt::Waiting, "it is not removed yet");
     assert!(board.remove(first.task));
     assert_eq!(end(&mut board, 1, "w", &leases[2], outcome(10)), Receipt::Accepted);

@@ -5,12 +5,10 @@ use crate::worker_process::{self, IDENTITY, start_service};
 use fuzzing::Fuzzer;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sgs_fleet::wire::{
-    BodyFormat, HeartbeatReply, HeartbeatRequest, LeaseReply, LeaseRequest, ResultsReply, ResultsRequest,
-};
+use sgs_fleet::wire::{BodyFormat, HeartbeatRequest, LeaseRequest, ResultsReply, ResultsRequest};
 use sgs_fleet::{
-    ArtifactStore, AttemptId, AuthToken, BoardConfig, Client, Coordinator, Fleet, Lease, LeaseId,
-    LeaseOutcome, Receipt, Report, Service, ServiceConfig, Task, TaskId, WorkKind, WorkerName,
+    ArtifactStore, AttemptId, AuthToken, BoardConfig, Client, Coordinator, Fleet, Grant, HeartbeatAck, Lease,
+    LeaseId, LeaseOutcome, Receipt, Report, Service, ServiceConfig, Task, TaskId, WorkKind, WorkerName,
 };
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -32,13 +30,14 @@ fn bodies(form: BodyFormat) -> Vec<Vec<u8>> {
         report(LeaseOutcome::Returned),
     ];
     let held = vec![LeaseId { task, attempt }; 3];
+    let lease_time = Duration::from_secs(60);
     let lease = Lease { task, attempt, kind: VERIFY, payload: "payload".into() };
     vec![
         form.write(&LeaseRequest { worker: worker(), kind: VERIFY, capacity: 9, wait_s: 0.0 }).unwrap(),
         form.write(&HeartbeatRequest { worker: worker(), tasks: held.clone() }).unwrap(),
         form.write(&ResultsRequest { worker: worker(), results }).unwrap(),
-        form.write(&LeaseReply { tasks: vec![lease; 2], lease_s: 60.0, drain: true }).unwrap(),
-        form.write(&HeartbeatReply { abandon: held, lease_s: 60.0, drain: false }).unwrap(),
+        form.write(&Grant { leases: vec![lease; 2], lease_time, drain: true }).unwrap(),
+        form.write(&HeartbeatAck { abandon: held, lease_time, drain: false }).unwrap(),
         form.write(&ResultsReply { receipts: vec![Receipt::Accepted, Receipt::Waiting] }).unwrap(),
     ]
 }
@@ -62,8 +61,8 @@ fn fuzz_bodies_of_the_wire() {
                 is_whole::<LeaseRequest>(form, &bytes),
                 is_whole::<HeartbeatRequest>(form, &bytes),
                 is_whole::<ResultsRequest>(form, &bytes),
-                is_whole::<LeaseReply>(form, &bytes),
-                is_whole::<HeartbeatReply>(form, &bytes),
+                is_whole::<Grant>(form, &bytes),
+                is_whole::<HeartbeatAck>(form, &bytes),
                 is_whole::<ResultsReply>(form, &bytes),
             ];
             if whole.contains(&true) {
@@ -135,7 +134,7 @@ fn fuzz_requests_to_the_service() {
     }
     fuzzer.report("requests");
     let client = Client::new(&service.url("127.0.0.1"), Some(token), None).unwrap();
-    client.status().unwrap();
+    client.status_within(Duration::from_secs(60)).unwrap();
     client.heartbeat(&worker(), &[]).unwrap();
 }
 
@@ -143,7 +142,7 @@ fn fuzz_requests_to_the_service() {
 fn client_hello() -> Vec<u8> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
-    let caller = thread::spawn(move || worker_process::client(&url).status());
+    let caller = thread::spawn(move || worker_process::client(&url).status_within(Duration::from_secs(60)));
     let (mut stream, _) = listener.accept().unwrap();
     let mut hello = vec![0; 4096];
     let length = stream.read(&mut hello).unwrap();

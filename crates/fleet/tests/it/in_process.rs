@@ -40,10 +40,10 @@ fn collect(fleet: &Fleet, number: usize) -> BTreeMap<u64, TaskResult> {
     let deadline = Instant::now() + LONG;
     while endings.len() < number {
         assert!(Instant::now() < deadline, "only {} of {number} ended", endings.len());
-        for finished in fleet.take_finished(None, 100, SECOND).unwrap() {
+        for finished in fleet.take_finished(100, SECOND) {
             let id = finished.task.0;
             assert!(endings.insert(id, finished.result).is_none(), "task {id} ended twice");
-            fleet.remove(&[TaskId(id)]).unwrap();
+            fleet.remove(&[TaskId(id)]);
         }
     }
     endings
@@ -82,14 +82,14 @@ fn threads_complete_every_task_once() {
         );
     }
     assert_eq!(runs.into_inner(), 3000);
-    assert!(fleet.status().unwrap().tasks == 0);
+    assert!(fleet.status().tasks == 0);
 }
 
 #[test]
 fn every_wait_ends_at_its_deadline() {
     let fleet = Fleet::in_memory(BoardConfig::default());
     let begun = Instant::now();
-    assert_eq!(fleet.next_finished(Duration::from_millis(60)).unwrap(), None);
+    assert_eq!(fleet.take_finished(1, Duration::from_millis(60)).pop(), None);
     let grant = fleet.lease(&worker("w"), &GENERATE, 4, Duration::from_millis(60)).unwrap();
     assert!(grant.leases.is_empty() && !grant.drain);
     let took = begun.elapsed();
@@ -112,7 +112,7 @@ fn a_task_wakes_a_waiting_worker_and_its_end_a_waiting_consumer() {
             let (grant, at) = waiting.join().unwrap();
             latencies.push(at - submitted);
             let lease = &grant.leases[0];
-            let consumer = scope.spawn(|| (fleet.next_finished(LONG).unwrap(), Instant::now()));
+            let consumer = scope.spawn(|| (fleet.take_finished(1, LONG).pop(), Instant::now()));
             thread::sleep(Duration::from_millis(10));
             let reported = Instant::now();
             let report =
@@ -154,7 +154,7 @@ fn a_poisonous_task_is_quarantined_and_the_others_are_done() {
         assert!(failures.iter().all(|f| f.message == expected && f.worker == worker("w")), "{failures:?}");
     }
     assert_eq!(endings.values().filter(|e| matches!(e, TaskResult::Done { .. })).count(), 48);
-    let status = fleet.status().unwrap();
+    let status = fleet.status();
     assert!(status.infra_rate() > 0.01 && status.worst_workers(3).contains("w: 6 failed, 48 done"));
 }
 
@@ -167,7 +167,7 @@ fn backpressure_withholds_generation_until_verification_catches_up() {
     let fleet = Fleet::in_memory(config);
     fleet.submit([task(1, GENERATE), task(2, VERIFY), task(3, VERIFY)]).unwrap();
     let none = fleet.lease(&worker("g"), &GENERATE, 1, Duration::from_millis(20)).unwrap();
-    assert!(none.leases.is_empty() && fleet.status().unwrap().kinds[0].held_back);
+    assert!(none.leases.is_empty() && fleet.status().kinds[0].held_back);
     let lease = fleet.lease(&worker("v"), &VERIFY, 1, SECOND).unwrap().leases.remove(0);
     let waiting = {
         let fleet = fleet.clone();
@@ -203,14 +203,10 @@ fn a_cancelled_task_stops_its_handler() {
             thread::sleep(Duration::from_millis(5));
         }
         thread::sleep(Duration::from_millis(3500));
-        assert_eq!(
-            fleet.status().unwrap().kinds[0].leased,
-            1,
-            "heartbeats keep a lease past its first deadline"
-        );
-        assert_eq!(fleet.cancel(&[TaskId(1)]).unwrap(), 1);
+        assert_eq!(fleet.status().kinds[0].leased, 1, "heartbeats keep a lease past its first deadline");
+        assert_eq!(fleet.cancel(&[TaskId(1)]), 1);
         let stopped = Instant::now();
-        while fleet.status().unwrap().workers[0].leases > 0 {
+        while fleet.status().workers[0].leases > 0 {
             thread::sleep(Duration::from_millis(5));
         }
         thread::sleep(Duration::from_millis(300));
@@ -219,7 +215,7 @@ fn a_cancelled_task_stops_its_handler() {
         assert!(stopped.elapsed() < LONG);
         assert_eq!((summary.abandoned, summary.noted, summary.accepted), (1, 0, 0));
     });
-    assert_eq!(fleet.status().unwrap().counters.failed, 0, "a cancelled handler has not failed");
+    assert_eq!(fleet.status().counters.failed, 0, "a cancelled handler has not failed");
 }
 
 #[test]
@@ -240,7 +236,7 @@ fn a_drained_worker_returns_the_tasks_that_it_cannot_finish() {
     })
     .unwrap();
     assert_eq!((summary.leased, summary.noted), (2, 2));
-    let status = fleet.status().unwrap();
+    let status = fleet.status();
     assert_eq!((status.kinds[0].pending, status.kinds[0].leased), (5, 0));
     assert_eq!((status.counters.returned, status.counters.failed), (2, 0));
 }
@@ -281,7 +277,7 @@ fn leases_granted_after_the_drain_began_are_returned_unstarted() {
     let begun = |lease: &Lease, _: &StopFlag| panic!("{:?} was started", lease.task);
     let summary = run_worker(coordinator, config, drain, 2, begun).unwrap();
     assert_eq!((summary.leased, summary.noted), (2, 2), "{summary:?}");
-    let counters = fleet.status().unwrap().counters;
+    let counters = fleet.status().counters;
     assert_eq!((counters.returned, counters.failed), (2, 0));
     let grant = fleet.lease(&worker("x"), &VERIFY, 4, SECOND).unwrap();
     assert_eq!(grant.leases.len(), 2, "another worker gets them at once");
@@ -295,7 +291,7 @@ fn the_workers_of_a_drained_fleet_leave() {
     let working =
         thread::spawn(move || run_worker(coordinator, config, StopFlag::default(), 2, |_, _| Ok("x".into())));
     thread::sleep(Duration::from_millis(50));
-    fleet.set_drain(true).unwrap();
+    fleet.set_drain(true);
     let begun = Instant::now();
     working.join().unwrap().unwrap();
     assert!(begun.elapsed() < Duration::from_secs(5));
@@ -320,9 +316,9 @@ fn a_copy_goes_to_an_idle_worker_and_the_loser_is_told() {
     assert_eq!(won, [Receipt::Accepted]);
     assert_eq!(fleet.heartbeat(&worker("slow"), &[slow.id()]).unwrap().abandon, [slow.id()]);
     assert_eq!(fleet.report(&worker("slow"), vec![done(&slow.id(), "slow")]).unwrap(), [Receipt::Duplicate]);
-    let finished = fleet.next_finished(SECOND).unwrap().unwrap();
+    let finished = fleet.take_finished(1, SECOND).pop().unwrap();
     assert!(matches!(finished.result, TaskResult::Done { outcome, .. } if outcome.as_bytes() == b"fast"));
-    assert_eq!(fleet.status().unwrap().counters.copies, 1);
+    assert_eq!(fleet.status().counters.copies, 1);
 }
 
 fn answer(lease: &sgs_fleet::Lease) -> Report {
@@ -336,8 +332,8 @@ fn a_restarted_coordinator_reclaims_the_leases_of_workers() {
     let leases = fleet.lease(&worker("w"), &VERIFY, 5, SECOND).unwrap().leases;
     let receipts = fleet.report(&worker("w"), vec![answer(&leases[0]), answer(&leases[1])]).unwrap();
     assert_eq!(receipts, [Receipt::Accepted; 2]);
-    let first = fleet.next_finished(SECOND).unwrap().unwrap();
-    assert_eq!(fleet.remove(&[first.task]).unwrap(), 1);
+    let first = fleet.take_finished(1, SECOND).pop().unwrap();
+    assert_eq!(fleet.remove(&[first.task]), 1);
     drop(fleet);
 
     let fleet = Fleet::journalled(BoardConfig::default());
@@ -348,7 +344,7 @@ fn a_restarted_coordinator_reclaims_the_leases_of_workers() {
     );
     assert_eq!(fleet.report(&worker("w"), vec![answer(&leases[1])]).unwrap(), [Receipt::Waiting]);
     assert_eq!(fleet.submit(verifications(1..10)).unwrap(), 9);
-    let status = fleet.status().unwrap();
+    let status = fleet.status();
     assert_eq!((status.kinds[0].pending, status.kinds[0].leased, status.counters.reclaimed), (6, 3, 3));
     let others = fleet.lease(&worker("v"), &VERIFY, 99, SECOND).unwrap().leases;
     assert_eq!(others.iter().map(|l| l.task.0).collect::<Vec<_>>(), [4, 5, 6, 7, 8, 9]);
@@ -363,7 +359,7 @@ fn a_restarted_coordinator_reclaims_the_leases_of_workers() {
     assert_eq!(receipts, [Receipt::Duplicate, accepted, accepted, accepted, accepted, accepted]);
     let endings = collect(&fleet, 9);
     assert_eq!(endings.keys().copied().collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
-    assert_eq!(fleet.status().unwrap().counters.died, 0);
+    assert_eq!(fleet.status().counters.died, 0);
 }
 
 #[test]
@@ -373,29 +369,29 @@ fn an_outcome_is_safe_only_when_the_consumer_has_removed_it() {
     let leases = fleet.lease(&worker("w"), &VERIFY, 3, SECOND).unwrap().leases;
     let reports: Vec<Report> = leases.iter().map(answer).collect();
     let ask = || {
-        let mut reported = fleet.accept_reports(&worker("w"), reports.clone()).unwrap();
+        let mut reported = fleet.accept_reports(&worker("w"), reports.clone());
         let deadline = Instant::now() + Duration::from_millis(100);
         let settled = sgs_fleet::wait::block_until(deadline, reported.settled());
-        (settled.is_some(), reported.receipts().unwrap())
+        (settled.is_some(), reported.receipts())
     };
     assert_eq!(ask(), (false, vec![Receipt::Waiting; 3]));
     assert_eq!(ask(), (false, vec![Receipt::Waiting; 3]), "repeated reports change nothing");
-    assert_eq!(fleet.take_finished(None, 9, SECOND).unwrap().len(), 3);
+    assert_eq!(fleet.take_finished(9, SECOND).len(), 3);
     assert_eq!(ask(), (false, vec![Receipt::Waiting; 3]), "taken, but not stored yet");
-    assert!(fleet.reject(leases[0].task, "invalid").unwrap());
-    fleet.remove(&[leases[1].task]).unwrap();
+    assert!(fleet.reject(leases[0].task, "invalid"));
+    fleet.remove(&[leases[1].task]);
     let receipts = [Receipt::Rejected, Receipt::Duplicate, Receipt::Waiting];
     assert_eq!(ask(), (false, receipts.to_vec()));
     // A waiting report is answered as soon as the consumer removes the task.
     let told = thread::scope(|scope| {
         let waiting = scope.spawn(|| {
-            let mut reported = fleet.accept_reports(&worker("w"), vec![reports[2].clone()]).unwrap();
+            let mut reported = fleet.accept_reports(&worker("w"), vec![reports[2].clone()]);
             let begun = Instant::now();
-            sgs_fleet::wait::block_until(begun + LONG, reported.settled()).unwrap().unwrap();
-            (reported.receipts().unwrap(), begun.elapsed())
+            sgs_fleet::wait::block_until(begun + LONG, reported.settled()).unwrap();
+            (reported.receipts(), begun.elapsed())
         });
         thread::sleep(Duration::from_millis(50));
-        fleet.remove(&[leases[2].task]).unwrap();
+        fleet.remove(&[leases[2].task]);
         waiting.join().unwrap()
     });
     assert_eq!(told.0, [Receipt::Duplicate]);
@@ -429,7 +425,7 @@ impl Coordinator for Afar {
         worker: &WorkerName,
         reports: Vec<Report>,
     ) -> Result<Vec<Receipt>, sgs_fleet::CallError> {
-        Ok(self.0.accept_reports(worker, reports)?.receipts()?)
+        Ok(self.0.accept_reports(worker, reports).receipts())
     }
 }
 
@@ -442,11 +438,11 @@ fn a_worker_keeps_an_outcome_until_it_is_safe() {
     for (lease, _) in session.lease(4, SECOND).unwrap() {
         session.finish(lease.id(), LeaseOutcome::Done(squared(&lease.payload)));
     }
-    let taken = fleet.take_finished(None, 9, LONG).unwrap();
+    let taken = fleet.take_finished(9, LONG);
     thread::sleep(Duration::from_millis(300));
     assert_eq!(session.summary().accepted + session.summary().duplicates, 0);
     let ids: Vec<TaskId> = taken.iter().map(|f| f.task).collect();
-    fleet.remove(&ids).unwrap();
+    fleet.remove(&ids);
     let begun = Instant::now();
     while session.summary().accepted + session.summary().duplicates < ids.len() as u64 {
         assert!(begun.elapsed() < LONG, "{:?}", session.summary());

@@ -35,7 +35,7 @@ fn collect(fleet: &Fleet, number: usize) -> Vec<(u64, TaskResult)> {
     let deadline = Instant::now() + LONG;
     while all.len() < number {
         assert!(Instant::now() < deadline, "only {} of {number} ended", all.len());
-        for finished in fleet.take_finished(None, 100, Duration::from_secs(1)).unwrap() {
+        for finished in fleet.take_finished(100, Duration::from_secs(1)) {
             assert!(seen.insert(finished.task), "{} ended twice", finished.task);
             all.push((finished.task.0, finished.result));
         }
@@ -52,17 +52,19 @@ fn a_killed_worker_is_replaced_and_its_tasks_are_leased_at_once() {
     let command = command(&service.url("127.0.0.1"), 2);
     let prefix = format!("k{}", std::process::id());
     let launcher = LocalLauncher::new(command, &prefix, folder.path()).unwrap();
-    let supervisor = Supervisor::start(Box::new(launcher), 2, quick(), Some(fleet.clone())).unwrap();
-    wait_for("both workers to ask", LONG, || fleet.status().unwrap().workers.len() == 2);
+    let supervisor =
+        Supervisor::start(Box::new(launcher), 2, quick(), Some(fleet.clone()), Vec::new(), Box::new(|_| ()))
+            .unwrap();
+    wait_for("both workers to ask", LONG, || fleet.status().workers.len() == 2);
     // The tasks take long enough that the victim is still working when it is killed.
     fleet.submit((0..60).map(|id| task(id, 200))).unwrap();
     wait_for("both workers to work", LONG, || {
-        fleet.status().unwrap().workers.iter().filter(|w| w.leases > 0).count() == 2
+        fleet.status().workers.iter().filter(|w| w.leases > 0).count() == 2
     });
     let victim = format!("{prefix}-0");
     kill_process(process_of(&victim).expect("it lives"), Signal::KILL).unwrap();
     let killed = Instant::now();
-    wait_for("its leases to end", LONG, || fleet.status().unwrap().counters.died > 0);
+    wait_for("its leases to end", LONG, || fleet.status().counters.died > 0);
     assert!(killed.elapsed() < Duration::from_secs(10), "before the leases' deadline of 20 s");
     let all = collect(&fleet, 60);
     assert!(all.iter().all(|(_, result)| matches!(result, TaskResult::Done { .. })));
@@ -85,7 +87,7 @@ fn a_worker_asked_to_leave_returns_its_tasks_and_exits_cleanly() {
     fleet.submit([task(1, 10), task(2, 60_000)]).unwrap();
     let jobs = launcher.launch(1).unwrap();
     wait_for("the long task to run", LONG, || {
-        fleet.status().unwrap().counters.done == 1 && fleet.status().unwrap().kinds[0].leased == 1
+        fleet.status().counters.done == 1 && fleet.status().kinds[0].leased == 1
     });
     launcher.stop(&jobs, StopMode::Gently).unwrap();
     let mut state = JobState::Running;
@@ -100,7 +102,7 @@ fn a_worker_asked_to_leave_returns_its_tasks_and_exits_cleanly() {
         "{}",
         launcher.last_lines(&jobs[0], 9)
     );
-    let counters = fleet.status().unwrap().counters;
+    let counters = fleet.status().counters;
     assert_eq!((counters.returned, counters.died, counters.failed), (1, 0, 0));
     let log = launcher.last_lines(&jobs[0], 5);
     assert!(log.contains("accepted: 1"), "a summary counts each task once: {log}");
@@ -114,7 +116,8 @@ fn poison_kills_three_workers_and_is_quarantined() {
     let poison = Task { id: TaskId(999), kind: VERIFY, priority: 9, payload: "poison".into() };
     fleet.submit((0..40).map(|id| task(id, 5)).chain([poison])).unwrap();
     let launcher = local(command(&service.url("127.0.0.1"), 4), folder.path());
-    let supervisor = Supervisor::start(launcher, 2, quick(), Some(fleet.clone())).unwrap();
+    let supervisor =
+        Supervisor::start(launcher, 2, quick(), Some(fleet.clone()), Vec::new(), Box::new(|_| ())).unwrap();
     let all = collect(&fleet, 41);
     for (id, result) in all {
         match result {
@@ -134,7 +137,7 @@ fn a_crash_loop_ends_with_the_log_of_a_worker() {
     let command = ["sh", "-c", "echo loading {worker}; echo 'no model at /nowhere' >&2; exit 3"];
     let launcher = local(command.map(str::to_owned).to_vec(), folder.path());
     let rules = RestartPolicy { shortest_life: Duration::from_secs(60), ..quick() };
-    let supervisor = Supervisor::start(launcher, 2, rules, None).unwrap();
+    let supervisor = Supervisor::start(launcher, 2, rules, None, Vec::new(), Box::new(|_| ())).unwrap();
     wait_for("the supervisor to give up", LONG, || supervisor.check().is_err());
     let why = supervisor.check().unwrap_err().to_string();
     assert!(
@@ -146,7 +149,7 @@ fn a_crash_loop_ends_with_the_log_of_a_worker() {
     std::thread::sleep(Duration::from_millis(400));
     assert_eq!(supervisor.status().launched, launched, "no launch after giving up");
     let missing = local(vec!["/nowhere/worker".into()], folder.path());
-    let supervisor = Supervisor::start(missing, 1, quick(), None).unwrap();
+    let supervisor = Supervisor::start(missing, 1, quick(), None, Vec::new(), Box::new(|_| ())).unwrap();
     wait_for("the supervisor to give up", LONG, || supervisor.check().is_err());
     assert!(supervisor.check().unwrap_err().to_string().contains("/nowhere/worker"));
 }
@@ -154,12 +157,11 @@ fn a_crash_loop_ends_with_the_log_of_a_worker() {
 #[test]
 fn fewer_workers_are_wanted() {
     let folder = tempfile::tempdir().unwrap();
-    let launcher = local(["sleep", "1000"].map(str::to_owned).to_vec(), folder.path());
-    let supervisor = Supervisor::start(launcher, 4, quick(), None).unwrap();
-    wait_for("four workers", LONG, || supervisor.status().running == 4);
-    supervisor.set_wanted(1);
+    let mut launcher = local(["sleep", "1000"].map(str::to_owned).to_vec(), folder.path());
+    let jobs = launcher.launch(4).unwrap();
+    let supervisor = Supervisor::start(launcher, 1, quick(), None, jobs, Box::new(|_| ())).unwrap();
     wait_for("one worker", LONG, || supervisor.status().running == 1);
-    assert_eq!((supervisor.status().launched, supervisor.status().lost), (4, 0));
+    assert_eq!((supervisor.status().launched, supervisor.status().lost), (0, 0));
     let begun = Instant::now();
     supervisor.stop(Duration::from_secs(20));
     assert!(begun.elapsed() < Duration::from_secs(10), "sleep ends on SIGTERM");
@@ -194,7 +196,9 @@ impl Launcher for Slow {
 fn a_slow_launcher_does_not_block_other_calls() {
     let fleet = Fleet::in_memory(board());
     fleet.submit((0..2000).map(|id| task(id, 0))).unwrap();
-    let supervisor = Supervisor::start(Box::new(Slow), 50, quick(), Some(fleet.clone())).unwrap();
+    let supervisor =
+        Supervisor::start(Box::new(Slow), 50, quick(), Some(fleet.clone()), Vec::new(), Box::new(|_| ()))
+            .unwrap();
     let worker = WorkerName::new("w").unwrap();
     let mut latencies = Vec::new();
     let begun = Instant::now();

@@ -74,7 +74,7 @@ fn fault_4_a_task_that_kills_is_put_away_and_its_neighbours_are_not() {
         now += SECOND;
     }
     let mut endings = Vec::new();
-    while let Some(finished) = board.next_finished(None) {
+    while let Some(finished) = board.next_finished() {
         if let TaskResult::Quarantined { failures } = &finished.result {
             assert_eq!((finished.task.0, failures.len()), (5, 3));
             assert!(failures[2].message.contains("signal 11"));
@@ -92,12 +92,12 @@ fn fault_4_a_task_that_nobody_ends_is_put_away_although_nobody_dies() {
     submit(&mut board, 0..1);
     for turn in 0..5 {
         let lease = lease(&mut board, turn, &format!("w{turn}"), 1).remove(0);
-        assert!(board.next_finished(None).is_none(), "quarantined after {turn} leases");
+        assert!(board.next_finished().is_none(), "quarantined after {turn} leases");
         let report = Report { task: lease.task, attempt: lease.attempt, outcome: LeaseOutcome::Returned };
         assert_eq!(board.report(Time(turn), &name(&format!("w{turn}")), report), Receipt::Noted);
     }
     assert!(lease(&mut board, 9, "w9", 1).is_empty());
-    let result = board.next_finished(None).unwrap().result;
+    let result = board.next_finished().unwrap().result;
     assert!(matches!(result, TaskResult::Quarantined { .. }), "{result:?}");
 }
 
@@ -157,7 +157,7 @@ fn cost(running: u64) -> (f64, f64) {
     let begun = worked();
     for lease in &leases[leases.len() - 4000..] {
         board.report(Time(61 * SECOND), &name("slow"), done(lease));
-        board.next_finished(None).expect("it has just ended");
+        board.next_finished().expect("it has just ended");
     }
     (per_copy, (worked() - begun).as_nanos() as f64 / 4000.0)
 }
@@ -381,7 +381,7 @@ fn fault_17_an_outcome_belongs_to_its_own_task_whatever_the_order() {
         board.report(Time(1), &name("w"), done(lease));
     }
     let mut order = Vec::new();
-    while let Some(finished) = board.next_finished(None) {
+    while let Some(finished) = board.next_finished() {
         let TaskResult::Done { outcome, .. } = &finished.result else { panic!("not done") };
         assert_eq!(outcome.as_bytes(), format!("done {}", finished.task).as_bytes());
         order.push(finished.task);

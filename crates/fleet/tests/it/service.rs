@@ -86,7 +86,7 @@ fn a_service_of_one_kind_takes_no_other() {
     let both = vec![done(leased.task, leased.attempt, "sample"), done(own.task, own.attempt, "proved")];
     let refused = client.report(&worker("own"), both.clone());
     assert!(matches!(refused, Err(CallError::Refused(_))), "{refused:?}");
-    assert!(fleet.next_finished(Duration::ZERO).unwrap().is_none());
+    assert!(fleet.take_finished(1, Duration::ZERO).pop().is_none());
     assert_eq!(client.report(&worker("own"), both[..1].to_vec()).unwrap(), [Receipt::Accepted]);
 }
 
@@ -129,9 +129,9 @@ fn tasks_are_leased_and_outcomes_reported() {
     );
     let forged = done(held[3].task, held[3].attempt, "forged");
     assert_eq!(client.report(&worker("thief"), vec![forged]).unwrap(), [Receipt::Refused]);
-    let finished = fleet.next_finished(SECOND).unwrap().unwrap();
+    let finished = fleet.take_finished(1, SECOND).pop().unwrap();
     assert!(matches!(finished.result, TaskResult::Done { outcome, .. } if outcome.as_bytes() == large));
-    let status = client.status().unwrap();
+    let status = client.status_within(Duration::from_secs(60)).unwrap();
     assert_eq!((status.kinds[0].pending, status.kinds[0].leased, status.counters.refused), (3, 1, 1));
 }
 
@@ -169,7 +169,7 @@ fn without_the_token_nothing_can_be_read_or_changed() {
             401
         );
     }
-    assert_eq!(fleet.status().unwrap().counters.leases, 0);
+    assert_eq!(fleet.status().counters.leases, 0);
     let wrong = AuthToken::generate().unwrap().with_fingerprint(Some(IDENTITY.fingerprint()));
     let wrong = Client::new(&service.url("127.0.0.1"), Some(wrong), None).unwrap();
     let error = wrong.lease(&worker("w"), &VERIFY, 1, SECOND).unwrap_err();
@@ -262,7 +262,7 @@ fn a_client_neither_reveals_the_token_to_a_stranger_nor_obeys_it() {
     // by an authority.
     let (url, heard) = stranger(Stranger::OwnKey, http("200 OK", JSON, lease));
     let old = Client::new(&url, Some(AuthToken::new(SECRET, "test").unwrap()), None).unwrap();
-    let error = old.status().unwrap_err();
+    let error = old.status_within(Duration::from_secs(60)).unwrap_err();
     assert!(matches!(&error, CallError::Refused(why) if why.contains("use the file fleet.token")), "{error}");
     assert!(heard.lock().unwrap().is_empty());
     // The token must not be sent in plain text, either.
@@ -307,7 +307,7 @@ fn a_modified_reply_or_request_is_rejected() {
     let noise: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(200_000).collect();
     let error = through(true).report(&worker("w"), vec![done(lease.task, lease.attempt, noise)]).unwrap_err();
     assert!(matches!(error, CallError::Unavailable(_)), "{error}");
-    assert_eq!(fleet.status().unwrap().counters.done, 0);
+    assert_eq!(fleet.status().counters.done, 0);
     // Messages that are forwarded unchanged are accepted.
     assert_eq!(through(true).heartbeat(&worker("w"), &[lease.id()]).unwrap().abandon, []);
 }
@@ -325,7 +325,10 @@ fn plain_text_is_accepted_from_this_machine_only() {
     let ask = format!("GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{AUTH}\r\n");
     assert_eq!(raw(SocketAddr::from(([127, 0, 0, 1], port)), ask.as_bytes()).0, 200);
     assert_eq!(raw(SocketAddr::new(outside, port), ask.as_bytes()), (0, String::new()));
-    Client::new(&service.url(&outside.to_string()), Some(token()), None).unwrap().status().unwrap();
+    Client::new(&service.url(&outside.to_string()), Some(token()), None)
+        .unwrap()
+        .status_within(Duration::from_secs(60))
+        .unwrap();
 }
 
 /// Returns the address from which this machine would send to the network.
@@ -374,7 +377,7 @@ fn malformed_requests_are_rejected_with_a_message_and_change_nothing() {
     // Send a request that is cut off in the middle of its body.
     let cut = format!("POST /v1/lease HTTP/1.1\r\nhost: x\r\ncontent-length: 500\r\n{both}\r\n{{\"worker\":");
     TcpStream::connect(at).unwrap().write_all(cut.as_bytes()).unwrap();
-    assert_eq!(fleet.status().unwrap().counters.leases, 0);
+    assert_eq!(fleet.status().counters.leases, 0);
     assert_eq!(post(at, "/v1/lease", &both, lease).0, 200, "the service still works");
 }
 
@@ -549,7 +552,7 @@ fn web_pages_of_other_sites_are_rejected() {
             ask(call, &format!("host: {at}\r\n{JSON}origin: http://evil.example\r\n"), lease);
         assert!(status == 403 && body.contains("origin"), "{call}: {body}");
     }
-    assert_eq!(fleet.status().unwrap().counters.leases, 0);
+    assert_eq!(fleet.status().counters.leases, 0);
     assert_eq!(ask("POST /v1/lease", &format!("host: localhost\r\n{JSON}"), lease).0, 200);
 }
 
@@ -619,16 +622,16 @@ fn workers_outlive_their_coordinator() {
             let deadline = Instant::now() + LONG;
             while (journal.len() as u64) < TASKS * stage / 4 {
                 assert!(Instant::now() < deadline, "stage {stage}: {} ended", journal.len());
-                for finished in fleet.take_finished(None, 10, SECOND).unwrap() {
+                for finished in fleet.take_finished(10, SECOND) {
                     let TaskResult::Done { outcome, .. } = finished.result else { panic!("quarantined") };
                     assert_eq!(outcome.as_bytes(), finished.task.to_string().as_bytes());
                     assert!(journal.insert(finished.task, outcome).is_none(), "journalled twice");
-                    fleet.remove(&[finished.task]).unwrap();
+                    fleet.remove(&[finished.task]);
                 }
             }
             if stage < 4 {
                 // These tasks are taken, but the coordinator dies before it writes the journal.
-                unwritten += fleet.take_finished(None, 10, Duration::from_millis(20)).unwrap().len();
+                unwritten += fleet.take_finished(10, Duration::from_millis(20)).len();
                 drop(service);
                 drop(fleet);
                 fleet = Fleet::journalled(BoardConfig::default());
@@ -675,9 +678,13 @@ fn an_operators_certificate_is_trusted_through_its_authority() {
     let trusting = Client::new(&url, bare(), Some(&[certified.cert.der().to_vec()])).unwrap();
     assert_eq!(trusting.lease(&worker("w"), &VERIFY, 1, SECOND).unwrap().leases.len(), 1);
     // With a file of authorities, the operator's certificate counts, not the fingerprint of a proxied coordinator.
-    Client::new(&url, Some(token()), Some(&[certified.cert.der().to_vec()])).unwrap().status().unwrap();
+    Client::new(&url, Some(token()), Some(&[certified.cert.der().to_vec()]))
+        .unwrap()
+        .status_within(Duration::from_secs(60))
+        .unwrap();
     for doubting in [bare(), Some(token())] {
-        let error = Client::new(&url, doubting, None).unwrap().status().unwrap_err();
+        let error =
+            Client::new(&url, doubting, None).unwrap().status_within(Duration::from_secs(60)).unwrap_err();
         assert!(matches!(&error, CallError::Refused(why) if why.contains("--authority")), "{error}");
     }
 
@@ -786,8 +793,8 @@ fn recorded_requests_cannot_be_replayed() {
     let grant = client.lease(&worker("w"), &VERIFY, 1, SECOND).unwrap();
     let held: Vec<_> = grant.leases.iter().map(|lease| lease.id()).collect();
     assert_eq!(client.heartbeat(&worker("w"), &held).unwrap().abandon, []);
-    client.status().unwrap();
-    let before = fleet.status().unwrap();
+    client.status_within(Duration::from_secs(60)).unwrap();
+    let before = fleet.status();
     assert_eq!((before.kinds[0].leased, before.counters.leases), (1, 1));
     let heard = heard.lock().unwrap().clone();
     let text = String::from_utf8_lossy(&heard.concat()).into_owned();
@@ -796,7 +803,7 @@ fn recorded_requests_cannot_be_replayed() {
         heard.iter().all(|bytes| !String::from_utf8_lossy(&replay(at, bytes)).contains("HTTP"))
     };
     assert!(rejected(service.address()));
-    let after = fleet.status().unwrap();
+    let after = fleet.status();
     assert_eq!((after.kinds[0].leased, after.counters.leases), (1, 1), "no new lease");
     // A restarted coordinator with the same key rejects them, too.
     drop(service);
@@ -804,5 +811,5 @@ fn recorded_requests_cannot_be_replayed() {
     fleet.submit(verifications(0..4)).unwrap();
     let again = Service::start(fleet.clone(), config()).unwrap();
     assert!(rejected(again.address()));
-    assert_eq!(fleet.status().unwrap().counters.leases, 0);
+    assert_eq!(fleet.status().counters.leases, 0);
 }

@@ -36,15 +36,17 @@ fn jobs_that_are_cancelled_or_killed_are_replaced_and_every_task_is_done_once() 
     let config = config(&cluster, command(&service.url("127.0.0.1"), 1), "ver");
     let launcher = SlurmLauncher::new(config).unwrap();
     let rules = RestartPolicy { shortest_life: Duration::ZERO, ..RestartPolicy::default() };
-    let supervisor = Supervisor::start(Box::new(launcher), 3, rules, Some(fleet.clone())).unwrap();
+    let supervisor =
+        Supervisor::start(Box::new(launcher), 3, rules, Some(fleet.clone()), Vec::new(), Box::new(|_| ()))
+            .unwrap();
     wait_for("three jobs to ask", LONG, || {
         supervisor.check().unwrap();
-        fleet.status().unwrap().workers.len() >= 3
+        fleet.status().workers.len() >= 3
     });
     fleet.submit((0..TASKS).map(|id| task(id, 60))).unwrap();
     wait_for("three jobs at work", LONG, || {
         supervisor.check().unwrap();
-        fleet.status().unwrap().workers.iter().filter(|w| w.done > 0).count() >= 3
+        fleet.status().workers.iter().filter(|w| w.done > 0).count() >= 3
     });
     let mut jobs = running(&cluster);
     assert_eq!(jobs.len(), 3, "{jobs:?}");
@@ -58,7 +60,7 @@ fn jobs_that_are_cancelled_or_killed_are_replaced_and_every_task_is_done_once() 
     while (ended.len() as u64) < TASKS {
         assert!(Instant::now() < deadline, "{} of {TASKS}: {:?}", ended.len(), supervisor.status());
         supervisor.check().unwrap();
-        for finished in fleet.take_finished(None, 100, Duration::from_secs(1)).unwrap() {
+        for finished in fleet.take_finished(100, Duration::from_secs(1)) {
             let id = finished.task.0;
             let TaskResult::Done { outcome, .. } = finished.result else {
                 panic!("task {id} is quarantined")
@@ -73,7 +75,7 @@ fn jobs_that_are_cancelled_or_killed_are_replaced_and_every_task_is_done_once() 
     assert_eq!(supervisor.status().lost, 2);
     supervisor.stop(Duration::from_secs(20));
     wait_for("an empty queue", LONG, || running(&cluster).is_empty());
-    let counters = fleet.status().unwrap().counters;
+    let counters = fleet.status().counters;
     println!(
         "leases {}, died {}, returned {}, late {}",
         counters.leases, counters.died, counters.returned, counters.late

@@ -12,7 +12,6 @@ use std::time::Instant;
 pub enum Fault {
     #[error("external.command is empty: set it to the program that implements the formal system")]
     NoCommand,
-    /// The process failed.
     #[error(transparent)]
     Process(#[from] ProcessFault),
     /// The process exceeded a limit, which is a key.

@@ -68,6 +68,10 @@ fn failed(name: &'static str, detail: impl Into<String>) -> Check {
     Check { name, outcome: CheckResult::Failed, detail: detail.into() }
 }
 
+fn warned(name: &'static str, detail: impl Into<String>) -> Check {
+    Check { name, outcome: CheckResult::Warning, detail: detail.into() }
+}
+
 fn passed(name: &'static str, detail: impl Into<String>) -> Check {
     Check { name, outcome: CheckResult::Ok, detail: detail.into() }
 }
@@ -85,7 +89,7 @@ fn prompts(system: &External, problem: &Problem) -> Check {
     }
     if conjecturer(problem) == conjecturer(&other) {
         let detail = "`conjecturer` does not contain {statement}: conjectures will not depend on the target";
-        return Check { name: NAME, outcome: CheckResult::Warning, detail: detail.to_owned() };
+        return warned(NAME, detail);
     }
     let shown = match system.solver_prompt(problem) {
         Prompt::Raw(text) | Prompt::Chat(text) => text,
@@ -109,11 +113,8 @@ fn reading(name: &'static str, read: impl Fn(&str) -> Result<(), Malformed>) -> 
         }
         longest = longest.max(begun.elapsed());
     }
-    let all = completions.len();
-    passed(
-        name,
-        format!("{malformed} of {all} random completions are malformed; {} at most", millis(longest)),
-    )
+    let (all, longest) = (completions.len(), millis(longest));
+    passed(name, format!("{malformed} of {all} random completions are malformed; {longest} at most"))
 }
 
 /// Returns the verdicts on proofs of a problem, or the reason why one is missing.
@@ -125,7 +126,6 @@ fn verdicts(problem: &Problem, judged: Vec<Judgement>) -> Result<Vec<Verdict>, S
     judged.into_iter().map(verdict).collect()
 }
 
-/// Checks that random texts are not accepted as proofs.
 fn wrong_proofs(system: &External, problems: &[Problem]) -> Check {
     const NAME: &str = "wrong proofs";
     let completions = completions();
@@ -133,48 +133,36 @@ fn wrong_proofs(system: &External, problems: &[Problem]) -> Check {
     let begun = Instant::now();
     let mut accepted = vec![0; proofs.len()];
     for problem in problems {
-        match verdicts(problem, system.verify_all(problem, &proofs)) {
-            Ok(verdicts) => {
-                for (count, verdict) in accepted.iter_mut().zip(verdicts) {
-                    *count += usize::from(verdict == Verdict::Proved);
-                }
-            }
+        let verdicts = match verdicts(problem, system.verify_all(problem, &proofs)) {
+            Ok(verdicts) => verdicts,
             Err(lost) => return failed(NAME, lost),
+        };
+        for (count, verdict) in accepted.iter_mut().zip(verdicts) {
+            *count += usize::from(verdict == Verdict::Proved);
         }
     }
-    let each = begun.elapsed() / (problems.len() * proofs.len()).max(1) as u32;
+    let all = problems.len() * proofs.len();
+    let each = begun.elapsed() / all.max(1) as u32;
     let Some((most, proof)) = accepted.iter().zip(&proofs).max_by_key(|(count, _)| **count) else {
         return passed(NAME, "no proofs");
     };
     match *most {
-        0 => {
-            passed(NAME, format!("none of {} accepted; {} each", problems.len() * proofs.len(), millis(each)))
+        0 => passed(NAME, format!("none of {all} accepted; {} each", millis(each))),
+        most if most == problems.len() && most > 1 => {
+            let what = format!("{} is accepted as the proof of all {most} problems", excerpt(proof));
+            failed(NAME, format!("{what}, so the Solver would write it"))
         }
-        most if most == problems.len() && most > 1 => failed(
-            NAME,
-            format!(
-                "{} is accepted as the proof of all {most} problems, so the Solver would write it",
-                excerpt(proof)
-            ),
-        ),
-        most => Check {
-            name: NAME,
-            outcome: CheckResult::Warning,
-            detail: format!(
-                "{} is accepted as the proof of {most} of {} problems",
-                excerpt(proof),
-                problems.len()
-            ),
-        },
+        most => {
+            let (proof, all) = (excerpt(proof), problems.len());
+            warned(NAME, format!("{proof} is accepted as the proof of {most} of {all} problems"))
+        }
     }
 }
 
-/// Checks that known proofs are accepted, each for its own problem.
 fn known_proofs(system: &External, proved: &[ProvedProblem]) -> Check {
     const NAME: &str = "known proofs";
     if proved.is_empty() {
-        let detail = "none given (--proofs FILE), so no right proof has been verified".to_owned();
-        return Check { name: NAME, outcome: CheckResult::Warning, detail };
+        return warned(NAME, "none given (--proofs FILE), so no right proof has been verified");
     }
     let mut wrong = Vec::new();
     for ProvedProblem { problem, proof } in proved {
@@ -215,16 +203,8 @@ fn repetition(system: &External, problems: &[Problem], proved: &[ProvedProblem])
         for (what, other) in [("in the opposite order", &backwards), ("alone", &alone)] {
             let differs = proofs.iter().zip(together.iter().zip(other)).find(|(_, (a, b))| a != b);
             if let Some((proof, (a, b))) = differs {
-                let proof = excerpt(proof);
-                return failed(
-                    NAME,
-                    format!(
-                        "{}: {proof} is {} among others and {} {what}",
-                        problem.id,
-                        a.as_str(),
-                        b.as_str()
-                    ),
-                );
+                let (id, proof, a, b) = (&problem.id, excerpt(proof), a.as_str(), b.as_str());
+                return failed(NAME, format!("{id}: {proof} is {a} among others and {b} {what}"));
             }
         }
     }

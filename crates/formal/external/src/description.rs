@@ -7,42 +7,33 @@ use sgs_formal::Prompt;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Description {
-    /// The system's name.
     pub name: String,
     /// Its version. Systems with the same name and version give the same verdicts.
     pub version: String,
     /// Whether prompts are user messages for the tokenizer's chat template.
     #[serde(default)]
     pub chat: bool,
-    /// The templates.
     pub prompts: Prompts,
 }
 
-/// The templates of the prompts.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Prompts {
-    /// Template of the Solver's prompt.
     pub solver: Template,
     /// Template of the Solver's prompt for a refused proof and its error. Without it, the problem is shown alone.
-    #[serde(default)]
     pub solver_repair: Option<Template>,
     /// Template of the Conjecturer's prompt, for an unsolved target.
     pub conjecturer: Template,
     /// Template of the Conjecturer's prompt, for a solved problem. Without it, the problem is shown without its proof.
-    #[serde(default)]
     pub conjecturer_solved: Option<Template>,
     /// Template of the Conjecturer's prompt, without a problem. Without it, the statement is left empty.
-    #[serde(default)]
     pub conjecturer_unconditioned: Option<Template>,
     /// Template of the Guide's prompt. A run whose Guide is a model needs it. Without it, the statements of target and
     /// conjecture are the prompt.
-    #[serde(default)]
     pub guide: Option<Template>,
 }
 
 impl Description {
-    /// Renders a prompt.
     pub(crate) fn prompt(&self, template: &Template, fields: &[(&str, &str)]) -> Prompt {
         let text = template.render(fields);
         if self.chat { Prompt::Chat(text) } else { Prompt::Raw(text) }
@@ -51,24 +42,19 @@ impl Description {
     /// Checks that every template uses only the fields that its prompt has.
     pub(crate) fn check(&self) -> Result<(), String> {
         let p = &self.prompts;
-        let solved = p.conjecturer_solved.as_ref().unwrap_or(&p.conjecturer);
-        let none = Template { parts: Vec::new() };
-        let unconditioned = p.conjecturer_unconditioned.as_ref().unwrap_or(&none);
-        let templates: [(&str, &Template, &[&str]); 6] = [
-            ("solver", &p.solver, &["statement", "context"]),
-            (
-                "solver_repair",
-                p.solver_repair.as_ref().unwrap_or(&p.solver),
-                &["statement", "context", "proof", "error"],
-            ),
-            ("conjecturer", &p.conjecturer, &["statement", "context"]),
-            ("conjecturer_solved", solved, &["statement", "context", "proof"]),
-            ("conjecturer_unconditioned", unconditioned, &["context"]),
-            ("guide", p.guide.as_ref().unwrap_or(&none), &["statement", "context", "conjecture"]),
+        let templates: [(&str, Option<&Template>, &[&str]); 6] = [
+            ("solver", Some(&p.solver), &["statement", "context"]),
+            ("solver_repair", p.solver_repair.as_ref(), &["statement", "context", "proof", "error"]),
+            ("conjecturer", Some(&p.conjecturer), &["statement", "context"]),
+            ("conjecturer_solved", p.conjecturer_solved.as_ref(), &["statement", "context", "proof"]),
+            ("conjecturer_unconditioned", p.conjecturer_unconditioned.as_ref(), &["context"]),
+            ("guide", p.guide.as_ref(), &["statement", "context", "conjecture"]),
         ];
         for (name, template, allowed) in templates {
-            let fields = template.parts.iter().filter_map(|part| part.field.as_deref());
-            if let Some(field) = fields.into_iter().find(|field| !allowed.contains(field)) {
+            let parts = template.into_iter().flat_map(|template| &template.parts);
+            if let Some(field) =
+                parts.filter_map(|p| p.field.as_deref()).find(|field| !allowed.contains(field))
+            {
                 let list = allowed.iter().map(|field| format!("{{{field}}}")).collect::<Vec<_>>().join(", ");
                 return Err(format!("the prompt `{name}` has no field {{{field}}}, only {list}"));
             }

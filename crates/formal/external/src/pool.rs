@@ -46,13 +46,10 @@ struct State {
     idle: Vec<Child>,
     /// Number of processes that work on a request.
     busy: usize,
-    /// Number of requests that failed.
     failures: u32,
     /// Number of requests that failed since the last answer.
     in_succession: u32,
-    /// The last failure.
     last: String,
-    /// Whether too many requests have failed.
     is_given_up: bool,
 }
 

@@ -88,9 +88,7 @@ impl External {
             micros,
         };
         match answer {
-            Ok(verdicts) => {
-                verdicts.into_iter().map(|v| judgement(v.verdict.into(), v.reason, v.step)).collect()
-            }
+            Ok(verdicts) => verdicts.into_iter().map(|v| judgement(v.verdict, v.reason, v.step)).collect(),
             Err(fault) => {
                 let reason = format!("external `verify`: {fault}");
                 proofs.iter().map(|_| judgement(Verdict::Infra, reason.clone(), None)).collect()
@@ -107,31 +105,21 @@ struct Verdicts {
 
 #[derive(Deserialize)]
 struct VerdictLine {
-    verdict: ReportedVerdict,
+    #[serde(with = "ReportedVerdict")]
+    verdict: Verdict,
     #[serde(default)]
     reason: String,
     step: Option<u32>,
 }
 
 /// A verdict that the system may report. It cannot report [`Verdict::Infra`], a fault outside of it.
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Deserialize)]
+#[serde(remote = "Verdict", rename_all = "kebab-case")]
 enum ReportedVerdict {
     Proved,
     Refused,
     Malformed,
     Resource,
-}
-
-impl From<ReportedVerdict> for Verdict {
-    fn from(reported: ReportedVerdict) -> Self {
-        match reported {
-            ReportedVerdict::Proved => Verdict::Proved,
-            ReportedVerdict::Refused => Verdict::Refused,
-            ReportedVerdict::Malformed => Verdict::Malformed,
-            ReportedVerdict::Resource => Verdict::Resource,
-        }
-    }
 }
 
 /// The result of `read_proof`.
@@ -256,7 +244,8 @@ impl FormalSystem for External {
 
     /// Sets only the length, because nothing else is known.
     fn features(&self, statement: &str) -> Features {
-        Features { length: words(statement), ..Features::default() }
+        let length = u32::try_from(statement.split_whitespace().count()).unwrap_or(u32::MAX);
+        Features { length, ..Features::default() }
     }
 
     fn is_penalised(&self, _: &str) -> bool {
@@ -287,8 +276,4 @@ impl FormalSystem for External {
         let batches = proofs.chunks(self.pool.settings().batch.max(1));
         batches.flat_map(|batch| self.verify_batch(problem, batch)).collect()
     }
-}
-
-fn words(text: &str) -> u32 {
-    u32::try_from(text.split_whitespace().count()).unwrap_or(u32::MAX)
 }

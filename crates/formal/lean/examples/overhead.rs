@@ -6,7 +6,7 @@
 #![allow(clippy::print_stdout, reason = "it prints its figures")]
 
 use sgs_lean::check::{
-    Candidate, CheckerConfig, Launch, Limits, Pool, Probe, Recycling, ReplChecker, TrustLayers, assemble,
+    Candidate, CheckerConfig, Launch, Limits, Pool, Probe, Recycling, ReplChecker, assemble,
 };
 use sgs_lean::read::Proof;
 use sgs_lean::text::{Bounds, LeanStatement};
@@ -50,8 +50,8 @@ fn bare(repl: &Path, millis: u64, count: usize) -> Result<Duration, Box<dyn Erro
     let mut output = BufReader::new(child.stdout.take().ok_or("no stdout")?);
     let mut times = Vec::new();
     for index in 0..count {
-        let file = assemble("", &[&candidate(millis, index)?], "0", Probe::Axioms);
-        let request = serde_json::json!({"cmd": file.text, "env": 0}).to_string();
+        let (text, _) = assemble(&candidate(millis, index)?, "0", Probe::Axioms);
+        let request = serde_json::json!({"cmd": text, "env": 0}).to_string();
         let begun = Instant::now();
         input.write_all(request.as_bytes())?;
         input.write_all(b"\n\n")?;
@@ -81,7 +81,6 @@ fn pooled(repl: &Path, millis: u64, count: usize) -> Result<Duration, Box<dyn Er
         launch,
         options: vec![],
         probe: Probe::Axioms,
-        layers: TrustLayers::ALL,
         limits: Limits::default(),
         recycling: Recycling { uses: u32::MAX, ..Recycling::default() },
     };
@@ -92,7 +91,7 @@ fn pooled(repl: &Path, millis: u64, count: usize) -> Result<Duration, Box<dyn Er
         let candidate = candidate(millis, index)?;
         let begun = Instant::now();
         // The system does this for every proof: limits, request, protocol, verdict.
-        Bounds::default().check(&candidate.proof.body).map_err(|e| e.to_string())?;
+        Bounds::default().check(&candidate.proof.body)?;
         let outcome = pool.check(Arc::new(candidate));
         times.push(begun.elapsed());
         if outcome.verdict != sgs_selfplay::Verdict::Proved {

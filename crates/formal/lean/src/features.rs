@@ -1,6 +1,6 @@
 //! Features of a statement, for analysis only.
 
-use crate::text::{Binder, LeanStatement, SourceToken, TokenKind, lex};
+use crate::text::{Binder, LeanStatement, SourceToken, TokenKind, lex, words};
 use sgs_selfplay::Features;
 
 /// Words and symbols that make a type a proposition if they occur outside of brackets.
@@ -18,20 +18,16 @@ pub fn features(statement: &str) -> Features {
     let conclusion = read.conclusion();
     let tokens = meaning(conclusion);
     let count =
-        |symbols: &[&str]| count(tokens.iter().filter(|t| symbols.contains(&t.text(conclusion))).count());
+        |symbols: &[&str]| tokens.iter().filter(|t| symbols.contains(&t.text(conclusion))).count() as u32;
     Features {
-        length: self::count(meaning(read.before_proof()).len()),
-        conclusion_length: self::count(tokens.len()),
+        length: words(read.before_proof()).len() as u32,
+        conclusion_length: tokens.len() as u32,
         disjunctions: count(&["∨", "Or"]),
         conjunctions: count(&["∧", "And"]),
         implications: count(&["→", "->"]),
         depth: depth(&tokens),
         hypotheses: read.declaration.binders.iter().map(|binder| hypotheses(statement, binder)).sum(),
     }
-}
-
-fn count(n: usize) -> u32 {
-    u32::try_from(n).unwrap_or(u32::MAX)
 }
 
 fn meaning(source: &str) -> Vec<SourceToken> {
@@ -64,7 +60,7 @@ fn hypotheses(statement: &str, binder: &Binder) -> u32 {
         }
     }
     let named = binder.names.iter().filter(|n| relation || n.starts_with('h')).count();
-    count(if binder.names.is_empty() { usize::from(relation) } else { named })
+    if binder.names.is_empty() { u32::from(relation) } else { named as u32 }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::check::{
 };
 use crate::prompt::SolverForm;
 use crate::read::Reading;
-use crate::sandbox::{LayerStatus, Sandbox, SandboxError, available};
+use crate::sandbox::{LayerStatus, Sandbox, available};
 use crate::templates::{Prompts, PromptsError, Templates};
 use crate::text::Bounds;
 use crate::version::{Version, ask_version, number};
@@ -120,9 +120,8 @@ pub enum SettingsError {
     /// A folder could not be created or resolved.
     #[error("{path}: {error}")]
     Folder { path: PathBuf, error: std::io::Error },
-    /// A required layer of the sandbox is unavailable.
-    #[error(transparent)]
-    Sandbox(#[from] SandboxError),
+    #[error("{0}")]
+    Sandbox(String),
     #[error("the launcher of the sandbox failed: {0}")]
     Launcher(String),
     #[error("`prompts`: {0}")]
@@ -253,7 +252,7 @@ impl LeanSettings {
             require: self.require_sandbox,
             ..Sandbox::default()
         };
-        let layers = if self.sandbox { self.layers(&sandbox, launcher)? } else { Vec::new() };
+        let layers = if self.sandbox { Self::layers(&sandbox, launcher)? } else { Vec::new() };
         let launch = |program: &Path| {
             let launch = Launch {
                 program: program.to_owned(),
@@ -297,7 +296,6 @@ impl LeanSettings {
                     launch: launch(&programs.checker),
                     options: self.options.clone(),
                     probe: Probe::Axioms,
-                    layers: TrustLayers::ALL,
                     limits: self.limits,
                     recycling: self.recycling,
                 };
@@ -330,17 +328,10 @@ impl LeanSettings {
         }
     }
 
-    fn layers(&self, sandbox: &Sandbox, launcher: &[OsString]) -> Result<Vec<LayerStatus>, SettingsError> {
-        use crate::sandbox::SandboxLayer;
+    fn layers(sandbox: &Sandbox, launcher: &[OsString]) -> Result<Vec<LayerStatus>, SettingsError> {
         let layers = available(sandbox, launcher).map_err(SettingsError::Launcher)?;
-        let needed = [SandboxLayer::Landlock, SandboxLayer::Seccomp, SandboxLayer::ResourceLimits];
-        let missing = layers.iter().find(|l| !l.active && needed.contains(&l.layer));
-        match missing.filter(|_| self.require_sandbox) {
-            Some(layer) => {
-                Err(SandboxError::Missing { layer: layer.layer, detail: layer.detail.clone() }.into())
-            }
-            None => Ok(layers),
-        }
+        crate::sandbox::check_required(sandbox, &layers).map_err(SettingsError::Sandbox)?;
+        Ok(layers)
     }
 }
 

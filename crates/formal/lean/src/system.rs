@@ -12,7 +12,6 @@ use crate::text::{
 };
 use crate::version::{Version, VersionError};
 use rustc_hash::FxHashMap;
-use serde::{Deserialize, Serialize};
 use sgs_formal::{Condition, FormalSystem, Malformed, Prompt};
 use sgs_selfplay::{FailedProof, Features, Judgement, ParsedConjecture, Problem, ProblemId, Review, Verdict};
 use sha2::{Digest, Sha256};
@@ -45,7 +44,7 @@ pub struct LeanConfig {
 }
 
 /// Everything that a verdict depends on, apart from problem and proof.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckerIdentity {
     /// Lean's version.
     pub version: Version,
@@ -53,8 +52,6 @@ pub struct CheckerIdentity {
     pub checker: String,
     /// Options that are set after the header, in order.
     pub options: Vec<(String, String)>,
-    /// The layers of trust that are enabled.
-    pub layers: TrustLayers,
     /// Whether a process that runs no proof replays every accepted proof.
     pub judge: bool,
     /// Time limit of a proof, in milliseconds.
@@ -134,21 +131,15 @@ impl Lean {
                 (name, expected, outcome)
             };
             let calls: Vec<_> = cases.into_iter().map(|case| scope.spawn(move || judge(case))).collect();
-            calls.into_iter().map(std::thread::ScopedJoinHandle::join).collect::<Vec<_>>()
-        });
-        for call in judged {
-            let (name, expected, outcome) = match call {
-                Ok(judged) => judged,
-                Err(panic) => std::panic::resume_unwind(panic),
+            let join = |call: std::thread::ScopedJoinHandle<'_, _>| {
+                call.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
+            calls.into_iter().map(join).collect::<Vec<_>>()
+        });
+        for (name, expected, outcome) in judged {
             if outcome.verdict != expected {
-                let found = outcome.verdict.as_str();
-                return Err(StartError::Canary {
-                    name,
-                    expected: expected.as_str(),
-                    found,
-                    reason: outcome.reason,
-                });
+                let (expected, found) = (expected.as_str(), outcome.verdict.as_str());
+                return Err(StartError::Canary { name, expected, found, reason: outcome.reason });
             }
         }
         Ok(())
@@ -164,7 +155,6 @@ impl Lean {
             version: self.config.version.clone(),
             checker: checker.to_owned(),
             options: options.clone(),
-            layers: self.layers(),
             judge: self.is_replayed(),
             proof_ms: limits.proof_ms,
             memory: limits.memory,
@@ -205,7 +195,7 @@ impl Lean {
         if self.layers().syntax
             && let Err(refusal) = check_header(&header)
         {
-            return CheckOutcome::new(Verdict::Refused, refusal.to_string());
+            return CheckOutcome::new(Verdict::Refused, refusal);
         }
         let header: Arc<str> = match header {
             Cow::Borrowed(_) => Arc::clone(&problem.context),
@@ -244,7 +234,7 @@ impl Lean {
 
     fn layers(&self) -> TrustLayers {
         match &self.config.checker {
-            CheckerConfig::Repl(c) => c.layers,
+            CheckerConfig::Repl(_) => TrustLayers::ALL,
             CheckerConfig::File(c) => c.layers,
         }
     }

@@ -1,12 +1,11 @@
 //! Lean's version, as Lean reports it, and its comparison with the required version.
 
 use crate::limits::Limits;
-use serde::{Deserialize, Serialize};
 use sgs_formal::process::{Launch, Process, ProcessFault};
 use std::time::Instant;
 
 /// The output of `lean --version`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Version {
     /// The version number, for example `4.15.0` or `4.28.0-pre`.
     pub number: String,
@@ -16,19 +15,8 @@ pub struct Version {
 
 /// The version of Lean is unknown, or not the required one.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages document the variants and their fields")]
-pub enum VersionError {
-    #[error("`{program} --version` gave no answer: {fault}")]
-    Silent { program: String, fault: ProcessFault },
-    #[error("`{program} --version` printed `{found}`, which is not a version of Lean")]
-    Unknown { program: String, found: String },
-    #[error(
-        "{what} requires Lean {wanted}, but the checker runs {}, and a proof may hold in one version only; \
-         install the right one with `sgs lean setup --version v{wanted}`",
-        found.text
-    )]
-    Mismatch { what: String, wanted: String, found: Version },
-}
+#[error("{0}")]
+pub struct VersionError(String);
 
 impl Version {
     /// Parses a line such as `Lean (version 4.15.0, x86_64-unknown-linux-gnu, commit 11651562caae, Release)`.
@@ -50,11 +38,12 @@ impl Version {
         if self.matches(wanted) {
             return Ok(());
         }
-        Err(VersionError::Mismatch {
-            what: what.to_owned(),
-            wanted: number(wanted).to_owned(),
-            found: self.clone(),
-        })
+        Err(VersionError(format!(
+            "{what} requires Lean {0}, but the checker runs {1}, and a proof may hold in one version only; \
+             install the right one with `sgs lean setup --version v{0}`",
+            number(wanted),
+            self.text
+        )))
     }
 }
 
@@ -71,7 +60,7 @@ pub fn number(name: &str) -> &str {
 /// Returns an error if Lean does not answer within the start limit, or if the answer contains no version.
 pub fn ask_version(launch: &Launch, limits: &Limits) -> Result<Version, VersionError> {
     let program = launch.program.display().to_string();
-    let silent = |fault| VersionError::Silent { program: program.clone(), fault };
+    let silent = |fault: ProcessFault| VersionError(format!("`{program} --version` gave no answer: {fault}"));
     let mut launch = launch.clone();
     launch.args.push("--version".into());
     let mut process = Process::start(&launch).map_err(silent)?;
@@ -86,7 +75,12 @@ pub fn ask_version(launch: &Launch, limits: &Limits) -> Result<Version, VersionE
     match Version::parse(&output) {
         Some(version) => Ok(version),
         None if output.is_empty() => Err(silent(process.fault_of_end())),
-        None => Err(VersionError::Unknown { program, found: output.chars().take(200).collect() }),
+        None => {
+            let found: String = output.chars().take(200).collect();
+            Err(VersionError(format!(
+                "`{program} --version` printed `{found}`, which is not a version of Lean"
+            )))
+        }
     }
 }
 

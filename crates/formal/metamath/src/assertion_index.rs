@@ -3,8 +3,7 @@
 use crate::database::{StatementId, Symbol};
 use crate::grammar::{Grammar, TreeNode};
 use crate::normal_text::{NormalText, normal_text};
-use crate::statement::Statement;
-use crate::statement::normal_form_of_rule;
+use crate::statement::{Statement, normal_form_of_rule};
 use crate::theory::{RuleId, Theory};
 use crate::unify::{Goal, ProofLimits, ProofStep, Unifier};
 use rustc_hash::FxHashMap;
@@ -36,18 +35,14 @@ impl AssertionIndex {
     /// Indexes all assertions of a theory.
     pub fn new(theory: &Theory) -> Self {
         // Do this sequentially, like everything that a `OnceLock` of `Metamath` calls (see its fields).
-        let texts: Vec<Option<NormalText>> = (0..theory.rules().len())
-            .map(|i| normal_form_of_rule(theory, RuleId(i as u32)).map(|s| normal_text(theory, &s)))
-            .collect();
         let mut first = FxHashMap::default();
-        for (i, text) in texts.into_iter().enumerate() {
-            if let Some(text) = text {
-                first.entry(text).or_insert(RuleId(i as u32));
-            }
-        }
         let mut by_shape: FxHashMap<ConclusionShape, Vec<RuleId>> = FxHashMap::default();
         for (i, rule) in theory.rules().iter().enumerate() {
-            by_shape.entry(shape(&rule.conclusion)).or_default().push(RuleId(i as u32));
+            let id = RuleId(i as u32);
+            if let Some(statement) = normal_form_of_rule(theory, id) {
+                first.entry(normal_text(theory, &statement)).or_insert(id);
+            }
+            by_shape.entry(shape(&rule.conclusion)).or_default().push(id);
         }
         Self { first, by_shape }
     }
@@ -64,18 +59,18 @@ impl AssertionIndex {
         (theory.rule(found).statement < before).then_some(found)
     }
 
-    /// Returns a proof that consists of a hypothesis, or of hypotheses and one assertion that precedes `before`.
-    fn one_step(
+    /// Returns whether a hypothesis, or hypotheses and one assertion that precedes `before`, prove the statement.
+    fn is_one_step(
         &self,
         theory: &Theory,
         unifier: &mut Unifier,
         statement: &Statement,
         before: StatementId,
-    ) -> Option<Vec<ProofStep>> {
-        if let Some(h) = statement.hypotheses.iter().position(|h| *h == statement.conclusion) {
-            return Some(vec![ProofStep::Hypothesis(h as u32)]);
+    ) -> bool {
+        if statement.hypotheses.contains(&statement.conclusion) {
+            return true;
         }
-        let goal = Goal::new(theory, statement, before).ok()?;
+        let Ok(goal) = Goal::new(theory, statement, before) else { return false };
         let root = shape(&statement.conclusion);
         let shapes = [root, root.map(|(root, _)| (root, None)), None];
         for (i, shape) in shapes.iter().enumerate() {
@@ -90,11 +85,11 @@ impl AssertionIndex {
                 if let Some(steps) = application(theory, rule, statement)
                     && unifier.check(theory, &goal, &steps, ProofLimits::default()).is_ok()
                 {
-                    return Some(steps);
+                    return true;
                 }
             }
         }
-        None
+        false
     }
 
     /// Returns why a statement is trivial before `before`; `None` if it is not.
@@ -108,7 +103,7 @@ impl AssertionIndex {
         if self.find_equivalent(theory, statement, before).is_some() {
             return Some(Triviality::Known);
         }
-        self.one_step(theory, unifier, statement, before).map(|_| Triviality::OneStep)
+        self.is_one_step(theory, unifier, statement, before).then_some(Triviality::OneStep)
     }
 }
 
@@ -138,7 +133,6 @@ struct HypothesisSearch<'a> {
     grammar: &'a Grammar,
     patterns: &'a [crate::grammar::Tree],
     statement: &'a Statement,
-    /// The rule's variables and their terms.
     bindings: Vec<(Symbol, &'a [TreeNode])>,
     steps: Vec<ProofStep>,
     tries: usize,

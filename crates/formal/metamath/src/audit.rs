@@ -6,22 +6,13 @@ use crate::kernel::{Kernel, verify_theorem};
 use rayon::prelude::*;
 use std::fmt;
 
-/// A theorem without a valid proof.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unproved {
-    /// Label of the theorem.
-    pub label: String,
-    /// The error in its proof.
-    pub reason: String,
-}
-
 /// The result of checking all theorems of a database with the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatabaseAudit {
     /// Number of theorems.
     pub theorems: usize,
-    /// Theorems without a valid proof, in database order.
-    pub unproved: Vec<Unproved>,
+    /// Labels of the theorems without a valid proof, in database order, with the errors in their proofs.
+    pub unproved: Vec<(String, String)>,
 }
 
 impl DatabaseAudit {
@@ -31,7 +22,7 @@ impl DatabaseAudit {
             database.assertions().filter(|(_, _, a)| a.is_theorem()).map(|(id, _, _)| id).collect();
         let check = |kernel: &mut Kernel, id: &StatementId| {
             let reason = verify_theorem(kernel, database, *id).err()?;
-            Some(Unproved { label: database.statement(*id).label.to_string(), reason })
+            Some((database.statement(*id).label.to_string(), reason))
         };
         let unproved = theorems.par_iter().map_init(Kernel::new, check).flatten().collect();
         Self { theorems: theorems.len(), unproved }
@@ -44,7 +35,7 @@ const NAMED: usize = 5;
 impl fmt::Display for DatabaseAudit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {} theorems have no valid proof", self.unproved.len(), self.theorems)?;
-        for (i, Unproved { label, reason }) in self.unproved.iter().take(NAMED).enumerate() {
+        for (i, (label, reason)) in self.unproved.iter().take(NAMED).enumerate() {
             write!(f, "{} `{label}` ({reason})", if i == 0 { ":" } else { "," })?;
         }
         match self.unproved.len().saturating_sub(NAMED) {

@@ -2,10 +2,10 @@
 
 use crate::database::StatementId;
 use crate::normal_text::{NormalText, normal_text};
-use crate::splits::Lesson;
 use crate::statement::Statement;
+use crate::theorem_proofs::TheoremProof;
 use crate::theory::{RuleId, Theory};
-use crate::unify::{Goal, ProofLimits, ProofStep, Unifier};
+use crate::unify::{Goal, ProofStep, Unifier};
 use sgs_base::random::SeededRng;
 
 /// Maximum number of symbols of a statement that is derived from a proof.
@@ -16,19 +16,6 @@ pub const MAX_STEPS: usize = 24;
 const MAX_NODES: usize = 100;
 /// First position in the database at which a theorem is composed. A database with no more axioms and theorems has none.
 pub const FIRST_POSITION: usize = 20;
-
-/// A theorem that a program composed.
-#[derive(Clone, Debug)]
-pub struct Composition {
-    /// The position in the database at which it was composed.
-    pub context: RuleId,
-    /// The statement in normal form.
-    pub statement: Statement,
-    /// Identifies the statement.
-    pub print: NormalText,
-    /// A proof.
-    pub steps: Vec<ProofStep>,
-}
 
 /// A generator of random theorems.
 ///
@@ -45,7 +32,7 @@ pub struct Composer {
 
 impl Composer {
     /// Creates a generator that draws rules by their frequency in `lessons`.
-    pub fn new(theory: &Theory, lessons: &[Lesson]) -> Self {
+    pub fn new(theory: &Theory, lessons: &[TheoremProof]) -> Self {
         let mut uses = Vec::new();
         let mut uses_before = vec![0; theory.rules().len() + 1];
         let mut next = 0;
@@ -54,10 +41,7 @@ impl Composer {
                 uses_before[next] = uses.len();
                 next += 1;
             }
-            uses.extend(lesson.steps.iter().filter_map(|s| match s {
-                ProofStep::Rule(id) => Some(*id),
-                ProofStep::Hypothesis(_) => None,
-            }));
+            uses.extend(lesson.steps.iter().filter_map(|step| step.rule()));
         }
         for slot in &mut uses_before[next..] {
             *slot = uses.len();
@@ -65,14 +49,15 @@ impl Composer {
         Self { uses, uses_before }
     }
 
-    /// Tries to compose a theorem, in the given context or in a random one. Returns `None` if this attempt fails.
+    /// Tries to compose a theorem, in the given context or in a random one. Returns `None` if this attempt fails, otherwise
+    /// the theorem in normal form, with the rule before which it was composed, and the text that identifies its statement.
     pub fn compose(
         &self,
         theory: &Theory,
         unifier: &mut Unifier,
         draw: &mut SeededRng,
         context: Option<RuleId>,
-    ) -> Option<Composition> {
+    ) -> Option<(TheoremProof, NormalText)> {
         let context = match (context, theory.rules().len().saturating_sub(FIRST_POSITION)) {
             (Some(context), _) => context,
             (None, 0) => return None,
@@ -82,6 +67,10 @@ impl Composer {
         if available == 0 {
             return None;
         }
+        let before = theory.rule(context).statement;
+        // The stack may hold several formulas until the last step.
+        let mut fits =
+            |steps: &[ProofStep], hypotheses| unifier.unifies(theory, &Goal::open(hypotheses, before), steps);
         let wanted = 2 + draw.index(6);
         let (mut steps, mut hypotheses, mut depth) = (Vec::new(), 0u32, 0usize);
         for _ in 0..wanted * 8 {
@@ -92,7 +81,7 @@ impl Composer {
             let Some((step, takes)) = tried else { continue };
             steps.push(step);
             let more = u32::from(step == ProofStep::Hypothesis(hypotheses));
-            if takes > 0 && !fits(theory, unifier, context, &steps, hypotheses) {
+            if takes > 0 && !fits(&steps, hypotheses) {
                 steps.pop();
                 continue;
             }
@@ -102,9 +91,8 @@ impl Composer {
         if depth != 1 || inferences(&steps) < 2 || steps.len() > MAX_STEPS {
             return None;
         }
-        let before = theory.rule(context).statement;
         let (statement, print) = general(theory, unifier, before, &steps, hypotheses as usize)?;
-        Some(Composition { context, statement, print, steps })
+        Some((TheoremProof { rule: context, statement, steps }, print))
     }
 
     /// Draws a step that the stack allows, and returns it with the number of entries that it takes.
@@ -132,21 +120,9 @@ impl Composer {
     }
 }
 
-/// Returns whether the steps so far unify; the stack may hold several formulas.
-fn fits(
-    theory: &Theory,
-    unifier: &mut Unifier,
-    context: RuleId,
-    steps: &[ProofStep],
-    hypotheses: u32,
-) -> bool {
-    let goal = Goal::open(hypotheses, theory.rule(context).statement);
-    unifier.unifies(theory, &goal, steps, ProofLimits::default())
-}
-
 /// Returns the number of assertions that a proof cites.
 pub fn inferences(steps: &[ProofStep]) -> usize {
-    steps.iter().filter(|step| matches!(step, ProofStep::Rule(_))).count()
+    steps.iter().filter_map(|step| step.rule()).count()
 }
 
 /// Returns the most general statement that steps prove from the rules before `before`, in normal form, with the text
@@ -160,14 +136,13 @@ pub fn general(
     hypotheses: usize,
 ) -> Option<(Statement, NormalText)> {
     let goal = Goal::open(hypotheses as u32, before);
-    let statement = unifier.most_general(theory, &goal, steps, ProofLimits::default(), MAX_NODES)?;
+    let statement = unifier.most_general(theory, &goal, steps, MAX_NODES)?;
     // A formula that is a single variable is trivial or contradictory.
     if statement.conclusion.len() < 2 || statement.hypotheses.contains(&statement.conclusion) {
         return None;
     }
     let normal = statement.normal_form(theory, |_| None)?;
-    let symbols = normal.text(theory).split_ascii_whitespace().count();
-    if symbols > MAX_SYMBOLS {
+    if normal.symbols(theory) > MAX_SYMBOLS {
         return None;
     }
     let print = normal_text(theory, &normal);

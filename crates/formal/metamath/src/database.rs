@@ -2,7 +2,7 @@
 //!
 //! The parser accepts the whole language of the Metamath book (§4.1-4.2) and rejects everything else with its location.
 
-use crate::source::{DatabaseError, SourceFile, SourceLocation, is_label, is_symbol, next_token};
+use crate::source::{DatabaseError, SourceFile, is_label, is_symbol, next_token};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -46,16 +46,11 @@ pub struct LabelledStatement {
 
 /// The four kinds of labelled statements.
 #[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the text of a variant names its fields")]
 pub enum StatementKind {
-    /// `$f`: declares the type of a variable.
-    Floating {
-        /// The typecode.
-        typecode: Symbol,
-        /// The variable.
-        variable: Symbol,
-        /// The first statement after its scope; `u32::MAX` in the outermost scope.
-        until: StatementId,
-    },
+    /// `$f`: declares the type of a variable. `until` is the first statement after its scope; `u32::MAX` in the outermost
+    /// scope.
+    Floating { typecode: Symbol, variable: Symbol, until: StatementId },
     /// `$e`: a hypothesis.
     Essential(Expression),
     /// `$a` or `$p`: an axiom or theorem.
@@ -87,7 +82,7 @@ impl Assertion {
 }
 
 /// A parsed Metamath database.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Database {
     sources: Vec<SourceFile>,
     symbols: Vec<Arc<str>>,
@@ -116,7 +111,8 @@ impl Database {
     /// Returns an error if a file cannot be read or is malformed, with the file, line and column.
     pub fn read(path: &Path) -> Result<Self, DatabaseError> {
         let source = SourceFile::read(path)?;
-        DatabaseParser::new(path.parent().map(Path::to_owned)).run(source)
+        let folder = path.parent().map(Path::to_owned);
+        DatabaseParser { folder, ..DatabaseParser::default() }.run(source)
     }
 
     /// Parses a database from memory. Messages use `name` as the file name. Inclusions are rejected.
@@ -124,7 +120,7 @@ impl Database {
     /// # Errors
     /// Returns an error if the text is malformed, with the line and column.
     pub fn parse(name: &str, text: impl Into<Arc<[u8]>>) -> Result<Self, DatabaseError> {
-        DatabaseParser::new(None).run(SourceFile { name: name.into(), bytes: text.into() })
+        DatabaseParser::default().run(SourceFile { name: name.into(), bytes: text.into() })
     }
 
     /// Returns all labelled statements in order.
@@ -140,6 +136,11 @@ impl Database {
     /// Finds a statement by its label.
     pub fn find(&self, label: &str) -> Option<StatementId> {
         self.statement_of.get(label).copied()
+    }
+
+    /// Returns the typecode of provable statements (`|-`), if the database has one.
+    pub(crate) fn provable(&self) -> Option<Symbol> {
+        self.symbol("|-").filter(|&s| !self.is_variable(s))
     }
 
     /// Finds a symbol by its text.
@@ -240,22 +241,20 @@ impl Database {
 
     /// Returns the text of a theorem's proof, including comments; `None` for axioms.
     pub fn proof_text(&self, assertion: &Assertion) -> Option<&[u8]> {
-        assertion
-            .proof
-            .as_ref()
-            .map(|(f, r)| &self.sources[*f as usize].bytes[r.start as usize..r.end as usize])
+        assertion.proof.as_ref().map(|part| self.part(part))
     }
 
     /// Returns the comment just before an assertion, without its delimiters.
     pub fn comment(&self, assertion: &Assertion) -> Option<String> {
-        assertion.comment.as_ref().map(|(f, r)| {
-            let bytes = &self.sources[*f as usize].bytes[r.start as usize..r.end as usize];
-            String::from_utf8_lossy(bytes).into_owned()
-        })
+        assertion.comment.as_ref().map(|part| String::from_utf8_lossy(self.part(part)).into_owned())
     }
 
-    /// Returns the location of a statement.
-    pub fn place(&self, id: StatementId) -> SourceLocation {
+    fn part(&self, (file, range): &(u32, Range<u32>)) -> &[u8] {
+        &self.sources[*file as usize].bytes[range.start as usize..range.end as usize]
+    }
+
+    /// Returns the location of a statement: file, line and column.
+    pub fn place(&self, id: StatementId) -> String {
         let (file, offset) = self.statement(id).place;
         self.sources[file as usize].place(offset as usize)
     }
@@ -286,6 +285,7 @@ struct Scope {
     distinct: usize,
 }
 
+#[derive(Default)]
 struct DatabaseParser {
     folder: Option<PathBuf>,
     database: Database,
@@ -320,34 +320,6 @@ impl FileCursor {
 }
 
 impl DatabaseParser {
-    fn new(folder: Option<PathBuf>) -> Self {
-        Self {
-            folder,
-            database: Database {
-                sources: Vec::new(),
-                symbols: Vec::new(),
-                is_variable: Vec::new(),
-                symbol_of: FxHashMap::default(),
-                statements: Vec::new(),
-                statement_of: FxHashMap::default(),
-                global_floats: Vec::new(),
-                global_variables: FxHashSet::default(),
-                global_essential: None,
-                inclusions: Vec::new(),
-            },
-            included: FxHashSet::default(),
-            scopes: Vec::new(),
-            variables: Vec::new(),
-            active_variable: FxHashSet::default(),
-            floats: Vec::new(),
-            float_of: FxHashMap::default(),
-            essentials: Vec::new(),
-            distinct: Vec::new(),
-            inherited: 0,
-            comment: None,
-        }
-    }
-
     fn run(mut self, source: SourceFile) -> Result<Database, DatabaseError> {
         let mut files = vec![self.open(source)?];
         while let Some(cursor) = files.last_mut() {
@@ -363,7 +335,10 @@ impl DatabaseParser {
             cursor.at = end;
             let bytes = cursor.source.bytes.clone();
             match &bytes[start..end] {
-                b"$(" => self.skip_comment(cursor, start)?,
+                b"$(" => {
+                    let text = end as u32..comment_end(cursor, start)? as u32;
+                    self.comment = Some((cursor.file, text));
+                }
                 b"$[" => {
                     if let Some(next) = self.include(cursor, start)? {
                         files.push(next);
@@ -402,13 +377,6 @@ impl DatabaseParser {
         let file = self.database.sources.len() as u32;
         self.database.sources.push(source.clone());
         Ok(FileCursor { file, source, at: 0 })
-    }
-
-    fn skip_comment(&mut self, cursor: &mut FileCursor, start: usize) -> Result<(), DatabaseError> {
-        let text = cursor.at;
-        let end = comment_end(cursor, start)?;
-        self.comment = Some((cursor.file, text as u32..end as u32));
-        Ok(())
     }
 
     fn include(

@@ -2,7 +2,7 @@
 //!
 //! The result is a complete database that any Metamath verifier can check. A theorem is appended at the end of the database,
 //! where everything that its proof cites is still available. The `$d` conditions of a block are those of the statement, and
-//! those between the proof's dummy variables and all other variables ([`crate::kernel::Dummies::Free`]).
+//! those between the proof's dummy variables and all other variables ([`crate::kernel::KernelGoal::dummy_distinct`]).
 
 use crate::database::{Distinct, StatementId, StatementKind, Symbol, distinct};
 use crate::judge::{expression, hypothesis_expressions};
@@ -12,6 +12,7 @@ use crate::unify::Goal;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
@@ -23,7 +24,6 @@ pub enum ExportError {
     OuterHypothesis { label: String },
     #[error("variable `{variable}` has another type, or none, at the end of the database")]
     Variable { variable: String },
-    /// The file cannot be written.
     #[error("{}: cannot write: {error}", path.display())]
     Io { path: PathBuf, error: io::Error },
 }
@@ -112,7 +112,7 @@ pub fn theorem_block(
     Ok(out)
 }
 
-/// The `$f` statements of a block.
+#[derive(Default)]
 struct BlockFloats {
     /// New `$v` and `$f` statements, for variables of inner scopes.
     declarations: String,
@@ -124,7 +124,6 @@ struct BlockFloats {
     mandatory: Vec<StatementId>,
     /// Variables that occur only in the proof.
     dummies: Vec<Symbol>,
-    /// Variables of the statement.
     variables: Vec<Symbol>,
 }
 
@@ -139,14 +138,7 @@ impl BlockFloats {
         let mut all: Vec<StatementId> = own.iter().copied().chain(used).collect();
         all.sort_unstable();
         all.dedup();
-        let mut floats = Self {
-            declarations: String::new(),
-            local: FxHashMap::default(),
-            replaced: FxHashMap::default(),
-            mandatory: Vec::new(),
-            dummies: Vec::new(),
-            variables: Vec::new(),
-        };
+        let mut floats = Self::default();
         for id in all {
             let Some(StatementKind::Floating { typecode, variable, .. }) =
                 database.statements().get(id.0 as usize).map(|s| &s.kind)
@@ -280,13 +272,7 @@ fn folder(path: &Path) -> PathBuf {
 }
 
 fn new_file(folder: &Path) -> io::Result<NamedTempFile> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".sgs-export-");
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        // Use the default permissions of a new file, subject to the umask.
-        builder.permissions(std::fs::Permissions::from_mode(0o666));
-    }
-    builder.tempfile_in(folder)
+    // Use the default permissions of a new file, subject to the umask.
+    let permissions = std::fs::Permissions::from_mode(0o666);
+    tempfile::Builder::new().prefix(".sgs-export-").permissions(permissions).tempfile_in(folder)
 }

@@ -104,7 +104,6 @@ pub enum SyntaxPart {
 pub enum ParseError {
     #[error("does not parse: nothing fits at symbol {at}")]
     NoReading { at: usize },
-    /// The formula has several parses.
     #[error("is ambiguous")]
     Ambiguous,
     #[error("has {length} symbols, more than {limit}")]
@@ -133,29 +132,16 @@ struct TrieNode {
 }
 
 /// The grammar of a database.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Grammar {
     types: Vec<Symbol>,
     type_of: FxHashMap<Symbol, TypeId>,
     productions: Vec<Production>,
-    production_of: FxHashMap<StatementId, u32>,
     trie: Vec<TrieNode>,
     /// For each type, the trie node where its productions begin.
     roots: Vec<u32>,
     /// For each type, the trie node that follows the first child of its left-recursive productions.
     left_roots: Vec<Option<u32>>,
-    provable: Option<Symbol>,
-    formula: Option<TypeId>,
-}
-
-/// The error of a syntax axiom that the parser does not support.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{label}: {message}")]
-pub struct GrammarError {
-    /// Label of the syntax axiom.
-    pub label: String,
-    /// Description of the error.
-    pub message: String,
 }
 
 impl Grammar {
@@ -164,19 +150,9 @@ impl Grammar {
     /// # Errors
     /// Returns an error if a syntax axiom is empty, repeats a variable, has `$e` hypotheses, or causes left recursion
     /// through several types.
-    pub fn new(database: &Database) -> Result<Self, GrammarError> {
-        let provable = database.symbol("|-").filter(|&s| !database.is_variable(s));
-        let mut grammar = Self {
-            types: Vec::new(),
-            type_of: FxHashMap::default(),
-            productions: Vec::new(),
-            production_of: FxHashMap::default(),
-            trie: Vec::new(),
-            roots: Vec::new(),
-            left_roots: Vec::new(),
-            provable,
-            formula: None,
-        };
+    pub fn new(database: &Database) -> Result<Self, String> {
+        let provable = database.provable();
+        let mut grammar = Self::default();
         for (index, statement) in database.statements().iter().enumerate() {
             let typecode = match &statement.kind {
                 StatementKind::Floating { typecode, .. } => *typecode,
@@ -190,27 +166,28 @@ impl Grammar {
                 grammar.add_production(database, StatementId(index as u32), assertion, result)?;
             }
         }
-        grammar.formula = database.symbol("wff").and_then(|s| grammar.type_of.get(&s).copied());
         grammar.check_cycles(database)?;
         Ok(grammar)
     }
 
-    fn add_type(&mut self, typecode: Symbol, label: &str) -> Result<TypeId, GrammarError> {
+    fn add_type(&mut self, typecode: Symbol, label: &str) -> Result<TypeId, String> {
         if let Some(&t) = self.type_of.get(&typecode) {
             return Ok(t);
         }
         let Ok(index) = u8::try_from(self.types.len()) else {
-            return Err(GrammarError {
-                label: label.to_owned(),
-                message: "more than 256 typecodes".to_owned(),
-            });
+            return Err(format!("{label}: more than 256 typecodes"));
         };
         self.types.push(typecode);
         self.type_of.insert(typecode, TypeId(index));
-        self.trie.push(TrieNode::default());
-        self.roots.push(self.trie.len() as u32 - 1);
+        let root = self.new_node();
+        self.roots.push(root);
         self.left_roots.push(None);
         Ok(TypeId(index))
+    }
+
+    fn new_node(&mut self) -> u32 {
+        self.trie.push(TrieNode::default());
+        self.trie.len() as u32 - 1
     }
 
     fn add_production(
@@ -219,11 +196,8 @@ impl Grammar {
         id: StatementId,
         assertion: &Assertion,
         result: TypeId,
-    ) -> Result<(), GrammarError> {
-        let statement = database.statement(id);
-        let fail = |message: &str| {
-            Err(GrammarError { label: statement.label.to_string(), message: message.to_owned() })
-        };
+    ) -> Result<(), String> {
+        let fail = |message: &str| Err(format!("{}: {message}", database.statement(id).label));
         if database.essentials(assertion).next().is_some() {
             return fail("a syntax axiom with a $e hypothesis is not supported");
         }
@@ -257,7 +231,6 @@ impl Grammar {
         let hypothesis_child = database.floats(assertion).map(|(_, _, v)| child_of(v)).collect();
         let number = self.productions.len() as u32;
         self.insert(result, &parts, number);
-        self.production_of.insert(id, number);
         self.productions.push(Production {
             statement: id,
             result,
@@ -271,15 +244,8 @@ impl Grammar {
     fn insert(&mut self, result: TypeId, parts: &[SyntaxPart], number: u32) {
         let left = parts[0] == SyntaxPart::Child(result) && parts.len() > 1;
         let (mut node, rest) = if left {
-            let root = match self.left_roots[result.0 as usize] {
-                Some(root) => root,
-                None => {
-                    self.trie.push(TrieNode::default());
-                    let root = self.trie.len() as u32 - 1;
-                    self.left_roots[result.0 as usize] = Some(root);
-                    root
-                }
-            };
+            let root = self.left_roots[result.0 as usize].unwrap_or_else(|| self.new_node());
+            self.left_roots[result.0 as usize] = Some(root);
             (root, &parts[1..])
         } else {
             (self.roots[result.0 as usize], parts)
@@ -294,8 +260,7 @@ impl Grammar {
                 }
             };
             node = known.unwrap_or_else(|| {
-                self.trie.push(TrieNode::default());
-                let next = self.trie.len() as u32 - 1;
+                let next = self.new_node();
                 match part {
                     SyntaxPart::Constant(s) => self.trie[node as usize].constants.push((*s, next)),
                     SyntaxPart::Child(t) => self.trie[node as usize].types.push((*t, next)),
@@ -307,14 +272,18 @@ impl Grammar {
     }
 
     /// Rejects left recursion through several types, and productions whose only part is a child of the same type.
-    fn check_cycles(&mut self, database: &Database) -> Result<(), GrammarError> {
+    fn check_cycles(&mut self, database: &Database) -> Result<(), String> {
+        let cycle = |p: &Production| {
+            let label = &database.statement(p.statement).label;
+            Err(format!("{label}: left recursion through other types is not supported"))
+        };
         let n = self.types.len();
         let mut reach = vec![vec![false; n]; n];
         for p in &self.productions {
             if let SyntaxPart::Child(t) = p.parts[0] {
                 let own = t == p.result;
                 if own && p.parts.len() == 1 {
-                    return Err(self.cycle_error(database, p));
+                    return cycle(p);
                 }
                 reach[p.result.0 as usize][t.0 as usize] |= !own;
             }
@@ -328,30 +297,13 @@ impl Grammar {
         }
         for p in &self.productions {
             if reach[p.result.0 as usize][p.result.0 as usize] {
-                return Err(self.cycle_error(database, p));
+                return cycle(p);
             }
         }
         for node in &mut self.trie {
             node.constants.sort_unstable();
         }
         Ok(())
-    }
-
-    fn cycle_error(&self, database: &Database, p: &Production) -> GrammarError {
-        GrammarError {
-            label: database.statement(p.statement).label.to_string(),
-            message: "left recursion through other types is not supported".to_owned(),
-        }
-    }
-
-    /// Returns the typecode of provable statements (`|-`), if the database has one.
-    pub fn provable(&self) -> Option<Symbol> {
-        self.provable
-    }
-
-    /// Returns the type of provable formulas (`wff`), if the database has one.
-    pub fn formula_type(&self) -> Option<TypeId> {
-        self.formula
     }
 
     /// Returns all productions; `TreeNode::production(i)` refers to `productions()[i]`.
@@ -361,7 +313,7 @@ impl Grammar {
 
     /// Returns the production of a syntax axiom.
     pub fn production_of(&self, id: StatementId) -> Option<u32> {
-        self.production_of.get(&id).copied()
+        self.productions.iter().position(|p| p.statement == id).map(|index| index as u32)
     }
 
     /// Returns the type of a typecode; `None` if no expression has this typecode.
@@ -391,12 +343,13 @@ impl Grammar {
         at
     }
 
-    /// Appends the symbols of a tree to `out`.
+    /// Returns the symbols of a tree.
     ///
     /// # Panics
     /// Panics if `tree` is not a complete tree of this grammar.
     #[allow(clippy::expect_used, reason = "an incomplete tree must not be mistaken for another formula")]
-    pub fn unparse(&self, tree: &[TreeNode], out: &mut Vec<Symbol>) {
+    pub fn unparse(&self, tree: &[TreeNode]) -> Vec<Symbol> {
+        let mut out = Vec::new();
         let mut todo: Vec<&[SyntaxPart]> = vec![&[SyntaxPart::Child(TypeId(0))]];
         let mut heads = tree.iter();
         while let Some(parts) = todo.pop() {
@@ -410,6 +363,7 @@ impl Grammar {
                 },
             }
         }
+        out
     }
 
     /// Parses symbols as a tree of type `goal`. `type_of` returns the type of a variable.
@@ -476,10 +430,8 @@ struct TypeSearch {
     steps: Vec<SearchStep>,
 }
 
-/// A trie node of a search.
 struct SearchStep {
     node: u32,
-    /// The next symbol.
     at: usize,
     /// Whether it follows a child, the last one of the path.
     of_child: bool,
@@ -499,7 +451,6 @@ struct Parser<'a> {
     nodes: Vec<(TreeNode, u32)>,
     children: Vec<u32>,
     furthest: usize,
-    /// Remaining search steps.
     steps: usize,
 }
 

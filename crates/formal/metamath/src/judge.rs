@@ -2,33 +2,11 @@
 
 use crate::database::{Expression, StatementId};
 use crate::grammar::TreeNode;
-use crate::kernel::{Dummies, Kernel, KernelError, KernelGoal};
+use crate::kernel::{Kernel, KernelError, KernelGoal};
 use crate::proof::ProofOp;
 use crate::theory::Theory;
-use crate::unify::{Goal, ProofLimits, ProofRejection, ProofStep, Unifier};
-use sgs_selfplay::Verdict;
-
-/// The judge's decision about a proof.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decision {
-    /// `proved`, `refused` or `resource`; `infra` if unifier and kernel disagree, which is a bug in one of them.
-    pub verdict: Verdict,
-    /// Reason for the verdict, with the label of the step; empty if proved.
-    pub reason: String,
-    /// The step at fault, from 1, if there is one.
-    pub step: Option<u32>,
-}
-
-impl From<ProofRejection> for Decision {
-    fn from(r: ProofRejection) -> Self {
-        let verdict = if r.resource { Verdict::Resource } else { Verdict::Refused };
-        let reason = match r.step {
-            Some(n) => format!("step {n}, {}", r.reason),
-            None => r.reason,
-        };
-        Self { verdict, reason, step: r.step }
-    }
-}
+use crate::unify::{Goal, ProofLimits, ProofStep, Unifier, hypothesis_id, judgement};
+use sgs_selfplay::{Judgement, Verdict};
 
 /// A unifier and a kernel with their buffers, for one thread.
 #[derive(Default)]
@@ -53,50 +31,45 @@ impl Judge {
         &mut self.unifier
     }
 
-    /// Decides whether `steps` prove the goal.
+    /// Decides whether `steps` prove the goal: `proved`, `refused` or `resource`; `infra` if unifier and kernel disagree,
+    /// which is a bug in one of them. The caller measures the time.
     pub fn decide(
         &mut self,
         theory: &Theory,
         goal: &Goal,
         steps: &[ProofStep],
         limits: ProofLimits,
-    ) -> Decision {
+    ) -> Judgement {
         match self.prove(theory, goal, steps, limits) {
-            Ok(_) => Decision { verdict: Verdict::Proved, reason: String::new(), step: None },
-            Err(decision) => decision,
+            Ok(_) => judgement(Verdict::Proved, None, String::new()),
+            Err(other) => other,
         }
     }
 
     /// Decides whether `steps` prove the goal, and returns the full Metamath proof that the kernel accepted.
     ///
     /// # Errors
-    /// Returns the decision if it is not `proved`.
+    /// Returns the judgement if it is not `proved`.
     pub fn prove(
         &mut self,
         theory: &Theory,
         goal: &Goal,
         steps: &[ProofStep],
         limits: ProofLimits,
-    ) -> Result<Vec<ProofOp>, Decision> {
+    ) -> Result<Vec<ProofOp>, Judgement> {
         self.unifier.check(theory, goal, steps, limits)?;
-        let first = theory.database().statements().len() as u32;
-        let ids: Vec<StatementId> = (first..).take(goal.hypothesis_count()).map(StatementId).collect();
-        let ops = self.unifier.expand(theory, goal, &ids, limits)?;
-        match kernel_accepts(&mut self.kernel, theory, goal, &ops) {
-            Ok(()) => Ok(ops),
-            Err(KernelError::TooLarge(n)) => Err(Decision {
-                verdict: Verdict::Resource,
-                reason: format!("the full proof's expressions have more than {n} symbols"),
-                step: None,
-            }),
-            Err(e) => Err(Decision {
-                verdict: Verdict::Infra,
-                reason: format!(
-                    "the unifier accepts this proof and the kernel does not ({e}): please report it"
-                ),
-                step: None,
-            }),
-        }
+        let ops = self.unifier.expand(theory, goal, limits)?;
+        let (verdict, reason) = match kernel_accepts(&mut self.kernel, theory, goal, &ops) {
+            Ok(()) => return Ok(ops),
+            Err(KernelError::TooLarge(n)) => {
+                (Verdict::Resource, format!("the full proof's expressions have more than {n} symbols"))
+            }
+            Err(e) => (
+                Verdict::Infra,
+                format!("the unifier accepts this proof and the kernel does not ({e}): please report it"),
+            ),
+        };
+        Err(judgement(verdict, None, reason))
     }
 }
 
@@ -114,20 +87,17 @@ pub fn kernel_accepts(
         hypotheses: &hypothesis_expressions(theory, goal),
         conclusion: &expression(theory, &goal.statement().conclusion),
         distinct: goal.distinct(),
-        dummies: Dummies::Free,
+        dummy_distinct: None,
     };
     kernel.check(theory.database(), &kernel_goal, ops)
 }
 
 /// Returns the goal's hypotheses as expressions, with the ids that follow those of the database's statements.
 pub(crate) fn hypothesis_expressions(theory: &Theory, goal: &Goal) -> Vec<(StatementId, Expression)> {
-    let first = theory.database().statements().len() as u32;
-    let number = |i: usize| StatementId(first + i as u32);
-    goal.statement().hypotheses.iter().enumerate().map(|(i, h)| (number(i), expression(theory, h))).collect()
+    let ids = (0..).map(|index| hypothesis_id(theory, index));
+    ids.zip(&goal.statement().hypotheses).map(|(id, h)| (id, expression(theory, h))).collect()
 }
 
 pub(crate) fn expression(theory: &Theory, tree: &[TreeNode]) -> Expression {
-    let mut symbols = Vec::new();
-    theory.grammar().unparse(tree, &mut symbols);
-    Expression { typecode: theory.provable(), symbols: symbols.into() }
+    Expression { typecode: theory.provable(), symbols: theory.grammar().unparse(tree).into() }
 }

@@ -21,24 +21,15 @@ pub struct KernelGoal<'a> {
     pub conclusion: &'a Expression,
     /// `$d` pairs that the proof may rely on, sorted.
     pub distinct: &'a [Distinct],
-    /// `$d` conditions of the dummy variables.
-    pub dummies: Dummies<'a>,
-}
-
-/// The `$d` conditions that a proof may assume of its dummy variables.
-#[derive(Clone, Copy, Debug)]
-pub enum Dummies<'a> {
-    /// Dummy variables are distinct from all other variables. The author of a theorem can add these `$d` statements.
-    Free,
-    /// Only these pairs, sorted (for a theorem of a database).
-    Listed(&'a [Distinct]),
+    /// Further pairs with dummy variables, sorted (for a theorem of a database). Without them, dummy variables are distinct
+    /// from all other variables, because the author of a theorem can add these `$d` statements.
+    pub dummy_distinct: Option<&'a [Distinct]>,
 }
 
 /// Why the kernel rejects a proof.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum KernelError {
-    /// The proof does not prove the goal.
     #[error("operation {op}: {message}")]
     Refused { op: usize, message: String },
     #[error("the expressions of the proof have more than {0} symbols")]
@@ -55,6 +46,8 @@ struct StackEntry {
 /// Checks full proofs. It keeps its buffers from proof to proof.
 #[derive(Default)]
 pub struct Kernel {
+    /// Number of the current operation, from 1.
+    op: usize,
     arena: Vec<Symbol>,
     stack: Vec<StackEntry>,
     saved: Vec<StackEntry>,
@@ -93,32 +86,33 @@ impl Kernel {
             self.substitution.resize(database.symbol_count(), (0, StackEntry::default()));
             self.met.resize(database.symbol_count(), false);
         }
-        for (index, op) in ops.iter().enumerate() {
-            let refuse = |message: String| KernelError::Refused { op: index + 1, message };
+        self.op = 0;
+        for op in ops {
+            self.op += 1;
             match *op {
                 ProofOp::Save => match self.stack.last() {
                     Some(&top) => self.saved.push(top),
-                    None => return Err(refuse("nothing to save".to_owned())),
+                    None => return self.refuse("nothing to save"),
                 },
                 ProofOp::Recall(n) => match self.saved.get(n as usize) {
                     Some(&entry) => self.stack.push(entry),
-                    None => return Err(refuse(format!("nothing was saved as {n}"))),
+                    None => return self.refuse(format!("nothing was saved as {n}")),
                 },
-                ProofOp::Use(id) => self.apply(database, goal, id).map_err(|e| match e {
-                    ApplyError::Refused(message) => refuse(message),
-                    ApplyError::TooLarge => KernelError::TooLarge(MAX_SYMBOLS),
-                })?,
+                ProofOp::Use(id) => self.apply(database, goal, id)?,
             }
         }
-        let refuse = |message: String| KernelError::Refused { op: ops.len(), message };
         let [last] = self.stack[..] else {
-            return Err(refuse(format!("{} expressions are left on the stack, not one", self.stack.len())));
+            return self.refuse(format!("{} expressions are left on the stack, not one", self.stack.len()));
         };
         let symbols = &self.arena[last.start as usize..last.end as usize];
         if symbols.first() != Some(&goal.conclusion.typecode) || symbols[1..] != *goal.conclusion.symbols {
-            return Err(refuse("the proof proves another statement".to_owned()));
+            return self.refuse("the proof proves another statement");
         }
         Ok(())
+    }
+
+    fn refuse(&self, message: impl Into<String>) -> Result<(), KernelError> {
+        Err(KernelError::Refused { op: self.op, message: message.into() })
     }
 
     fn apply(
@@ -126,34 +120,31 @@ impl Kernel {
         database: &Database,
         goal: &KernelGoal<'_>,
         id: StatementId,
-    ) -> Result<(), ApplyError> {
+    ) -> Result<(), KernelError> {
         if let Some((_, expression)) = goal.hypotheses.iter().find(|(h, _)| *h == id) {
             return self.push(expression.typecode, &expression.symbols);
         }
         let Some(statement) = database.statements().get(id.0 as usize) else {
-            return Err(ApplyError::Refused("no such statement".to_owned()));
+            return self.refuse("no such statement");
         };
         // The `$f` statements of the outermost scope only declare types, so they may be used from any position.
         let global = matches!(statement.kind, StatementKind::Floating { until: StatementId(u32::MAX), .. });
         if id >= goal.before && !global {
-            return Err(ApplyError::Refused(format!("`{}` does not precede the goal", statement.label)));
+            return self.refuse(format!("`{}` does not precede the goal", statement.label));
         }
         match &statement.kind {
             StatementKind::Floating { typecode, variable, until } => {
                 if *until <= goal.before {
-                    return Err(ApplyError::Refused(format!("`{}` is out of scope", statement.label)));
+                    return self.refuse(format!("`{}` is out of scope", statement.label));
                 }
                 self.push(*typecode, &[*variable])
             }
             StatementKind::Essential(_) => {
-                Err(ApplyError::Refused(format!("`{}` is not a hypothesis of the goal", statement.label)))
+                self.refuse(format!("`{}` is not a hypothesis of the goal", statement.label))
             }
             StatementKind::Assertion(assertion) => {
                 let Some(base) = self.stack.len().checked_sub(assertion.hypotheses.len()) else {
-                    return Err(ApplyError::Refused(format!(
-                        "the stack is too short for `{}`",
-                        statement.label
-                    )));
+                    return self.refuse(format!("the stack is too short for `{}`", statement.label));
                 };
                 self.substitute(database, assertion, base, &statement.label)?;
                 self.check_distinct(database, goal, assertion, &statement.label)?;
@@ -170,7 +161,7 @@ impl Kernel {
         }
     }
 
-    fn push(&mut self, typecode: Symbol, symbols: &[Symbol]) -> Result<(), ApplyError> {
+    fn push(&mut self, typecode: Symbol, symbols: &[Symbol]) -> Result<(), KernelError> {
         let start = self.arena.len() as u32;
         self.arena.push(typecode);
         self.arena.extend_from_slice(symbols);
@@ -179,8 +170,8 @@ impl Kernel {
         Ok(())
     }
 
-    fn check_size(&self) -> Result<(), ApplyError> {
-        if self.arena.len() > MAX_SYMBOLS { Err(ApplyError::TooLarge) } else { Ok(()) }
+    fn check_size(&self) -> Result<(), KernelError> {
+        if self.arena.len() > MAX_SYMBOLS { Err(KernelError::TooLarge(MAX_SYMBOLS)) } else { Ok(()) }
     }
 
     /// Determines the substitution from the `$f` hypotheses and compares the `$e` hypotheses with the stack.
@@ -190,7 +181,7 @@ impl Kernel {
         assertion: &Assertion,
         base: usize,
         label: &str,
-    ) -> Result<(), ApplyError> {
+    ) -> Result<(), KernelError> {
         self.stamp = self.stamp.wrapping_add(1);
         if self.stamp == 0 {
             self.substitution.fill((0, StackEntry::default()));
@@ -201,7 +192,7 @@ impl Kernel {
                 let entry = self.stack[base + i];
                 if self.arena.get(entry.start as usize) != Some(&typecode) {
                     let text = database.symbol_text(variable);
-                    return Err(ApplyError::Refused(format!("`{label}`: the wrong type for `{text}`")));
+                    return self.refuse(format!("`{label}`: the wrong type for `{text}`"));
                 }
                 let body = StackEntry { start: entry.start + 1, end: entry.end };
                 self.substitution[variable.0 as usize] = (self.stamp, body);
@@ -212,9 +203,7 @@ impl Kernel {
             if let StatementKind::Essential(expression) = &database.statement(h).kind {
                 number += 1;
                 if !self.equals(expression, self.stack[base + i]) {
-                    return Err(ApplyError::Refused(format!(
-                        "`{label}`: hypothesis {number} does not match"
-                    )));
+                    return self.refuse(format!("`{label}`: hypothesis {number} does not match"));
                 }
             }
         }
@@ -267,7 +256,7 @@ impl Kernel {
         goal: &KernelGoal<'_>,
         assertion: &Assertion,
         label: &str,
-    ) -> Result<(), ApplyError> {
+    ) -> Result<(), KernelError> {
         for &(a, b) in &assertion.distinct {
             let (Some(ea), Some(eb)) = (self.substituted(a), self.substituted(b)) else {
                 unreachable!("invariant: the $d pairs of an assertion contain only mandatory variables")
@@ -278,9 +267,7 @@ impl Kernel {
                 for &y in &self.sides[1] {
                     if !allowed(database, goal, x, y) {
                         let (x, y) = (database.symbol_text(x), database.symbol_text(y));
-                        return Err(ApplyError::Refused(format!(
-                            "`{label}`: `{x}` and `{y}` must be distinct"
-                        )));
+                        return self.refuse(format!("`{label}`: `{x}` and `{y}` must be distinct"));
                     }
                 }
             }
@@ -304,11 +291,6 @@ impl Kernel {
     }
 }
 
-enum ApplyError {
-    Refused(String),
-    TooLarge,
-}
-
 fn allowed(database: &Database, goal: &KernelGoal<'_>, x: Symbol, y: Symbol) -> bool {
     if x == y {
         return false;
@@ -317,9 +299,9 @@ fn allowed(database: &Database, goal: &KernelGoal<'_>, x: Symbol, y: Symbol) -> 
     if goal.distinct.binary_search(&pair).is_ok() {
         return true;
     }
-    match goal.dummies {
-        Dummies::Listed(pairs) => pairs.binary_search(&pair).is_ok(),
-        Dummies::Free => {
+    match goal.dummy_distinct {
+        Some(pairs) => pairs.binary_search(&pair).is_ok(),
+        None => {
             let mandatory = |v: Symbol| {
                 goal.floats.iter().any(|&f| match database.statement(f).kind {
                     StatementKind::Floating { variable, .. } => variable == v,
@@ -337,7 +319,7 @@ fn allowed(database: &Database, goal: &KernelGoal<'_>, x: Symbol, y: Symbol) -> 
 /// Returns an error if the statement is not a theorem or if its proof is invalid.
 pub fn verify_theorem(kernel: &mut Kernel, database: &Database, id: StatementId) -> Result<(), String> {
     let assertion = database.assertion(id).ok_or("not an assertion")?;
-    let ops = crate::proof::read_proof(database, id, assertion).map_err(|e| e.to_string())?;
+    let ops = crate::proof::read_proof(database, id, assertion)?;
     let hypotheses: Vec<(StatementId, Expression)> =
         database.essentials(assertion).map(|(h, e)| (h, e.clone())).collect();
     let floats: Vec<StatementId> = database.floats(assertion).map(|(f, _, _)| f).collect();
@@ -347,7 +329,7 @@ pub fn verify_theorem(kernel: &mut Kernel, database: &Database, id: StatementId)
         hypotheses: &hypotheses,
         conclusion: &assertion.conclusion,
         distinct: &assertion.distinct,
-        dummies: Dummies::Listed(&assertion.dummy_distinct),
+        dummy_distinct: Some(&assertion.dummy_distinct),
     };
     kernel.check(database, &goal, &ops).map_err(|e| e.to_string())
 }

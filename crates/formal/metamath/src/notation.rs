@@ -1,8 +1,9 @@
 //! Statements in human-readable notation: `|- ph  &  |- ( ph -> ps )  =>  |- ps  ($d x ph)`. The notation can be parsed.
 
 use crate::grammar::SyntaxPart;
-use crate::statement::{Statement, StatementError, StatementLimits, StatementText, error};
+use crate::statement::{Statement, StatementLimits, StatementText};
 use crate::theory::Theory;
+use sgs_formal::Malformed;
 
 const AND: &str = "&";
 const HENCE: &str = "=>";
@@ -26,7 +27,7 @@ pub fn print(text: &StatementText<'_>) -> String {
 ///
 /// # Errors
 /// Returns an error if the text has none of these forms.
-pub fn split<'a>(theory: &Theory, text: &'a str) -> Result<StatementText<'a>, StatementError> {
+pub fn split<'a>(theory: &Theory, text: &'a str) -> Result<StatementText<'a>, Malformed> {
     let text = text.trim_start_matches('\u{feff}');
     let is_canonical = text.split_ascii_whitespace().any(|token| matches!(token, "$d" | "$e" | "$p"));
     let mut parts = match is_canonical {
@@ -50,7 +51,7 @@ fn begin_with_turnstile(formula: &mut Vec<&str>) {
     }
 }
 
-fn split_printed<'a>(theory: &Theory, text: &'a str) -> Result<StatementText<'a>, StatementError> {
+fn split_printed<'a>(theory: &Theory, text: &'a str) -> Result<StatementText<'a>, Malformed> {
     let separators = [AND, HENCE].map(|separator| (separator, !is_in_formulas(theory, separator)));
     let joins = |token: &str, separator: &str| token == separator && separators.contains(&(separator, true));
     let mut out = StatementText::default();
@@ -61,10 +62,16 @@ fn split_printed<'a>(theory: &Theory, text: &'a str) -> Result<StatementText<'a>
         if token == DISTINCT {
             out.distinct.push(group(&mut tokens)?);
         } else if !out.distinct.is_empty() {
-            return Err(error("after-conclusion", format!("`{token}` after the distinct variables")));
+            return Err(Malformed::new(
+                "after-conclusion",
+                format!("`{token}` after the distinct variables"),
+            ));
         } else if joins(token, AND) || joins(token, HENCE) {
             if hence {
-                return Err(error("order", format!("`{token}` after `{HENCE}`: one conclusion follows it")));
+                return Err(Malformed::new(
+                    "order",
+                    format!("`{token}` after `{HENCE}`: one conclusion follows it"),
+                ));
             }
             hence = joins(token, HENCE);
             out.hypotheses.push(std::mem::take(&mut formula));
@@ -73,7 +80,7 @@ fn split_printed<'a>(theory: &Theory, text: &'a str) -> Result<StatementText<'a>
         }
     }
     if !hence && !out.hypotheses.is_empty() {
-        return Err(error(
+        return Err(Malformed::new(
             "no-conclusion",
             format!("`{AND}` joins hypotheses, but `{HENCE}` and the conclusion are missing"),
         ));
@@ -91,7 +98,7 @@ fn is_in_formulas(theory: &Theory, symbol: &str) -> bool {
 }
 
 /// Parses the variables of a group `($d …)` after its opening token.
-fn group<'a>(tokens: &mut impl Iterator<Item = &'a str>) -> Result<Vec<&'a str>, StatementError> {
+fn group<'a>(tokens: &mut impl Iterator<Item = &'a str>) -> Result<Vec<&'a str>, Malformed> {
     let mut group = Vec::new();
     for token in tokens {
         let last = token.strip_suffix(')');
@@ -100,7 +107,7 @@ fn group<'a>(tokens: &mut impl Iterator<Item = &'a str>) -> Result<Vec<&'a str>,
             return Ok(group);
         }
     }
-    Err(error("distinct", format!("`{DISTINCT}` without its closing parenthesis")))
+    Err(Malformed::new("distinct", format!("`{DISTINCT}` without its closing parenthesis")))
 }
 
 impl Statement {
@@ -108,11 +115,7 @@ impl Statement {
     ///
     /// # Errors
     /// Returns an error if the text is not a valid statement, with a suggestion if possible.
-    pub fn from_user_text(
-        theory: &Theory,
-        text: &str,
-        limits: StatementLimits,
-    ) -> Result<Self, StatementError> {
+    pub fn from_user_text(theory: &Theory, text: &str, limits: StatementLimits) -> Result<Self, Malformed> {
         Self::from_user_parts(theory, &split(theory, text)?, limits)
     }
 
@@ -124,7 +127,7 @@ impl Statement {
         theory: &Theory,
         parts: &StatementText<'_>,
         limits: StatementLimits,
-    ) -> Result<Self, StatementError> {
+    ) -> Result<Self, Malformed> {
         Self::from_text(theory, parts, limits).map_err(|mut e| {
             let all = parts.hypotheses.iter().chain([&parts.conclusion]);
             let meant = all.filter(|_| e.kind == "no-formula").find_map(|f| in_parentheses(theory, f));

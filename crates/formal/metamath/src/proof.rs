@@ -15,20 +15,7 @@ pub enum ProofOp {
     Recall(u32),
 }
 
-/// Why the text of a proof cannot be parsed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ProofTextError {
-    /// The proof contains an unknown step `?`.
-    #[error("the proof is incomplete (it has a `?`)")]
-    Incomplete,
-    /// The proof is malformed.
-    #[error("{0}")]
-    Malformed(String),
-}
-
-fn malformed(message: impl Into<String>) -> ProofTextError {
-    ProofTextError::Malformed(message.into())
-}
+const INCOMPLETE: &str = "the proof is incomplete (it has a `?`)";
 
 /// Parses the proof of a theorem of the database. Its labels must precede the theorem.
 ///
@@ -38,9 +25,9 @@ pub fn read_proof(
     database: &Database,
     id: StatementId,
     assertion: &Assertion,
-) -> Result<Vec<ProofOp>, ProofTextError> {
+) -> Result<Vec<ProofOp>, String> {
     let Some(text) = database.proof_text(assertion) else {
-        return Err(malformed("an axiom has no proof"));
+        return Err("an axiom has no proof".to_owned());
     };
     let mut tokens = Vec::new();
     let (mut at, mut in_comment) = (0, false);
@@ -54,21 +41,21 @@ pub fn read_proof(
         }
     }
     match tokens.first() {
-        None => Err(malformed("the proof is empty")),
+        None => Err("the proof is empty".to_owned()),
         Some(&b"(") => compressed(database, id, assertion, &tokens[1..]),
         Some(_) => tokens.iter().map(|t| label(database, id, t).map(ProofOp::Use)).collect(),
     }
 }
 
-fn label(database: &Database, id: StatementId, token: &[u8]) -> Result<StatementId, ProofTextError> {
+fn label(database: &Database, id: StatementId, token: &[u8]) -> Result<StatementId, String> {
     if token == b"?" {
-        return Err(ProofTextError::Incomplete);
+        return Err(INCOMPLETE.to_owned());
     }
     let text = String::from_utf8_lossy(token);
     match database.find(&text) {
         Some(found) if found < id => Ok(found),
-        Some(_) => Err(malformed(format!("`{text}` does not precede the theorem"))),
-        None => Err(malformed(format!("label `{text}` is unknown"))),
+        Some(_) => Err(format!("`{text}` does not precede the theorem")),
+        None => Err(format!("label `{text}` is unknown")),
     }
 }
 
@@ -77,16 +64,16 @@ fn compressed(
     id: StatementId,
     assertion: &Assertion,
     tokens: &[&[u8]],
-) -> Result<Vec<ProofOp>, ProofTextError> {
+) -> Result<Vec<ProofOp>, String> {
     let Some(close) = tokens.iter().position(|t| *t == b")") else {
-        return Err(malformed("the label list of the compressed proof has no `)`"));
+        return Err("the label list of the compressed proof has no `)`".to_owned());
     };
     let mut usable: Vec<StatementId> = assertion.hypotheses.to_vec();
     for token in &tokens[..close] {
         let found = label(database, id, token)?;
         if assertion.hypotheses.contains(&found) {
             let text = String::from_utf8_lossy(token);
-            return Err(malformed(format!("mandatory hypothesis `{text}` is in the label list")));
+            return Err(format!("mandatory hypothesis `{text}` is in the label list"));
         }
         usable.push(found);
     }
@@ -96,13 +83,13 @@ fn compressed(
         match byte {
             b'A'..=b'T' => {
                 let n = number.checked_mul(20).and_then(|n| n.checked_add(u32::from(byte - b'A')));
-                let n = n.ok_or_else(|| malformed("a number of the compressed proof is too large"))?;
+                let n = n.ok_or("a number of the compressed proof is too large")?;
                 ops.push(compressed_step(n, &usable, saved)?);
                 (number, can_save, partial) = (0, true, false);
             }
             b'U'..=b'Y' => {
                 let n = number.checked_mul(5).and_then(|n| n.checked_add(u32::from(byte - b'U') + 1));
-                number = n.ok_or_else(|| malformed("a number of the compressed proof is too large"))?;
+                number = n.ok_or("a number of the compressed proof is too large")?;
                 (can_save, partial) = (false, true);
             }
             b'Z' if can_save => {
@@ -110,28 +97,25 @@ fn compressed(
                 saved += 1;
                 can_save = false;
             }
-            b'Z' => return Err(malformed("a `Z` that does not follow a step")),
-            b'?' => return Err(ProofTextError::Incomplete),
+            b'Z' => return Err("a `Z` that does not follow a step".to_owned()),
+            b'?' => return Err(INCOMPLETE.to_owned()),
             other => {
-                return Err(malformed(format!(
-                    "`{}` in a compressed proof",
-                    char::from(other).escape_default()
-                )));
+                return Err(format!("`{}` in a compressed proof", char::from(other).escape_default()));
             }
         }
     }
     if partial {
-        return Err(malformed("the compressed proof ends inside of a number"));
+        return Err("the compressed proof ends inside of a number".to_owned());
     }
     Ok(ops)
 }
 
-fn compressed_step(n: u32, usable: &[StatementId], saved: u32) -> Result<ProofOp, ProofTextError> {
+fn compressed_step(n: u32, usable: &[StatementId], saved: u32) -> Result<ProofOp, String> {
     let n = n as usize;
     match usable.get(n) {
         Some(&id) => Ok(ProofOp::Use(id)),
         None if n - usable.len() < saved as usize => Ok(ProofOp::Recall((n - usable.len()) as u32)),
-        None => Err(malformed(format!("step number {} of the compressed proof refers to nothing", n + 1))),
+        None => Err(format!("step number {} of the compressed proof refers to nothing", n + 1)),
     }
 }
 
@@ -230,7 +214,7 @@ pub fn essential_steps(
     ops: &[ProofOp],
     provable: impl Fn(crate::database::Symbol) -> bool,
     limit: usize,
-) -> Result<Option<Vec<StatementId>>, ProofTextError> {
+) -> Result<Option<Vec<StatementId>>, String> {
     /// A stack entry: its label, the essential entries that it was derived from, and the length of its postfix list.
     struct Node {
         label: StatementId,
@@ -242,9 +226,9 @@ pub fn essential_steps(
     let (mut stack, mut saved): (Vec<u32>, Vec<u32>) = (Vec::new(), Vec::new());
     for op in ops {
         match *op {
-            ProofOp::Save => saved.push(*stack.last().ok_or_else(|| malformed("there is no step to save"))?),
+            ProofOp::Save => saved.push(*stack.last().ok_or("there is no step to save")?),
             ProofOp::Recall(n) => {
-                stack.push(*saved.get(n as usize).ok_or_else(|| malformed("a recalled step was not saved"))?);
+                stack.push(*saved.get(n as usize).ok_or("a recalled step was not saved")?);
             }
             ProofOp::Use(label) => {
                 let (arity, essential) = match &database.statement(label).kind {
@@ -253,10 +237,7 @@ pub fn essential_steps(
                     StatementKind::Assertion(a) => (a.hypotheses.len(), provable(a.conclusion.typecode)),
                 };
                 let Some(base) = stack.len().checked_sub(arity) else {
-                    return Err(malformed(format!(
-                        "the stack is too short for `{}`",
-                        database.statement(label).label
-                    )));
+                    return Err(format!("the stack is too short for `{}`", database.statement(label).label));
                 };
                 let children: Vec<u32> =
                     stack.drain(base..).filter(|&c| essential && nodes[c as usize].essential).collect();
@@ -269,7 +250,7 @@ pub fn essential_steps(
         }
     }
     let [root] = stack[..] else {
-        return Err(malformed(format!("the proof leaves {} entries on the stack", stack.len())));
+        return Err(format!("the proof leaves {} entries on the stack", stack.len()));
     };
     if nodes[root as usize].length > limit {
         return Ok(None);

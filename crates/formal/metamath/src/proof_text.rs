@@ -39,10 +39,6 @@ impl ProofError {
     fn whole(kind: &'static str, detail: impl Into<String>) -> Self {
         Self { kind, detail: detail.into(), step: None }
     }
-
-    pub(crate) fn too_many() -> Self {
-        Self::whole("too-many-tokens", format!("the proof has more than {MAX_PROOF_TOKENS} tokens"))
-    }
 }
 
 /// Parses a proof of a problem with `hypotheses` hypotheses. The unifier decides whether each assertion may be used and
@@ -59,7 +55,8 @@ pub fn read_steps<T: AsRef<str>>(
     let mut steps = Vec::new();
     for (index, token) in tokens.into_iter().enumerate() {
         if index == MAX_PROOF_TOKENS {
-            return Err(ProofError::too_many());
+            let detail = format!("the proof has more than {MAX_PROOF_TOKENS} tokens");
+            return Err(ProofError::whole("too-many-tokens", detail));
         }
         steps.push(read_step(theory, hypotheses, index, token.as_ref())?);
     }
@@ -73,10 +70,7 @@ fn read_step(theory: &Theory, hypotheses: usize, index: usize, token: &str) -> R
     if let Some(number) = hypothesis_number(token) {
         let fail = |kind, what: &str| Err(ProofError::at(index, kind, token, what));
         return match number {
-            Some(n) if (1..=hypotheses).contains(&n) => match u32::try_from(n - 1) {
-                Ok(h) => Ok(ProofStep::Hypothesis(h)),
-                Err(_) => fail("hypothesis-number", "is not the number of a hypothesis"),
-            },
+            Some(n) if (1..=hypotheses).contains(&(n as usize)) => Ok(ProofStep::Hypothesis(n - 1)),
             Some(n) if n > 0 => fail(
                 "no-such-hypothesis",
                 &format!("does not exist: the problem has {hypotheses} hypotheses"),
@@ -99,7 +93,7 @@ fn read_step(theory: &Theory, hypotheses: usize, index: usize, token: &str) -> R
 }
 
 /// Returns the number of a token `h` + decimal digits; `Some(None)` if it is too large or has a leading zero.
-fn hypothesis_number(token: &str) -> Option<Option<usize>> {
+fn hypothesis_number(token: &str) -> Option<Option<u32>> {
     let digits = token.strip_prefix('h')?;
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
         return None;
@@ -108,24 +102,13 @@ fn hypothesis_number(token: &str) -> Option<Option<usize>> {
     Some(if canonical { digits.parse().ok() } else { None })
 }
 
-/// Returns the token of a step, as parsed by [`read_steps`].
-fn step_token(theory: &Theory, step: ProofStep) -> String {
-    match step {
-        ProofStep::Hypothesis(h) => format!("h{}", u64::from(h) + 1),
-        ProofStep::Rule(id) => theory.label(id).to_owned(),
-    }
-}
-
 /// Formats a proof as tokens separated by single spaces.
 pub fn write_steps(theory: &Theory, steps: &[ProofStep]) -> String {
-    let mut out = String::new();
-    for (i, &step) in steps.iter().enumerate() {
-        if i > 0 {
-            out.push(' ');
-        }
-        out.push_str(&step_token(theory, step));
-    }
-    out
+    let token = |step: &ProofStep| match *step {
+        ProofStep::Hypothesis(h) => format!("h{}", u64::from(h) + 1),
+        ProofStep::Rule(id) => theory.label(id).to_owned(),
+    };
+    steps.iter().map(token).collect::<Vec<_>>().join(" ")
 }
 
 /// Truncates a token for a message.

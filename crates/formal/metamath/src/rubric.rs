@@ -15,15 +15,14 @@ use rustc_hash::FxHashMap;
 /// once represents an arbitrary formula, so the last factor is the share of the variables that occur again, relative to
 /// the target's.
 pub fn rubric(theory: &Theory, target: &Statement, conjecture: &Statement) -> f64 {
-    let mut counts: FxHashMap<u32, (u32, u32)> = FxHashMap::default();
-    for production in productions(target) {
-        counts.entry(production).or_default().0 += 1;
+    let mut counts: FxHashMap<u32, [u32; 2]> = FxHashMap::default();
+    for (side, statement) in [target, conjecture].into_iter().enumerate() {
+        for production in productions(statement) {
+            counts.entry(production).or_default()[side] += 1;
+        }
     }
-    for production in productions(conjecture) {
-        counts.entry(production).or_default().1 += 1;
-    }
-    let shared: u32 = counts.values().map(|(a, b)| a.min(b)).sum();
-    let all: u32 = counts.values().map(|(a, b)| a.max(b)).sum();
+    let shared: u32 = counts.values().map(|[a, b]| a.min(b)).sum();
+    let all: u32 = counts.values().map(|[a, b]| a.max(b)).sum();
     let (a, b) = (length(target), length(conjecture));
     if all == 0 || a == 0 || b == 0 {
         return 0.0;
@@ -63,33 +62,25 @@ mod tests {
     use crate::system::Metamath;
 
     #[test]
-    fn more_similar_conjectures_score_higher() -> Result<(), Box<dyn std::error::Error>> {
-        let system = Metamath::shipped()?;
-        let parse = |text: &str| Statement::parse(system.theory(), text, Default::default());
-        let target = parse("$e |- ( ph -> ps ) $p |- ( ph -> ( ps /\\ ch ) )")?;
-        let score = |text: &str| parse(text).map(|conjecture| rubric(system.theory(), &target, &conjecture));
-        assert_eq!(
-            score("$e |- ( ch -> ps ) $p |- ( ph -> ( ps /\\ ch ) )")?,
-            8.0,
-            "the names of variables do not matter"
-        );
-        let near = score("$p |- ( ph -> ( ps /\\ ch ) )")?;
-        let far = score("$p |- -. ph")?;
-        assert!(near > 1.0 && near < 8.0 && far == 0.0, "{near} {far}");
-        assert_eq!(rubric(system.theory(), &target, &parse("$p |- ph")?), 0.0);
-        Ok(())
-    }
-
-    #[test]
-    fn padding_lowers_the_score() -> Result<(), Box<dyn std::error::Error>> {
-        let system = Metamath::shipped()?;
-        let parse = |text: &str| Statement::parse(system.theory(), text, Default::default());
-        let target = parse("$e |- ( ph -> ( ps -> ch ) ) $e |- ( ch -> th ) $p |- ( ps -> ( ph -> th ) )")?;
-        let score = |text: &str| parse(text).map(|conjecture| rubric(system.theory(), &target, &conjecture));
-        let useful = score("$e |- ( ph -> ( ps -> ch ) ) $p |- ( ps -> ( ph -> ( ph -> ch ) ) )")?;
-        let padded = score("$p |- ( ph -> ( ps -> ( ch -> ( th -> ( ta -> ph ) ) ) ) )")?;
-        let nested = score("$p |- ( ( ph -> ps ) -> ( ( ch -> ( th -> ph ) ) -> ( ch -> ( th -> ps ) ) ) )")?;
+    fn more_similar_conjectures_score_higher() {
+        let system = Metamath::shipped().unwrap();
+        let score = |target: &str, conjecture: &str| {
+            let [target, conjecture] = [target, conjecture]
+                .map(|text| Statement::parse(system.theory(), text, Default::default()).unwrap());
+            rubric(system.theory(), &target, &conjecture)
+        };
+        let target = "$e |- ( ph -> ps ) $p |- ( ph -> ( ps /\\ ch ) )";
+        let renamed = "$e |- ( ch -> ps ) $p |- ( ph -> ( ps /\\ ch ) )";
+        assert_eq!(score(target, renamed), 8.0, "the names of variables do not matter");
+        let near = score(target, "$p |- ( ph -> ( ps /\\ ch ) )");
+        assert!(near > 1.0 && near < 8.0, "{near}");
+        assert_eq!([score(target, "$p |- -. ph"), score(target, "$p |- ph")], [0.0, 0.0]);
+        // Padding lowers the score.
+        let target = "$e |- ( ph -> ( ps -> ch ) ) $e |- ( ch -> th ) $p |- ( ps -> ( ph -> th ) )";
+        let useful = score(target, "$e |- ( ph -> ( ps -> ch ) ) $p |- ( ps -> ( ph -> ( ph -> ch ) ) )");
+        let padded = score(target, "$p |- ( ph -> ( ps -> ( ch -> ( th -> ( ta -> ph ) ) ) ) )");
+        let nested =
+            score(target, "$p |- ( ( ph -> ps ) -> ( ( ch -> ( th -> ph ) ) -> ( ch -> ( th -> ps ) ) ) )");
         assert!(useful > 1.5 * nested && nested > padded, "{useful} {nested} {padded}");
-        Ok(())
     }
 }

@@ -31,7 +31,7 @@ pub(crate) const METAVARIABLE: u32 = 1 << 31;
 pub(crate) const CONSTANT: u32 = 1 << 30;
 
 /// The rules of a theory, compiled for unification. All unifiers of a theory share them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct CompiledRules {
     pub(crate) nodes: Vec<u32>,
     pub(crate) rules: Vec<CompiledRule>,
@@ -54,13 +54,7 @@ pub(crate) struct CompiledRule {
 impl CompiledRules {
     pub(crate) fn new(database: &Database, grammar: &Grammar, rules: &[Rule]) -> Self {
         let arity = grammar.productions().iter().map(|p| p.children.len() as u8).collect();
-        let mut compiled = Self {
-            nodes: Vec::new(),
-            rules: Vec::new(),
-            hypothesis_roots: Vec::new(),
-            distinct: Vec::new(),
-            arity,
-        };
+        let mut compiled = Self { arity, ..Self::default() };
         for rule in rules {
             #[allow(clippy::expect_used, reason = "the trees and $d pairs of a rule use only its variables")]
             let index = |s: Symbol| {
@@ -72,8 +66,8 @@ impl CompiledRules {
                 let root = compile(&mut compiled.nodes, &compiled.arity, h, |v| METAVARIABLE | index(v));
                 compiled.hypothesis_roots.push(root);
             }
-            let conclusion =
-                compile(&mut compiled.nodes, &compiled.arity, &rule.conclusion, |v| METAVARIABLE | index(v));
+            let leaf = |v| METAVARIABLE | index(v);
+            let conclusion = compile(&mut compiled.nodes, &compiled.arity, &rule.conclusion, leaf);
             let first_distinct = compiled.distinct.len() as u32;
             compiled.distinct.extend(rule.distinct.iter().map(|&(a, b)| (index(a) as u16, index(b) as u16)));
             compiled.rules.push(CompiledRule {

@@ -5,6 +5,7 @@
 
 use crate::database::Database;
 use crate::source::{DatabaseError, next_token};
+use crate::theory::TheoryError;
 use sgs_base::digest::checksum_of;
 use std::io::Read;
 
@@ -20,13 +21,14 @@ pub const SLICE_NAME: &str = "set.mm (slice)";
 
 static SLICE: &[u8] = include_bytes!("../data/set-slice.mm.zst");
 
-/// Why the slice cannot be cut or read.
+/// Why the slice cannot be cut, read or used for proving.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum SliceError {
-    /// The database is malformed.
     #[error(transparent)]
     Database(#[from] DatabaseError),
+    #[error(transparent)]
+    Theory(#[from] TheoryError),
     #[error("the database has {found} provable assertions, the slice needs {wanted}")]
     TooShort { found: usize, wanted: usize },
     #[error("the shipped slice is damaged: {0}")]
@@ -39,11 +41,10 @@ pub enum SliceError {
 /// Returns an error if the database is malformed or has fewer assertions.
 pub fn cut(name: &str, text: &[u8], assertions: usize) -> Result<Vec<u8>, SliceError> {
     let database = Database::parse(name, text)?;
-    let provable = database.symbol("|-");
-    let mut found = database.assertions().filter(|(_, _, a)| Some(a.conclusion.typecode) == provable);
-    let Some((id, _, _)) = found.nth(assertions.saturating_sub(1)) else {
-        let found = database.assertions().filter(|(_, _, a)| Some(a.conclusion.typecode) == provable).count();
-        return Err(SliceError::TooShort { found, wanted: assertions });
+    let provable = database.provable();
+    let found = || database.assertions().filter(|(_, _, a)| Some(a.conclusion.typecode) == provable);
+    let Some((id, _, _)) = found().nth(assertions.saturating_sub(1)) else {
+        return Err(SliceError::TooShort { found: found().count(), wanted: assertions });
     };
     #[allow(clippy::expect_used, reason = "a database parsed from memory consists of one file")]
     let mut end = database.offset(id).expect("invariant: all statements are in the first file");

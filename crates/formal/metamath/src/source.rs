@@ -1,36 +1,16 @@
 //! Source files of a database, locations in them, and their tokens.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-
-/// A location in a source file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceLocation {
-    /// File name as given by the user.
-    pub file: Arc<str>,
-    /// Line, from 1.
-    pub line: u32,
-    /// Column in bytes, from 1.
-    pub column: u32,
-}
-
-impl fmt::Display for SourceLocation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.file, self.line, self.column)
-    }
-}
 
 /// Why a database cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the message of a variant names its fields")]
-pub enum DatabaseError {
-    /// A file cannot be read.
-    #[error("{}: cannot read: {message}", path.display())]
-    Io { path: PathBuf, message: String },
-    /// The text violates a rule of the Metamath language.
-    #[error("{place}: {message}")]
-    Syntax { place: SourceLocation, message: String },
+#[error("{place}: {message}")]
+pub struct DatabaseError {
+    /// The file, and the line and column (in bytes, from 1) at which it violates a rule of the Metamath language.
+    pub place: String,
+    /// Description of the error.
+    pub message: String,
 }
 
 /// Maximum size of an included file in bytes.
@@ -53,39 +33,31 @@ impl SourceFile {
     }
 
     fn of(path: &Path, bytes: std::io::Result<Vec<u8>>) -> Result<Self, DatabaseError> {
-        let bytes = bytes.map_err(|e| DatabaseError::Io { path: path.to_owned(), message: e.to_string() })?;
-        Ok(Self { name: path.display().to_string().into(), bytes: bytes.into() })
-    }
-
-    pub(crate) fn place(&self, offset: usize) -> SourceLocation {
-        let before = &self.bytes[..offset.min(self.bytes.len())];
-        let line = before.iter().filter(|&&b| b == b'\n').count() + 1;
-        let column = before.iter().rev().take_while(|&&b| b != b'\n').count() + 1;
-        SourceLocation {
-            file: self.name.clone(),
-            line: u32::try_from(line).unwrap_or(u32::MAX),
-            column: u32::try_from(column).unwrap_or(u32::MAX),
+        let place = path.display().to_string();
+        match bytes {
+            Ok(bytes) => Ok(Self { name: place.into(), bytes: bytes.into() }),
+            Err(e) => Err(DatabaseError { place, message: format!("cannot read: {e}") }),
         }
     }
 
+    /// Returns the location of a byte as `file:line:column`, from 1. The column is in bytes.
+    pub(crate) fn place(&self, offset: usize) -> String {
+        let before = &self.bytes[..offset.min(self.bytes.len())];
+        let line = before.iter().filter(|&&b| b == b'\n').count() + 1;
+        let column = before.iter().rev().take_while(|&&b| b != b'\n').count() + 1;
+        format!("{}:{line}:{column}", self.name)
+    }
+
     pub(crate) fn error(&self, offset: usize, message: impl Into<String>) -> DatabaseError {
-        DatabaseError::Syntax { place: self.place(offset), message: message.into() }
+        DatabaseError { place: self.place(offset), message: message.into() }
     }
 }
 
 /// Returns the start and end of the next token from `at`; `None` at the end of the text.
-pub(crate) fn next_token(bytes: &[u8], mut at: usize) -> Option<(usize, usize)> {
-    while at < bytes.len() && is_space(bytes[at]) {
-        at += 1;
-    }
-    if at == bytes.len() {
-        return None;
-    }
-    let start = at;
-    while at < bytes.len() && !is_space(bytes[at]) {
-        at += 1;
-    }
-    Some((start, at))
+pub(crate) fn next_token(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
+    let start = at + bytes[at..].iter().position(|&b| !is_space(b))?;
+    let end = bytes[start..].iter().position(|&b| is_space(b)).map_or(bytes.len(), |length| start + length);
+    Some((start, end))
 }
 
 fn is_space(b: u8) -> bool {

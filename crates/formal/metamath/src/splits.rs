@@ -2,7 +2,7 @@
 
 use crate::normal_text::{NormalText, normal_text};
 use crate::statement::{Statement, normal_form_of_rule};
-use crate::theorem_proofs::theorem_proof;
+use crate::theorem_proofs::{TheoremProof, theorem_proof};
 use crate::theory::{RuleId, Theory};
 use crate::unify::ProofStep;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -65,24 +65,14 @@ impl SplitRule {
     }
 }
 
-/// A training theorem with its proof as essential steps.
-#[derive(Clone, Debug)]
-pub struct Lesson {
-    /// The theorem.
-    pub rule: RuleId,
-    /// Its statement in normal form.
-    pub statement: Statement,
-    /// The steps of its proof, in postfix order.
-    pub steps: Vec<ProofStep>,
-}
-
 /// The theorems of a theory, split into targets and training theorems.
 #[derive(Clone, Debug)]
 pub struct Split {
     /// Targets in random order, beginning with the quick set.
     pub targets: Vec<RuleId>,
-    /// The other theorems with a proof of at most [`LESSON_STEPS`] steps, in database order.
-    pub lessons: Vec<Lesson>,
+    /// The other theorems with a proof of at most [`LESSON_STEPS`] steps, in database order, with their statements in normal
+    /// form.
+    pub lessons: Vec<TheoremProof>,
     /// Normal forms of the targets' statements, which training texts must not contain.
     pub forbidden: FxHashSet<NormalText>,
     /// Numbers of theorems that are not candidates, by reason.
@@ -102,8 +92,7 @@ pub fn split(theory: &Theory, rule: SplitRule) -> Split {
         let id = RuleId(i as u32);
         let Some(statement) = normal_form_of_rule(theory, id) else { return (None, None) };
         let text = normal_text(theory, &statement);
-        let is_theorem = theory.assertion(id).is_theorem();
-        let steps = is_theorem.then(|| theorem_proof(theory, id, LESSON_STEPS).ok().flatten()).flatten();
+        let steps = theorem_proof(theory, id, LESSON_STEPS).ok().flatten();
         (steps.map(|steps| (statement, steps)), Some(text))
     };
     let (proofs, texts): (Vec<_>, Vec<_>) = (0..count).map(read).unzip();
@@ -131,7 +120,9 @@ pub fn split(theory: &Theory, rule: SplitRule) -> Split {
     let lessons = proofs
         .into_iter()
         .enumerate()
-        .filter_map(|(i, p)| p.map(|(statement, steps)| Lesson { rule: RuleId(i as u32), statement, steps }))
+        .filter_map(|(i, p)| {
+            p.map(|(statement, steps)| TheoremProof { rule: RuleId(i as u32), statement, steps })
+        })
         .filter(|l| !chosen.contains(&l.rule))
         .filter(|l| texts[l.rule.0 as usize].as_ref().is_some_and(|p| !forbidden.contains(p)))
         .collect();
@@ -169,8 +160,7 @@ fn exclusion_reason(
     if known {
         return Some("stated before");
     }
-    let symbols = statement.text(theory).split_ascii_whitespace().count();
-    (symbols > rule.max_symbols).then_some("long statement")
+    (statement.symbols(theory) > rule.max_symbols).then_some("long statement")
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ impl Default for StatementLimits {
 }
 
 /// A statement in the language of a theory.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Statement {
     /// `$d` pairs of variables of the statement, sorted.
     pub distinct: Box<[Distinct]>,
@@ -37,26 +37,6 @@ pub struct Statement {
     pub hypotheses: Box<[Tree]>,
     /// The conclusion, without the provable typecode.
     pub conclusion: Tree,
-}
-
-/// Why a text is not a statement.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{kind}: {detail}")]
-pub struct StatementError {
-    /// Short, stable name of the defect, for statistics.
-    pub kind: &'static str,
-    /// Description of the defect and its position.
-    pub detail: String,
-}
-
-impl From<StatementError> for Malformed {
-    fn from(error: StatementError) -> Self {
-        Self::new(error.kind, error.detail)
-    }
-}
-
-pub(crate) fn error(kind: &'static str, detail: impl Into<String>) -> StatementError {
-    StatementError { kind, detail: detail.into() }
 }
 
 /// The parts of a statement as tokens.
@@ -75,22 +55,27 @@ impl<'a> StatementText<'a> {
     ///
     /// # Errors
     /// Returns an error if a token precedes the first keyword, or if a part is missing, repeated or out of order.
-    pub fn split(text: &'a str) -> Result<Self, StatementError> {
+    pub fn split(text: &'a str) -> Result<Self, Malformed> {
         let mut sections: Vec<(&str, Vec<&str>)> = Vec::new();
         for token in text.split_ascii_whitespace() {
             let section = sections.last_mut();
             match (token, section) {
                 ("$d" | "$e" | "$p", Some(("$p", _))) => {
-                    return Err(error("after-conclusion", format!("`{token}` after the conclusion")));
+                    return Err(Malformed::new(
+                        "after-conclusion",
+                        format!("`{token}` after the conclusion"),
+                    ));
                 }
-                ("$d", Some(("$e", _))) => return Err(error("order", "`$d` after a hypothesis")),
+                ("$d", Some(("$e", _))) => return Err(Malformed::new("order", "`$d` after a hypothesis")),
                 ("$d" | "$e" | "$p", _) => sections.push((token, Vec::new())),
                 (_, Some((_, tokens))) => tokens.push(token),
-                (_, None) => return Err(error("no-keyword", format!("`{token}` before $d, $e or $p"))),
+                (_, None) => {
+                    return Err(Malformed::new("no-keyword", format!("`{token}` before $d, $e or $p")));
+                }
             }
         }
         let Some(("$p", conclusion)) = sections.pop() else {
-            return Err(error("no-conclusion", "there is no `$p` with a conclusion"));
+            return Err(Malformed::new("no-conclusion", "there is no `$p` with a conclusion"));
         };
         let mut out = Self { conclusion, ..Self::default() };
         for (keyword, tokens) in sections {
@@ -120,7 +105,7 @@ impl Statement {
     ///
     /// # Errors
     /// Returns an error if the text is malformed or exceeds a limit.
-    pub fn parse(theory: &Theory, text: &str, limits: StatementLimits) -> Result<Self, StatementError> {
+    pub fn parse(theory: &Theory, text: &str, limits: StatementLimits) -> Result<Self, Malformed> {
         Self::from_text(theory, &StatementText::split(text)?, limits)
     }
 
@@ -132,14 +117,17 @@ impl Statement {
         theory: &Theory,
         text: &StatementText<'_>,
         limits: StatementLimits,
-    ) -> Result<Self, StatementError> {
+    ) -> Result<Self, Malformed> {
         let symbols = text.symbols();
         if symbols > limits.symbols {
-            return Err(error("too-long", format!("{symbols} symbols, more than {}", limits.symbols)));
+            return Err(Malformed::new(
+                "too-long",
+                format!("{symbols} symbols, more than {}", limits.symbols),
+            ));
         }
         if text.hypotheses.len() > limits.hypotheses {
             let n = text.hypotheses.len();
-            return Err(error(
+            return Err(Malformed::new(
                 "too-many-hypotheses",
                 format!("{n} hypotheses, more than {}", limits.hypotheses),
             ));
@@ -151,24 +139,35 @@ impl Statement {
             .map(|(i, h)| formula(theory, h, &format!("hypothesis {}", i + 1)))
             .collect::<Result<Box<[Tree]>, _>>()?;
         let conclusion = formula(theory, &text.conclusion, "the conclusion")?;
-        let mut used = FxHashSet::default();
-        for tree in hypotheses.iter().chain([&conclusion]) {
-            used.extend(tree.iter().filter_map(|h| h.as_variable()));
-        }
-        if used.len() > limits.variables {
-            return Err(error(
+        let statement = Self { hypotheses, conclusion, ..Self::default() };
+        let used = statement.variables().len();
+        if used > limits.variables {
+            return Err(Malformed::new(
                 "too-many-variables",
-                format!("{} variables, more than {}", used.len(), limits.variables),
+                format!("{used} variables, more than {}", limits.variables),
             ));
         }
         let mut pairs = Vec::new();
         for group in &text.distinct {
             pairs.extend(distinct_group(theory, group)?);
         }
+        Ok(statement.with_distinct(pairs))
+    }
+
+    /// Returns the statement with these `$d` pairs, except those with a variable that does not occur in it.
+    #[must_use]
+    pub fn with_distinct(mut self, mut pairs: Vec<Distinct>) -> Self {
+        let used = self.variables();
         pairs.retain(|(a, b)| used.contains(a) && used.contains(b));
         pairs.sort_unstable();
         pairs.dedup();
-        Ok(Self { distinct: pairs.into(), hypotheses, conclusion })
+        self.distinct = pairs.into();
+        self
+    }
+
+    /// Returns the number of symbols of the canonical text.
+    pub fn symbols(&self, theory: &Theory) -> usize {
+        self.text(theory).split_ascii_whitespace().count()
     }
 
     /// Returns all trees: hypotheses, then the conclusion.
@@ -211,20 +210,11 @@ impl Statement {
                 })
                 .collect()
         };
-        let mut pairs = Vec::with_capacity(self.distinct.len());
-        for (a, b) in &self.distinct {
-            // A pair with a variable that does not occur in the statement has no effect.
-            if let (Some(&a), Some(&b)) = (renaming.get(a), renaming.get(b)) {
-                pairs.push(distinct(a, b));
-            }
-        }
-        pairs.sort_unstable();
-        pairs.dedup();
-        Some(Self {
-            distinct: pairs.into(),
-            hypotheses: self.hypotheses.iter().map(rename).collect::<Option<_>>()?,
-            conclusion: rename(&self.conclusion)?,
-        })
+        let hypotheses = self.hypotheses.iter().map(rename).collect::<Option<_>>()?;
+        let renamed = Self { hypotheses, conclusion: rename(&self.conclusion)?, ..Self::default() };
+        // A pair with a variable that does not occur in the statement has no effect.
+        let pair = |(a, b): &Distinct| Some(distinct(*renaming.get(a)?, *renaming.get(b)?));
+        Some(renamed.with_distinct(self.distinct.iter().filter_map(pair).collect()))
     }
 
     /// Returns the canonical text.
@@ -256,23 +246,23 @@ pub fn normal_form_of_rule(theory: &Theory, rule: RuleId) -> Option<Statement> {
     Statement::of_rule(rule).normal_form(theory, type_of)
 }
 
-fn formula(theory: &Theory, tokens: &[&str], which: &str) -> Result<Tree, StatementError> {
+fn formula(theory: &Theory, tokens: &[&str], which: &str) -> Result<Tree, Malformed> {
     let Some((&first, rest)) = tokens.split_first() else {
-        return Err(error("empty-formula", format!("{which} is empty")));
+        return Err(Malformed::new("empty-formula", format!("{which} is empty")));
     };
     if first != "|-" {
-        return Err(error("no-turnstile", format!("{which} begins with `{first}`, not with `|-`")));
+        return Err(Malformed::new("no-turnstile", format!("{which} begins with `{first}`, not with `|-`")));
     }
     let mut symbols = Vec::with_capacity(rest.len());
     for (i, &token) in rest.iter().enumerate() {
         let Some(symbol) = theory.database().symbol(token) else {
-            return Err(error(
+            return Err(Malformed::new(
                 "unknown-symbol",
                 format!("{which}, symbol {}: `{token}` is not declared", i + 1),
             ));
         };
         if theory.database().is_variable(symbol) && theory.type_of_variable(symbol).is_none() {
-            return Err(error(
+            return Err(Malformed::new(
                 "undeclared-variable",
                 format!("{which}: variable `{token}` has no type here"),
             ));
@@ -287,20 +277,25 @@ fn formula(theory: &Theory, tokens: &[&str], which: &str) -> Result<Tree, Statem
             },
             other => other.to_string(),
         };
-        error("no-formula", format!("{which} {why}"))
+        Malformed::new("no-formula", format!("{which} {why}"))
     })
 }
 
-fn distinct_group(theory: &Theory, group: &[&str]) -> Result<Vec<Distinct>, StatementError> {
+fn distinct_group(theory: &Theory, group: &[&str]) -> Result<Vec<Distinct>, Malformed> {
     let mut variables = Vec::new();
     for &token in group {
         match theory.database().symbol(token) {
             Some(s) if theory.type_of_variable(s).is_some() => variables.push(s),
-            _ => return Err(error("distinct", format!("`{token}` in $d is not a declared variable"))),
+            _ => {
+                return Err(Malformed::new(
+                    "distinct",
+                    format!("`{token}` in $d is not a declared variable"),
+                ));
+            }
         }
     }
     if variables.len() < 2 || variables.len() > 64 {
-        return Err(error(
+        return Err(Malformed::new(
             "distinct",
             format!("`$d` needs two or more variables; this one has {}", variables.len()),
         ));
@@ -310,7 +305,7 @@ fn distinct_group(theory: &Theory, group: &[&str]) -> Result<Vec<Distinct>, Stat
         for &b in &variables[i + 1..] {
             if a == b {
                 let text = theory.database().symbol_text(a);
-                return Err(error("distinct", format!("`{text}` occurs twice in one $d")));
+                return Err(Malformed::new("distinct", format!("`{text}` occurs twice in one $d")));
             }
             pairs.push(distinct(a, b));
         }
@@ -352,11 +347,11 @@ fn distinct_groups(pairs: &[Distinct]) -> Vec<Vec<Symbol>> {
 ///
 /// # Errors
 /// Returns an error if the context is not a label of the database.
-pub fn context_limit(theory: &Theory, context: &str) -> Result<StatementId, StatementError> {
+pub fn context_limit(theory: &Theory, context: &str) -> Result<StatementId, Malformed> {
     if context.is_empty() {
         return Ok(StatementId(theory.database().statements().len() as u32));
     }
     theory.database().find(context).ok_or_else(|| {
-        error("unknown-context", format!("context: there is no label `{context}` in the database"))
+        Malformed::new("unknown-context", format!("context: there is no label `{context}` in the database"))
     })
 }

@@ -28,10 +28,7 @@ fn starts(theory: &Theory, steps: &[ProofStep]) -> Vec<usize> {
     let mut starts = Vec::with_capacity(steps.len());
     let mut stack: Vec<usize> = Vec::new();
     for (i, step) in steps.iter().enumerate() {
-        let arity = match step {
-            ProofStep::Hypothesis(_) => 0,
-            ProofStep::Rule(id) => theory.rule(*id).hypotheses.len(),
-        };
+        let arity = step.rule().map_or(0, |id| theory.rule(id).hypotheses.len());
         let Some(base) = stack.len().checked_sub(arity) else { break };
         let start = if arity > 0 { stack[base] } else { i };
         stack.truncate(base);

@@ -5,20 +5,18 @@ use crate::assertion_index::{AssertionIndex, Triviality};
 use crate::composer::{Composer, general, inferences};
 use crate::database::StatementId;
 use crate::features::{Connectives, features};
-use crate::judge::{Decision, Judge};
+use crate::judge::Judge;
 use crate::notation;
 use crate::proof::ProofOp;
 use crate::proof_text::{ProofError, read_steps, write_steps};
 use crate::rubric::rubric;
 use crate::slice::{self, SliceError};
 use crate::splits::{SplitRule, split};
-use crate::statement::{
-    Statement, StatementError, StatementLimits, StatementText, context_limit, normal_form_of_rule,
-};
+use crate::statement::{Statement, StatementLimits, StatementText, context_limit, normal_form_of_rule};
 use crate::sub_proof::{renumber, sub_proofs_by_size};
 use crate::theory::{RuleId, Theory, TheoryError};
 use crate::tokens::{self, CONJECTURE, CONJECTURER, GUIDE, HYPOTHESES, PROOF, REVIEW, SOLVER};
-use crate::unify::{Goal, ProofLimits, ProofStep, Unifier};
+use crate::unify::{Goal, ProofLimits, ProofStep, Unifier, judgement, later_syntax};
 use sgs_base::random::SeededRng;
 use sgs_formal::{Condition, FormalSystem, Malformed, Prompt};
 use sgs_selfplay::{FailedProof, Features, Judgement, ParsedConjecture, Problem, ProblemId, Review, Verdict};
@@ -30,12 +28,14 @@ use std::time::Instant;
 /// The checkers of every database ([`FormalSystem::identity`]).
 pub const IDENTITY: &str = "the unifier and the kernel";
 
+/// Limits of a conjecture.
+const CONJECTURE_LIMITS: StatementLimits =
+    StatementLimits { symbols: 200, hypotheses: HYPOTHESES, variables: 32 };
+
 /// The embedded formal system, for one database.
 pub struct Metamath {
     theory: Theory,
     connectives: Connectives,
-    statement_limits: StatementLimits,
-    proof_limits: ProofLimits,
     judges: Mutex<Vec<Judge>>,
     // These values are often created within a parallel iterator. Their creation must therefore not use Rayon, because a
     // worker that waits for a nested iterator runs other tasks meanwhile, and one of those would wait for the same
@@ -45,20 +45,9 @@ pub struct Metamath {
     targets: OnceLock<(Vec<RuleId>, usize)>,
 }
 
-/// Why the embedded system cannot be created.
-#[derive(Debug, thiserror::Error)]
-pub enum SystemError {
-    /// The shipped slice is damaged.
-    #[error(transparent)]
-    Slice(#[from] SliceError),
-    /// The database is not supported.
-    #[error(transparent)]
-    Theory(#[from] TheoryError),
-}
-
 impl Metamath {
     /// Creates the system for the slice of set.mm that ships with the program.
-    pub fn shipped() -> Result<Self, SystemError> {
+    pub fn shipped() -> Result<Self, SliceError> {
         Ok(Self::new(Theory::new(slice::shipped()?)?))
     }
 
@@ -66,7 +55,7 @@ impl Metamath {
     ///
     /// # Errors
     /// Returns an error if the database cannot be read, is malformed, or has an unsupported grammar.
-    pub fn read(path: &Path) -> Result<Self, SystemError> {
+    pub fn read(path: &Path) -> Result<Self, TheoryError> {
         Ok(Self::new(Theory::read(path)?))
     }
 
@@ -76,8 +65,6 @@ impl Metamath {
         Self {
             theory,
             connectives,
-            statement_limits: StatementLimits { symbols: 200, hypotheses: tokens::HYPOTHESES, variables: 32 },
-            proof_limits: ProofLimits::default(),
             judges: Mutex::new(Vec::new()),
             assertion_index: OnceLock::new(),
             composer: OnceLock::new(),
@@ -107,7 +94,7 @@ impl Metamath {
     ///
     /// # Errors
     /// Returns an error if the context is unknown or the text is not a valid statement.
-    pub fn problem_from_text(&self, id: &str, text: &str, context: &str) -> Result<Problem, StatementError> {
+    pub fn problem_from_text(&self, id: &str, text: &str, context: &str) -> Result<Problem, Malformed> {
         context_limit(&self.theory, context)?;
         let statement = Statement::from_user_text(&self.theory, text, StatementLimits::default())?;
         let normal = self.normal_form(&statement)?;
@@ -185,25 +172,25 @@ impl Metamath {
         Goal::new(&self.theory, &statement, before)
     }
 
-    fn judge(&self, goal: &Result<Goal, String>, proof: &str) -> Decision {
+    fn judge(&self, goal: &Result<Goal, String>, proof: &str) -> Judgement {
         let goal = match goal {
             Ok(goal) => goal,
-            Err(reason) => {
-                return Decision { verdict: Verdict::Refused, reason: reason.clone(), step: None };
-            }
+            Err(reason) => return judgement(Verdict::Refused, None, reason.clone()),
         };
         match self.steps(goal.hypothesis_count(), proof) {
-            Ok(steps) => self.with_judge(|j| j.decide(&self.theory, goal, &steps, self.proof_limits)),
-            Err(e) => Decision { verdict: Verdict::Malformed, reason: e.to_string(), step: e.step },
+            Ok(steps) => self.with_judge(|j| j.decide(&self.theory, goal, &steps, ProofLimits::default())),
+            Err(e) => {
+                Judgement { verdict: Verdict::Malformed, reason: e.to_string(), step: e.step, micros: 0 }
+            }
         }
     }
 
     /// Judges a proof. The time is measured from `start`, which is then set to the current time.
     fn judge_timed(&self, goal: &Result<Goal, String>, proof: &str, start: &mut Instant) -> Judgement {
-        let Decision { verdict, reason, step } = self.judge(goal, proof);
+        let judgement = self.judge(goal, proof);
         let begun = std::mem::replace(start, Instant::now());
         let micros = u64::try_from(start.duration_since(begun).as_micros()).unwrap_or(u64::MAX);
-        Judgement { verdict, reason, step, micros }
+        Judgement { micros, ..judgement }
     }
 
     /// Returns the first theorem before `limit` that is equal up to the names of variables and the order of hypotheses.
@@ -212,37 +199,10 @@ impl Metamath {
         Some(self.theory.label(id))
     }
 
-    fn normal_form(&self, statement: &Statement) -> Result<Statement, StatementError> {
-        statement.normal_form(&self.theory, |_| None).ok_or(StatementError {
-            kind: "too-many-variables",
-            detail: "the database has too few variables to name them all".to_owned(),
+    fn normal_form(&self, statement: &Statement) -> Result<Statement, Malformed> {
+        statement.normal_form(&self.theory, |_| None).ok_or_else(|| {
+            Malformed::new("too-many-variables", "the database has too few variables to name them all")
         })
-    }
-
-    fn read_statement(
-        &self,
-        condition: Condition<'_>,
-        completion: &str,
-    ) -> Result<ParsedConjecture, StatementError> {
-        let text = StatementText::split(completion)?;
-        let statement = Statement::from_text(&self.theory, &text, self.statement_limits)?;
-        let normal = self.normal_form(&statement)?;
-        let limit = context_limit(&self.theory, &condition.problem().context)?;
-        let productions = self.theory.grammar().productions();
-        let later = normal
-            .trees()
-            .flat_map(|t| t.iter().filter_map(|h| h.as_production()))
-            .find(|&p| productions[p as usize].statement >= limit);
-        if let Some(p) = later {
-            let label = &self.theory.database().statement(productions[p as usize].statement).label;
-            return Err(StatementError {
-                kind: "later-symbol",
-                detail: format!("`{label}` is defined only after `{}`", condition.problem().context),
-            });
-        }
-        Goal::new(&self.theory, &normal, limit)
-            .map_err(|detail| StatementError { kind: "undeclared-variable", detail })?;
-        Ok(self.conjecture(condition.problem(), &normal, limit))
     }
 
     /// Returns a conjecture for `problem` from its statement in normal form. `limit` is the end of the problem's context.
@@ -281,7 +241,7 @@ impl Metamath {
     }
 
     /// Parses a statement in canonical text.
-    fn statement(&self, text: &str) -> Result<Statement, StatementError> {
+    fn statement(&self, text: &str) -> Result<Statement, Malformed> {
         Statement::parse(&self.theory, text, StatementLimits::default())
     }
 }
@@ -360,7 +320,17 @@ impl FormalSystem for Metamath {
         condition: Condition<'_>,
         completion: &str,
     ) -> Result<ParsedConjecture, Malformed> {
-        Ok(self.read_statement(condition, completion)?)
+        let statement = Statement::parse(&self.theory, completion, CONJECTURE_LIMITS)?;
+        let normal = self.normal_form(&statement)?;
+        let context = &condition.problem().context;
+        let limit = context_limit(&self.theory, context)?;
+        if let Some(label) = later_syntax(&self.theory, &normal, limit) {
+            let detail = format!("`{label}` is defined only after `{context}`");
+            return Err(Malformed::new("later-symbol", detail));
+        }
+        Goal::new(&self.theory, &normal, limit)
+            .map_err(|detail| Malformed::new("undeclared-variable", detail))?;
+        Ok(self.conjecture(condition.problem(), &normal, limit))
     }
 
     fn derivation_prompt(&self, condition: Condition<'_>) -> Option<Prompt> {
@@ -404,7 +374,7 @@ impl FormalSystem for Metamath {
         let found = self.with_judge(|judge| {
             (0..COMPOSE_ATTEMPTS).find_map(|attempt| {
                 let mut draw = SeededRng::numbered(seed, "conjecture", attempt);
-                let found = composer.compose(theory, judge.unifier_mut(), &mut draw, context)?;
+                let (found, _) = composer.compose(theory, judge.unifier_mut(), &mut draw, context)?;
                 steps.contains(&(inferences(&found.steps) as u32)).then_some(found)
             })
         })?;
@@ -455,6 +425,10 @@ impl FormalSystem for Metamath {
         IDENTITY.to_owned()
     }
 
+    fn is_quick(&self) -> bool {
+        true
+    }
+
     fn verify(&self, problem: &Problem, proof: &str) -> Judgement {
         let mut start = Instant::now();
         self.judge_timed(&self.goal(problem), proof, &mut start)
@@ -483,8 +457,8 @@ impl Metamath {
     pub fn proof_operations(&self, problem: &Problem, proof: &str) -> Result<(Goal, Vec<ProofOp>), String> {
         let goal = self.goal(problem)?;
         let steps = self.steps(goal.hypothesis_count(), proof).map_err(|e| e.to_string())?;
-        let prove = |judge: &mut Judge| judge.prove(&self.theory, &goal, &steps, self.proof_limits);
-        let ops = self.with_judge(prove).map_err(|decision| decision.reason)?;
+        let prove = |judge: &mut Judge| judge.prove(&self.theory, &goal, &steps, ProofLimits::default());
+        let ops = self.with_judge(prove).map_err(|judgement| judgement.reason)?;
         Ok((goal, ops))
     }
 
@@ -513,7 +487,7 @@ impl Metamath {
         let steps = self.steps(goal.hypothesis_count(), proof).ok()?;
         let labels: Vec<&str> = proof.split_ascii_whitespace().collect();
         self.with_judge(|judge| {
-            judge.prove(&self.theory, &goal, &steps, self.proof_limits).ok()?;
+            judge.prove(&self.theory, &goal, &steps, ProofLimits::default()).ok()?;
             let unifier = judge.unifier();
             let formulas = unifier.step_formulas(&self.theory, &goal, 500).ok()?;
             let width = labels.iter().map(|l| l.len()).max().unwrap_or(0);

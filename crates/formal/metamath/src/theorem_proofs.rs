@@ -2,16 +2,16 @@
 //! checked here.
 
 use crate::database::StatementId;
-use crate::proof::{ProofTextError, essential_steps, read_proof};
+use crate::proof::{essential_steps, read_proof};
 use crate::statement::Statement;
 use crate::theory::{RuleId, Theory};
 use crate::unify::ProofStep;
 use rayon::prelude::*;
 
-/// A theorem of the database with its proof as essential steps.
+/// A theorem with its proof as essential steps.
 #[derive(Clone, Debug)]
 pub struct TheoremProof {
-    /// The theorem.
+    /// The theorem of the database, or the one before which it was composed.
     pub rule: RuleId,
     /// Its statement.
     pub statement: Statement,
@@ -24,8 +24,7 @@ pub struct TheoremProof {
 pub fn theorem_proofs(theory: &Theory, max_steps: usize) -> Vec<TheoremProof> {
     let read = |i: usize| {
         let rule = RuleId(i as u32);
-        let is_theorem = theory.assertion(rule).is_theorem();
-        let steps = is_theorem.then(|| theorem_proof(theory, rule, max_steps))?.ok()??;
+        let steps = theorem_proof(theory, rule, max_steps).ok()??;
         Some(TheoremProof { rule, statement: Statement::of_rule(theory.rule(rule)), steps })
     };
     (0..theory.rules().len()).into_par_iter().filter_map(read).collect()
@@ -39,7 +38,7 @@ pub fn theorem_proof(
     theory: &Theory,
     rule: RuleId,
     max_steps: usize,
-) -> Result<Option<Vec<ProofStep>>, ProofTextError> {
+) -> Result<Option<Vec<ProofStep>>, String> {
     let database = theory.database();
     let assertion = theory.assertion(rule);
     let ops = read_proof(database, theory.rule(rule).statement, assertion)?;
@@ -50,8 +49,6 @@ pub fn theorem_proof(
         let hypothesis = hypotheses.iter().position(|h| h == label).map(|i| ProofStep::Hypothesis(i as u32));
         hypothesis.or_else(|| theory.rule_of(*label).map(ProofStep::Rule))
     };
-    match labels.iter().map(step).collect::<Option<Vec<ProofStep>>>() {
-        Some(steps) => Ok(Some(steps)),
-        None => Err(ProofTextError::Malformed("a step is not a provable assertion".to_owned())),
-    }
+    let steps: Option<Vec<ProofStep>> = labels.iter().map(step).collect();
+    steps.map(Some).ok_or_else(|| "a step is not a provable assertion".to_owned())
 }

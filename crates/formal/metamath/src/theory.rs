@@ -1,7 +1,7 @@
 //! A database prepared for proving: every provable assertion as an inference rule over trees.
 
 use crate::database::{Assertion, Database, Expression, StatementId, StatementKind, Symbol};
-use crate::grammar::{Grammar, GrammarError, ParseError, TreeNode, TypeId};
+use crate::grammar::{Grammar, ParseError, TreeNode, TypeId};
 use crate::rules::{CompiledRules, MAX_RULE_VARIABLES};
 pub use crate::rules::{Rule, RuleId};
 use crate::source::DatabaseError;
@@ -13,14 +13,12 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum TheoryError {
-    /// The database is malformed.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    #[error("the syntax axioms are not a supported grammar")]
-    Grammar(#[from] GrammarError),
+    #[error("the syntax axioms are not a supported grammar: {0}")]
+    Grammar(String),
     #[error("the database has no provable typecode `|-` with formulas of typecode `wff`")]
     NoProvable,
-    /// A formula does not parse.
     #[error("{place}: `{label}`: the formula `{formula}` {error}")]
     Formula { place: String, label: String, formula: String, error: ParseError },
     /// The unifier numbers the variables of a rule with 16 bits.
@@ -61,8 +59,9 @@ impl Theory {
     /// Returns an error if the grammar is not supported, a formula does not have exactly one parse tree, or a rule has too
     /// many variables.
     pub fn new(database: Database) -> Result<Self, TheoryError> {
-        let grammar = Grammar::new(&database)?;
-        let (Some(provable), Some(formula)) = (grammar.provable(), grammar.formula_type()) else {
+        let grammar = Grammar::new(&database).map_err(TheoryError::Grammar)?;
+        let formula = database.symbol("wff").and_then(|typecode| grammar.type_of(typecode));
+        let (Some(provable), Some(formula)) = (database.provable(), formula) else {
             return Err(TheoryError::NoProvable);
         };
         let assertions: Vec<(StatementId, &Assertion)> = database
@@ -195,9 +194,7 @@ impl Theory {
 
     /// Appends the symbols of a tree, each preceded by a space.
     pub fn push_text(&self, tree: &[TreeNode], out: &mut String) {
-        let mut symbols = Vec::new();
-        self.grammar.unparse(tree, &mut symbols);
-        for s in symbols {
+        for s in self.grammar.unparse(tree) {
             out.push(' ');
             out.push_str(self.database.symbol_text(s));
         }
@@ -215,7 +212,7 @@ fn read_rule(
         database.floats(assertion).map(|(_, typecode, v)| (v, grammar.float_type(typecode))).collect();
     if variables.len() > MAX_RULE_VARIABLES {
         return Err(TheoryError::TooManyVariables {
-            place: database.place(id).to_string(),
+            place: database.place(id),
             label: database.statement(id).label.to_string(),
             found: variables.len(),
         });
@@ -223,7 +220,7 @@ fn read_rule(
     let tree = |e: &Expression| {
         let type_of = |s: Symbol| variables.iter().find(|(v, _)| *v == s).map(|(_, t)| *t);
         grammar.parse(formula, &e.symbols, type_of).map_err(|error| TheoryError::Formula {
-            place: database.place(id).to_string(),
+            place: database.place(id),
             label: database.statement(id).label.to_string(),
             formula: database.expression_text(e),
             error,

@@ -14,6 +14,7 @@ use crate::proof::ProofOp;
 use crate::rules::{CONSTANT, CompiledRule, CompiledRules, METAVARIABLE, compile};
 use crate::statement::Statement;
 use crate::theory::{RuleId, Theory};
+use sgs_selfplay::{Judgement, Verdict};
 
 /// A step of a proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,6 +23,16 @@ pub enum ProofStep {
     Hypothesis(u32),
     /// An assertion of the database.
     Rule(RuleId),
+}
+
+impl ProofStep {
+    /// Returns the assertion that the step cites.
+    pub fn rule(self) -> Option<RuleId> {
+        match self {
+            Self::Rule(id) => Some(id),
+            Self::Hypothesis(_) => None,
+        }
+    }
 }
 
 /// Limits of a proof, which prevent exponential running time.
@@ -41,17 +52,6 @@ impl Default for ProofLimits {
     fn default() -> Self {
         Self { steps: 1_000, stack: 256, work: 200_000, operations: 100_000 }
     }
-}
-
-/// Why a proof is not accepted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProofRejection {
-    /// The step at which checking stopped, from 1; `None` if the error concerns the whole proof.
-    pub step: Option<u32>,
-    /// Description of the error, including the label of the step.
-    pub reason: String,
-    /// Whether a limit was exceeded, so that the validity of the proof is unknown.
-    pub resource: bool,
 }
 
 /// A term: a node, and the base of the metavariables that the node's variables refer to.
@@ -76,7 +76,6 @@ pub struct Goal {
     variables: Vec<(Symbol, TypeId, StatementId)>,
     /// For each variable, a bit set of the variables that it is distinct from.
     distinct: Vec<u128>,
-    pairs: Box<[Distinct]>,
     before: StatementId,
     statement: Statement,
 }
@@ -127,14 +126,7 @@ impl Goal {
         if variables.len() > MAX_GOAL_VARIABLES {
             return Err(format!("{} variables, more than {MAX_GOAL_VARIABLES}", variables.len()));
         }
-        let productions = theory.grammar().productions();
-        let later = statement
-            .trees()
-            .flat_map(|t| t.iter().filter_map(|h| h.as_production()))
-            .map(|p| productions[p as usize].statement)
-            .find(|&s| s >= before);
-        if let Some(syntax) = later {
-            let label = &theory.database().statement(syntax).label;
+        if let Some(label) = later_syntax(theory, statement, before) {
             return Err(format!("the syntax `{label}` is not introduced before the problem's context"));
         }
         let index = |s: Symbol| variables.iter().position(|(v, _, _)| *v == s);
@@ -155,16 +147,7 @@ impl Goal {
                 distinct[b] |= 1 << a;
             }
         }
-        Ok(Self {
-            nodes,
-            hypotheses,
-            conclusion,
-            variables,
-            distinct,
-            pairs: statement.distinct.clone(),
-            before,
-            statement: statement.clone(),
-        })
+        Ok(Self { nodes, hypotheses, conclusion, variables, distinct, before, statement: statement.clone() })
     }
 
     /// Creates a goal with `hypotheses` unknown hypotheses and an unknown conclusion, for [`Unifier::most_general`] and
@@ -176,13 +159,8 @@ impl Goal {
             conclusion: 0,
             variables: Vec::new(),
             distinct: Vec::new(),
-            pairs: Box::default(),
             before,
-            statement: Statement {
-                distinct: Box::default(),
-                hypotheses: Box::default(),
-                conclusion: Box::default(),
-            },
+            statement: Statement::default(),
         }
     }
 
@@ -210,8 +188,20 @@ impl Goal {
 
     /// Returns the `$d` pairs that a proof may rely on.
     pub fn distinct(&self) -> &[Distinct] {
-        &self.pairs
+        &self.statement.distinct
     }
+}
+
+/// Returns the label of a syntax axiom that the statement uses and that does not precede `before`.
+pub(crate) fn later_syntax<'t>(
+    theory: &'t Theory,
+    statement: &Statement,
+    before: StatementId,
+) -> Option<&'t str> {
+    let productions = theory.grammar().productions();
+    let used = statement.trees().flat_map(|t| t.iter().filter_map(|h| h.as_production()));
+    let later = used.map(|p| productions[p as usize].statement).find(|&s| s >= before)?;
+    Some(&theory.database().statement(later).label)
 }
 
 /// Maximum number of `$d` pairs examined while dummy variables are chosen.
@@ -220,7 +210,6 @@ const DUMMY_WORK: usize = 1_000_000;
 /// Maximum number of variables of a goal. The remaining bits of a 128-bit set are for dummy variables.
 pub const MAX_GOAL_VARIABLES: usize = 96;
 
-/// A step that has been checked.
 #[derive(Clone, Copy, Debug)]
 struct CheckedStep {
     step: ProofStep,
@@ -312,7 +301,7 @@ impl Unifier {
         goal: &Goal,
         steps: &[ProofStep],
         limits: ProofLimits,
-    ) -> Result<(), ProofRejection> {
+    ) -> Result<(), Judgement> {
         let terms = Terms::new(theory, goal);
         self.clear(limits);
         if steps.len() > limits.steps {
@@ -337,7 +326,7 @@ impl Unifier {
         self.check_distinct(terms)
     }
 
-    fn last(&self) -> Result<TermRef, ProofRejection> {
+    fn last(&self) -> Result<TermRef, Judgement> {
         match self.stack[..] {
             [(last, _)] => Ok(last),
             _ => {
@@ -355,15 +344,12 @@ impl Unifier {
         theory: &Theory,
         goal: &Goal,
         steps: &[ProofStep],
-        limits: ProofLimits,
         limit: usize,
     ) -> Option<Statement> {
-        let terms = Terms::new(theory, goal);
-        self.clear(limits);
-        self.bindings.resize(goal.hypotheses.len(), UNBOUND);
-        for (index, &step) in steps.iter().enumerate() {
-            self.step(terms, index, step, limits).ok()?;
+        if !self.unifies(theory, goal, steps) {
+            return None;
         }
+        let terms = Terms::new(theory, goal);
         let last = self.last().ok()?;
         self.check_distinct(terms).ok()?;
         let dummies = self.distinct_floats(theory, goal)?;
@@ -381,24 +367,12 @@ impl Unifier {
                 distinct.extend(bits(b).map(|y| crate::database::distinct(symbol(x), symbol(y))));
             }
         }
-        let mut statement = Statement { distinct: Box::default(), hypotheses, conclusion };
-        let used = statement.variables();
-        distinct.retain(|(a, b)| used.contains(a) && used.contains(b));
-        distinct.sort_unstable();
-        distinct.dedup();
-        statement.distinct = distinct.into();
-        Some(statement)
+        Some(Statement { hypotheses, conclusion, ..Statement::default() }.with_distinct(distinct))
     }
 
     /// Returns whether the steps can be applied in order, regardless of what they leave on the stack. `goal` must be open.
-    pub fn unifies(
-        &mut self,
-        theory: &Theory,
-        goal: &Goal,
-        steps: &[ProofStep],
-        limits: ProofLimits,
-    ) -> bool {
-        let terms = Terms::new(theory, goal);
+    pub fn unifies(&mut self, theory: &Theory, goal: &Goal, steps: &[ProofStep]) -> bool {
+        let (terms, limits) = (Terms::new(theory, goal), ProofLimits::default());
         self.clear(limits);
         self.bindings.resize(goal.hypotheses.len(), UNBOUND);
         steps.iter().enumerate().all(|(i, &step)| self.step(terms, i, step, limits).is_ok())
@@ -420,7 +394,7 @@ impl Unifier {
             assign(slot, theory.formula_type())?;
         }
         for done in &self.done {
-            let ProofStep::Rule(id) = done.step else { continue };
+            let Some(id) = done.step.rule() else { continue };
             for (i, &(_, t)) in theory.rule(id).variables.iter().enumerate() {
                 assign(done.base as usize + i, t)?;
             }
@@ -442,7 +416,7 @@ impl Unifier {
         index: usize,
         step: ProofStep,
         limits: ProofLimits,
-    ) -> Result<(), ProofRejection> {
+    ) -> Result<(), Judgement> {
         let number = Some(index as u32 + 1);
         let base = self.bindings.len() as u32;
         let first_child = self.children.len() as u32;
@@ -455,7 +429,7 @@ impl Unifier {
             },
             ProofStep::Rule(id) => {
                 let Some(rule) = terms.rules.rules.get(id.0 as usize).copied() else {
-                    return Err(refused(number, "no such assertion".to_owned()));
+                    return Err(refused(number, "no such assertion"));
                 };
                 if rule.statement >= terms.goal.before {
                     let label = terms.theory.label(id);
@@ -479,7 +453,7 @@ impl Unifier {
         number: Option<u32>,
         id: RuleId,
         rule: CompiledRule,
-    ) -> Result<(), ProofRejection> {
+    ) -> Result<(), Judgement> {
         let base = self.bindings.len() as u32;
         let hypotheses = terms.rules.hypotheses(rule);
         let Some(bottom) = self.stack.len().checked_sub(hypotheses.len()) else {
@@ -625,7 +599,7 @@ impl Unifier {
 
     /// Checks the `$d` conditions of every step against those of the goal. Metavariables that the proof leaves open are
     /// dummy variables, which are distinct from all other variables.
-    fn check_distinct(&mut self, terms: Terms<'_>) -> Result<(), ProofRejection> {
+    fn check_distinct(&mut self, terms: Terms<'_>) -> Result<(), Judgement> {
         self.masks.clear();
         self.dummies.clear();
         self.apart.clear();
@@ -640,7 +614,7 @@ impl Unifier {
             }
             let number = Some(index as u32 + 1);
             for &(a, b) in pairs {
-                let too_many = || resource(number, "too many variables for the $d check".to_owned());
+                let too_many = || resource(number, "too many variables for the $d check");
                 let a = self.mask(terms, base + u32::from(a)).ok_or_else(too_many)?;
                 let b = self.mask(terms, base + u32::from(b)).ok_or_else(too_many)?;
                 if (a | b) >> terms.goal.variables.len() != 0 {
@@ -773,7 +747,7 @@ impl Unifier {
         theory: &Theory,
         goal: &Goal,
         limit: usize,
-    ) -> Result<Vec<Option<Tree>>, ProofRejection> {
+    ) -> Result<Vec<Option<Tree>>, Judgement> {
         let terms = Terms::new(theory, goal);
         let dummies = self.dummy_floats(theory, goal)?;
         let mut out = Vec::with_capacity(self.done.len());
@@ -828,11 +802,7 @@ impl Unifier {
 
     /// Chooses a variable for each metavariable that the proof leaves open, subject to the `$d` conditions: preferably one
     /// that is declared before the goal and not used yet, then one used for another dummy, then one of the goal's.
-    fn dummy_floats(
-        &self,
-        theory: &Theory,
-        goal: &Goal,
-    ) -> Result<Vec<Option<StatementSymbol>>, ProofRejection> {
+    fn dummy_floats(&self, theory: &Theory, goal: &Goal) -> Result<Vec<Option<StatementSymbol>>, Judgement> {
         let mut out = vec![None; self.bindings.len()];
         let mut work = DUMMY_WORK;
         let mut taken: Vec<(StatementSymbol, TypeId)> = Vec::new();
@@ -866,10 +836,7 @@ impl Unifier {
                     }
                 }
                 let Some((f, v)) = free else {
-                    return Err(resource(
-                        None,
-                        "the database has too few variables for this proof".to_owned(),
-                    ));
+                    return Err(resource(None, "the database has too few variables for this proof"));
                 };
                 if let Some(bit) = bit {
                     of_bit[bit] = Some(v);
@@ -900,28 +867,24 @@ impl Unifier {
         self.apart.iter().all(|&(a, b)| (a >> bit & 1 == 0 || fits(b)) && (b >> bit & 1 == 0 || fits(a)))
     }
 
-    /// Expands the last accepted proof to a full Metamath proof. `hypothesis_ids[i]` is the id of the goal's hypothesis `i`.
+    /// Expands the last accepted proof to a full Metamath proof. The goal's hypotheses have the ids that follow those of the
+    /// database's statements.
     ///
     /// # Errors
     /// Returns an error if no proof was accepted, if the full proof has too many operations, or if the database has too few
     /// variables for the dummies.
-    ///
-    /// # Panics
-    /// Panics if the proof uses a hypothesis without an id.
     pub fn expand(
         &self,
         theory: &Theory,
         goal: &Goal,
-        hypothesis_ids: &[StatementId],
         limits: ProofLimits,
-    ) -> Result<Vec<ProofOp>, ProofRejection> {
+    ) -> Result<Vec<ProofOp>, Judgement> {
         let Some(root) = self.stack.last().map(|s| s.1) else {
-            return Err(refused(None, "there is no accepted proof".to_owned()));
+            return Err(refused(None, "there is no accepted proof"));
         };
         let mut expansion = Expansion {
             unifier: self,
             terms: Terms::new(theory, goal),
-            hypothesis_ids,
             dummies: self.dummy_floats(theory, goal)?,
             saved: vec![None; self.bindings.len()],
             saves: 0,
@@ -964,12 +927,27 @@ fn clash(goal: &Goal, a: u128, b: u128) -> Option<(usize, usize)> {
     None
 }
 
-fn refused(step: Option<u32>, reason: impl Into<String>) -> ProofRejection {
-    ProofRejection { step, reason: reason.into(), resource: false }
+fn refused(step: Option<u32>, reason: impl Into<String>) -> Judgement {
+    judgement(Verdict::Refused, step, reason.into())
 }
 
-fn resource(step: Option<u32>, reason: impl Into<String>) -> ProofRejection {
-    ProofRejection { step, reason: reason.into(), resource: true }
+/// Reports that a limit was exceeded, so that the validity of the proof is unknown.
+fn resource(step: Option<u32>, reason: impl Into<String>) -> Judgement {
+    judgement(Verdict::Resource, step, reason.into())
+}
+
+/// Returns a judgement. The caller measures the time.
+pub(crate) fn judgement(verdict: Verdict, step: Option<u32>, reason: String) -> Judgement {
+    let reason = match step {
+        Some(n) => format!("step {n}, {reason}"),
+        None => reason,
+    };
+    Judgement { verdict, reason, step, micros: 0 }
+}
+
+/// Returns the id that the goal's hypothesis `index` has in a full proof: that of a statement after the database's.
+pub(crate) fn hypothesis_id(theory: &Theory, index: u32) -> StatementId {
+    StatementId(theory.database().statements().len() as u32 + index)
 }
 
 /// Pending output of an expansion.
@@ -980,11 +958,9 @@ enum ExpansionTask {
     Save(u32),
 }
 
-/// The expansion of a proof to a full Metamath proof.
 struct Expansion<'a> {
     unifier: &'a Unifier,
     terms: Terms<'a>,
-    hypothesis_ids: &'a [StatementId],
     dummies: Vec<Option<StatementSymbol>>,
     /// For each metavariable, the number under which the proof of its typecode is saved.
     saved: Vec<Option<u32>>,
@@ -994,7 +970,7 @@ struct Expansion<'a> {
 }
 
 impl Expansion<'_> {
-    fn run(&mut self, root: u32) -> Result<(), ProofRejection> {
+    fn run(&mut self, root: u32) -> Result<(), Judgement> {
         let mut todo = vec![ExpansionTask::ProofStep(root)];
         while let Some(next) = todo.pop() {
             if self.ops.len() > self.limit {
@@ -1020,7 +996,7 @@ impl Expansion<'_> {
     fn step(&mut self, index: u32, todo: &mut Vec<ExpansionTask>) {
         let done = self.unifier.done[index as usize];
         match done.step {
-            ProofStep::Hypothesis(h) => self.ops.push(ProofOp::Use(self.hypothesis_ids[h as usize])),
+            ProofStep::Hypothesis(h) => self.ops.push(ProofOp::Use(hypothesis_id(self.terms.theory, h))),
             ProofStep::Rule(id) => {
                 let rule = self.terms.rules.rules[id.0 as usize];
                 todo.push(ExpansionTask::Use(rule.statement));

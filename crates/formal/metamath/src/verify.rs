@@ -20,7 +20,7 @@ use crate::unify::{Goal, ProofLimits};
 use rayon::prelude::*;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
-use sgs_selfplay::Verdict;
+use sgs_selfplay::{Judgement, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -40,11 +40,9 @@ pub struct VerifyOptions {
 
 /// Maximum length of a line. Longer lines are bad and are not kept in memory.
 pub const MAX_LINE_BYTES: usize = 1 << 20;
-/// Maximum number of lines in a batch.
 const BATCH_LINES: usize = 2_048;
 /// Approximate maximum number of bytes in a batch.
 const BATCH_BYTES: usize = 8 << 20;
-/// Size of the input buffer.
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// Why verification stopped before the end of the input.
@@ -55,10 +53,8 @@ pub enum VerifyError {
     Read { line: u64, error: io::Error },
     #[error("cannot write the verdicts: {0}")]
     Write(io::Error),
-    /// The exported database cannot be written.
     #[error(transparent)]
     Export(#[from] ExportError),
-    /// The threads cannot be started.
     #[error("cannot start {0} threads: {1}")]
     Threads(usize, String),
 }
@@ -94,8 +90,8 @@ impl VerifySummary {
 
     fn count(&mut self, line: &CheckedLine) {
         self.lines += 1;
-        self.checker_micros += line.output.micros;
-        let counter = match line.output.verdict {
+        self.checker_micros += line.output.judgement.micros;
+        let counter = match line.output.judgement.verdict {
             _ if line.bad => &mut self.bad_lines,
             Verdict::Proved => &mut self.proved,
             Verdict::Refused => &mut self.refused,
@@ -172,10 +168,8 @@ struct InputId {
 #[derive(Serialize)]
 struct VerifyOutput {
     id: Option<String>,
-    verdict: Verdict,
-    reason: String,
-    step: Option<u32>,
-    micros: u64,
+    #[serde(flatten)]
+    judgement: Judgement,
 }
 
 /// A line with its verdict.
@@ -185,7 +179,6 @@ struct CheckedLine {
     output: VerifyOutput,
     /// Goal and full proof of a valid proof, if it is to be exported.
     proof: Option<Box<(Goal, Vec<ProofOp>)>>,
-    /// Unknown fields.
     unknown: Vec<String>,
 }
 
@@ -219,7 +212,7 @@ pub fn verify(
         let check = |judge: &mut Judge, line: &RawLine| check_line(theory, judge, line, options, keep);
         let mut write = |line: &CheckedLine| -> Result<(), VerifyError> {
             if line.bad {
-                report(&line.output.reason);
+                report(&line.output.judgement.reason);
             }
             for field in &line.unknown {
                 if unknown.insert(field.clone()) {
@@ -282,10 +275,10 @@ fn check_in_order(
     })
 }
 
-/// An input line: its number, and its bytes, or its length if it is too long.
+/// An input line: its number, and its bytes, unless it is too long.
 struct RawLine {
     number: u64,
-    text: Result<Vec<u8>, u64>,
+    text: Option<Vec<u8>>,
 }
 
 struct LineReader<'a> {
@@ -302,7 +295,7 @@ impl LineReader<'_> {
                 break;
             }
             let Some(line) = self.next()? else { break };
-            let blank = line.text.as_ref().is_ok_and(|t| t.trim_ascii().is_empty());
+            let blank = line.text.as_ref().is_some_and(|t| t.trim_ascii().is_empty());
             if !blank {
                 bytes += line.text.as_ref().map_or(0, Vec::len);
                 batch.push(line);
@@ -312,33 +305,22 @@ impl LineReader<'_> {
     }
 
     fn next(&mut self) -> Result<Option<RawLine>, VerifyError> {
-        let (mut text, mut length, mut ended) = (Vec::new(), 0u64, false);
-        while !ended {
-            let chunk = match self.input.fill_buf() {
-                Ok(chunk) => chunk,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(VerifyError::Read { line: self.number + 1, error }),
-            };
-            if chunk.is_empty() {
-                break;
-            }
-            let end = chunk.iter().position(|&b| b == b'\n');
-            ended = end.is_some();
-            let (part, used) = end.map_or((chunk, chunk.len()), |n| (&chunk[..n], n + 1));
-            length += part.len() as u64;
-            if length <= MAX_LINE_BYTES as u64 {
-                text.extend_from_slice(part);
-            } else {
-                text = Vec::new();
-            }
-            self.input.consume(used);
-        }
-        if length == 0 && !ended {
+        let line = self.number + 1;
+        let failed = |error| VerifyError::Read { line, error };
+        let mut text = Vec::new();
+        let mut start = self.input.by_ref().take(MAX_LINE_BYTES as u64 + 1);
+        start.read_until(b'\n', &mut text).map_err(failed)?;
+        if text.is_empty() {
             return Ok(None);
         }
-        self.number += 1;
-        let text = if length <= MAX_LINE_BYTES as u64 { Ok(text) } else { Err(length) };
-        Ok(Some(RawLine { number: self.number, text }))
+        self.number = line;
+        if text.last() == Some(&b'\n') {
+            text.pop();
+        } else if text.len() > MAX_LINE_BYTES {
+            self.input.skip_until(b'\n').map_err(failed)?;
+            return Ok(Some(RawLine { number: line, text: None }));
+        }
+        Ok(Some(RawLine { number: line, text: Some(text) }))
     }
 }
 
@@ -355,8 +337,8 @@ fn check_line(
         Ok(problem) => problem,
         Err((id, reason)) => {
             let reason = format!("line {}: {reason}", line.number);
-            let output =
-                VerifyOutput { id, verdict: Verdict::Malformed, reason, step: None, micros: micros() };
+            let judgement = Judgement { verdict: Verdict::Malformed, reason, step: None, micros: micros() };
+            let output = VerifyOutput { id, judgement };
             return CheckedLine { number: line.number, bad: true, output, proof: None, unknown: Vec::new() };
         }
     };
@@ -365,10 +347,11 @@ fn check_line(
         Err(e) => (Verdict::Malformed, e.to_string(), e.step, None),
         Ok(steps) => match judge.prove(theory, &goal, &steps, options.proofs) {
             Ok(ops) => (Verdict::Proved, String::new(), None, Some(ops)),
-            Err(d) => (d.verdict, d.reason, d.step, None),
+            Err(j) => (j.verdict, j.reason, j.step, None),
         },
     };
-    let output = VerifyOutput { id: Some(input.id), verdict, reason, step, micros: micros() };
+    let judgement = Judgement { verdict, reason, step, micros: micros() };
+    let output = VerifyOutput { id: Some(input.id), judgement };
     let proof = ops.filter(|_| keep).map(|ops| Box::new((goal, ops)));
     let unknown = input.unknown.into_keys().collect();
     CheckedLine { number: line.number, bad: false, output, proof, unknown }
@@ -383,9 +366,8 @@ fn read_line(
     line: &RawLine,
     options: VerifyOptions,
 ) -> Result<(VerifyInput, Goal), (Option<String>, String)> {
-    let text = match &line.text {
-        Ok(text) => text,
-        Err(n) => return Err((None, format!("{n} bytes, more than {MAX_LINE_BYTES}"))),
+    let Some(text) = &line.text else {
+        return Err((None, format!("more than {MAX_LINE_BYTES} bytes")));
     };
     // Some editors begin a file with a byte order mark.
     let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);

@@ -13,7 +13,6 @@ use sgs_selfplay::{
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The state of one attempt.
 #[derive(Clone, Debug)]
 enum Attempt {
     Pending,
@@ -30,7 +29,6 @@ pub(crate) struct Attempts<'a> {
     solver: &'a SolverConfig,
     /// Number of rounds whose updates the Solver's weights have seen.
     after: u32,
-    /// The run's seed.
     seed: u64,
     attempts: HashMap<ProblemId, (&'a Arc<Problem>, Vec<Attempt>)>,
     /// Attempts without a verdict.

@@ -13,17 +13,21 @@
 //! results are acknowledged after step 2 and never applied, because their tasks are submitted again: a verdict that another
 //! worker must confirm, and the failure of several commands as one task. An evaluation has no journal, so it skips step 3:
 //! its results are stored together when it is complete, and a crash repeats it with the same seeds.
+//!
+//! Proofs for a quick formal system are verified in step 6, by the threads of this process. Their verdicts go through
+//! steps 3 and 5.
 
 use crate::error::{Result, RunError};
 use crate::round::event::{EventStream, RunEvent};
 use crate::round::infra::FaultCounts;
 use crate::round::recheck::{PendingVerdict, RecheckDecision, RecheckPolicy};
 use crate::round::record::{self, Entry};
-use crate::round::result_parser::ResultParser;
+use crate::round::result_parser::judgement_entries;
 use crate::round::run_workers::RunWorkers;
 use crate::round::sampling_context::SamplingContext;
-use crate::round::task_builder::{MIN_ITEMS_PER_THREAD, TaskBuilder, TaskCommands};
+use crate::round::task_builder::{MIN_ITEMS_PER_THREAD, TaskCommands};
 use crate::workers::tasks::task_number;
+use crate::workers::verify;
 use rayon::prelude::*;
 use sgs_fleet::{FinishedTask, Fleet, TaskId, TaskResult};
 use sgs_rundir::{Journal, Record, Ticket};
@@ -38,7 +42,6 @@ pub(crate) trait Work {
     fn name(&self) -> String;
     /// Describes the pending work, which is on the board as this many tasks.
     fn describe_open(&self, tasks: usize) -> String;
-    /// Returns the commands to begin with.
     fn begin(&mut self) -> Vec<Command>;
     /// Applies a result and returns the commands that follow from it.
     fn apply(&mut self, entry: Entry, events: &mut EventStream<'_>) -> Vec<Command>;
@@ -46,15 +49,6 @@ pub(crate) trait Work {
     fn is_complete(&self) -> bool;
     /// Returns the counts so far.
     fn progress(&self) -> Progress;
-}
-
-/// How the dispatcher ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SamplingEnd {
-    /// Every task has a result.
-    Complete,
-    /// The user interrupted it. Finished results are in the journal, if there is one.
-    Interrupted,
 }
 
 /// Wall times of the dispatcher, seconds.
@@ -69,13 +63,11 @@ pub(crate) struct SamplingTimes {
 /// Interval at which the dispatcher polls the journal for durability while nothing else arrives.
 const COMMIT_POLL: Duration = Duration::from_millis(1);
 
-/// Interval between progress reports.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Maximum number of results taken from the board in one call.
 const MAX_RESULTS_PER_CALL: usize = 512;
 
-/// A task on the board.
 struct OpenTask {
     task: TaskCommands,
     /// The verdict of the first worker, if this task rechecks it.
@@ -109,8 +101,7 @@ struct ParsedBatch {
 
 /// Orders everything that happens between the board, the journal and the work.
 pub(crate) struct Dispatcher<'a> {
-    builder: TaskBuilder<'a>,
-    parser: ResultParser<'a>,
+    context: SamplingContext<'a>,
     workers: &'a RunWorkers,
     fleet: &'a Fleet,
     journal: Option<&'a Journal>,
@@ -132,8 +123,7 @@ impl<'a> Dispatcher<'a> {
         recheck: RecheckPolicy,
     ) -> Self {
         Self {
-            builder: TaskBuilder { context },
-            parser: ResultParser { context },
+            context,
             workers,
             fleet: workers.fleet(),
             journal,
@@ -144,23 +134,20 @@ impl<'a> Dispatcher<'a> {
         }
     }
 
-    /// Runs until the work is complete and its results are durable.
+    /// Runs until the work is complete and its results are durable, or the user interrupts it. Then the work is not
+    /// complete, and finished results are in the journal, if there is one.
     ///
     /// # Errors
     /// Returns an error if the board or the journal fails, too many results are lost, or no result arrives for too
     /// long.
-    pub(crate) fn run(
-        &mut self,
-        work: &mut dyn Work,
-        events: &mut EventStream<'_>,
-    ) -> Result<(SamplingEnd, SamplingTimes)> {
+    pub(crate) fn run(&mut self, work: &mut dyn Work, events: &mut EventStream<'_>) -> Result<SamplingTimes> {
         let start = Instant::now();
         let mut times = SamplingTimes::default();
         let (mut last, mut reported) = (start, start);
         self.submit(work.begin())?;
         while !work.is_complete() && !self.workers.is_interrupted() {
             let wait = if self.unapplied.is_empty() { Duration::from_millis(200) } else { COMMIT_POLL };
-            let finished = self.fleet.take_finished(None, MAX_RESULTS_PER_CALL, wait)?;
+            let finished = self.fleet.take_finished(MAX_RESULTS_PER_CALL, wait);
             let came = Instant::now();
             if finished.is_empty() {
                 self.workers.check(last.elapsed(), &|| work.describe_open(self.open.len()))?;
@@ -176,17 +163,16 @@ impl<'a> Dispatcher<'a> {
             times.dispatcher += came.elapsed().as_secs_f64();
         }
         events.emit(RunEvent::Progress(work.progress()));
-        let complete = work.is_complete();
         // Keep finished results and acknowledge them, although the user interrupts the rest.
         for batch in std::mem::take(&mut self.unapplied) {
             self.wait(batch.ticket)?;
-            self.fleet.remove(&batch.tasks)?;
+            self.fleet.remove(&batch.tasks);
         }
-        if !complete {
+        if !work.is_complete() {
             self.cancel_unrecorded()?;
         }
         times.all = start.elapsed().as_secs_f64();
-        Ok((if complete { SamplingEnd::Complete } else { SamplingEnd::Interrupted }, times))
+        Ok(times)
     }
 
     /// Parses results and appends them to the journal. Returns invalid results to the board and blames their workers.
@@ -210,7 +196,7 @@ impl<'a> Dispatcher<'a> {
         let ticket = self.journal.map(|journal| journal.append(records)).transpose()?;
         let stop = match disagreement {
             None if self.faults.are_too_many() => {
-                Some(RunError::Failed(self.faults.report(&work.name(), &self.fleet.status()?)))
+                Some(RunError::Failed(self.faults.report(&work.name(), &self.fleet.status())))
             }
             disagreement => disagreement,
         };
@@ -218,7 +204,7 @@ impl<'a> Dispatcher<'a> {
             // As for every result, wait until it is durable before it is acknowledged. Nothing is applied here, because
             // the resumed run replays the journal.
             self.wait(ticket)?;
-            self.fleet.remove(&tasks)?;
+            self.fleet.remove(&tasks);
             self.cancel_unrecorded()?;
             return Err(error);
         }
@@ -242,7 +228,7 @@ impl<'a> Dispatcher<'a> {
             Ok(Some((RecheckDecision::Pending(first), _))) => {
                 // Acknowledge it now. Nothing depends on it, and after a crash both tasks run again. If each worker
                 // had to keep its result until the recheck, two workers could wait for each other forever.
-                self.fleet.remove(&[id])?;
+                self.fleet.remove(&[id]);
                 self.submit_recheck(first, open_task.task.commands)
             }
             Ok(Some((RecheckDecision::Accepted(mut found), mut record))) => {
@@ -260,7 +246,7 @@ impl<'a> Dispatcher<'a> {
             }
             // Several commands failed as one task. Retry them one by one to find the one at fault.
             Ok(None) => {
-                self.fleet.remove(&[id])?;
+                self.fleet.remove(&[id]);
                 let single = open_task.task.commands.into_iter().map(|command| vec![command]);
                 self.submit_groups(single.collect())
             }
@@ -271,7 +257,7 @@ impl<'a> Dispatcher<'a> {
                     tracing::warn!("a worker's result is rejected: {error:#}");
                     // None of it is in the journal. The board leases the task to another worker under the same
                     // number.
-                    self.fleet.reject(id, &format!("{error:#}"))?;
+                    self.fleet.reject(id, &format!("{error:#}"));
                 }
                 self.open.insert(id.0, open_task);
                 Ok(())
@@ -281,9 +267,9 @@ impl<'a> Dispatcher<'a> {
 
     /// Parses and validates results in parallel, because a GPU returns hundreds at a time.
     fn parse_all(&self, answered: &[AnsweredTask]) -> Vec<Result<Option<ParsedTask>>> {
-        let (parser, recheck, has_journal) = (&self.parser, &self.recheck, self.journal.is_some());
+        let (context, recheck, has_journal) = (&self.context, &self.recheck, self.journal.is_some());
         let parse = |(_, open_task, ending): &AnsweredTask| {
-            let found = entries(parser, recheck, &open_task.task, ending)?;
+            let found = entries(context, recheck, &open_task.task, ending)?;
             let Some(mut found) = found else { return Ok(None) };
             let record = if has_journal { record::record(&mut found) } else { Ok(None) };
             Ok(Some((found, record)))
@@ -294,7 +280,7 @@ impl<'a> Dispatcher<'a> {
     /// Submits a task to another worker to recheck a verdict. It has the lowest priority, so that tasks that every
     /// worker may take come first.
     fn submit_recheck(&mut self, first: PendingVerdict, commands: Vec<Command>) -> Result<()> {
-        let (mut task, commands) = self.builder.task(commands, Arc::default())?;
+        let (mut task, commands) = self.context.task(commands, Arc::default())?;
         // The salt makes the number differ from that of the first task.
         let salted = [task.payload.as_bytes(), b"again"].concat();
         task.id = TaskId(task_number(commands.commands.iter().map(Command::key), &salted));
@@ -313,7 +299,7 @@ impl<'a> Dispatcher<'a> {
         {
             // Acknowledge only after the journal is durable: the worker deletes its copy when it sees the
             // acknowledgement.
-            self.fleet.remove(&batch.tasks)?;
+            self.fleet.remove(&batch.tasks);
             // Submit only after the whole batch is applied, so that its proofs can share tasks.
             let commands = batch.entries.into_iter().flat_map(|entry| work.apply(entry, events)).collect();
             self.submit(commands)?;
@@ -322,17 +308,11 @@ impl<'a> Dispatcher<'a> {
     }
 
     fn is_durable(&self, ticket: Option<Ticket>) -> Result<bool> {
-        match self.journal.zip(ticket) {
-            Some((journal, ticket)) => Ok(journal.is_durable(ticket)?),
-            None => Ok(true),
-        }
+        self.journal.zip(ticket).map_or(Ok(true), |(journal, ticket)| Ok(journal.is_durable(ticket)?))
     }
 
     fn wait(&self, ticket: Option<Ticket>) -> Result<()> {
-        match self.journal.zip(ticket) {
-            Some((journal, ticket)) => Ok(journal.wait(ticket)?),
-            None => Ok(()),
-        }
+        self.journal.zip(ticket).map_or(Ok(()), |(journal, ticket)| Ok(journal.wait(ticket)?))
     }
 
     /// Cancels the open tasks of work without a journal. The results of such work are discarded, and a worker whose
@@ -341,21 +321,58 @@ impl<'a> Dispatcher<'a> {
     fn cancel_unrecorded(&mut self) -> Result<()> {
         if self.journal.is_none() {
             let open: Vec<TaskId> = self.open.drain().map(|(number, _)| TaskId(number)).collect();
-            self.fleet.cancel(&open)?;
+            self.fleet.cancel(&open);
         }
         Ok(())
     }
 
     fn submit(&mut self, commands: Vec<Command>) -> Result<()> {
         commands.iter().for_each(|command| self.faults.note_submitted(command.key().kind));
-        let groups = self.builder.groups(commands);
+        let mut groups = self.context.groups(commands);
+        if self.workers.verifies_in_place(self.context.system) {
+            groups = self.verify_in_place(groups)?;
+        }
         self.submit_groups(groups)
     }
 
-    /// Submits groups of commands as tasks.
+    /// Verifies the groups of proofs in this process and appends their verdicts to the journal. Returns the other groups,
+    /// and the groups whose checker failed: the board retries these and counts their failures.
+    fn verify_in_place(&mut self, groups: Vec<Vec<Command>>) -> Result<Vec<Vec<Command>>> {
+        let is_verified = |group: &Vec<Command>| matches!(group.first(), Some(Command::Verify { .. }));
+        let (proofs, mut others): (Vec<_>, Vec<_>) = groups.into_iter().partition(is_verified);
+        if proofs.is_empty() {
+            return Ok(others);
+        }
+        let (context, has_journal) = (&self.context, self.journal.is_some());
+        let verify = |group: &Vec<Command>| -> Result<(Vec<Entry>, Option<Record>)> {
+            let judgements = verify::judgements(context.system, &context.verify_task(group));
+            let mut found = judgement_entries(group, judgements)?;
+            let record = if has_journal { record::record(&mut found) } else { Ok(None) };
+            Ok((found, record?))
+        };
+        let verified: Vec<_> = proofs.par_iter().map(verify).collect();
+        let (mut entries, mut records) = (Vec::new(), Vec::new());
+        for (group, verified) in proofs.into_iter().zip(verified) {
+            match verified {
+                Ok((found, record)) => {
+                    found.iter().for_each(|entry| self.faults.note(&entry.event));
+                    entries.extend(found);
+                    records.extend(record);
+                }
+                Err(error) => {
+                    tracing::warn!("a verification in this process failed: {error:#}");
+                    others.push(group);
+                }
+            }
+        }
+        let ticket = self.journal.map(|journal| journal.append(records)).transpose()?;
+        self.unapplied.push_back(UnappliedBatch { ticket, tasks: Vec::new(), entries });
+        Ok(others)
+    }
+
     fn submit_groups(&mut self, groups: Vec<Vec<Command>>) -> Result<()> {
         let mut tasks = Vec::with_capacity(groups.len());
-        for (on_board, task) in self.builder.tasks(groups)? {
+        for (on_board, task) in self.context.tasks(groups)? {
             self.open.insert(on_board.id.0, OpenTask { task, first: None });
             tasks.push(on_board);
         }
@@ -369,7 +386,7 @@ impl<'a> Dispatcher<'a> {
 /// # Errors
 /// Returns an error if the result cannot be parsed, or if a local recheck rejects one of its proofs.
 fn entries(
-    parser: &ResultParser<'_>,
+    context: &SamplingContext<'_>,
     recheck: &RecheckPolicy,
     task: &TaskCommands,
     ending: &TaskResult,
@@ -377,8 +394,8 @@ fn entries(
     let TaskCommands { commands, prompt } = task;
     match ending {
         TaskResult::Done { outcome, worker, .. } => {
-            let entries = parser.parse(commands, prompt, outcome.as_bytes())?;
-            recheck.confirm_locally(parser.context.system, commands, &entries, worker)?;
+            let entries = context.parse_result(commands, prompt, outcome.as_bytes())?;
+            recheck.confirm_locally(context.system, commands, &entries, worker)?;
             Ok(Some(entries))
         }
         TaskResult::Quarantined { .. } if commands.len() > 1 => Ok(None),

@@ -3,7 +3,7 @@
 use crate::config::RunConfig;
 use crate::error::Result;
 use crate::round::attempts::Attempts;
-use crate::round::dispatcher::{Dispatcher, SamplingEnd, Work};
+use crate::round::dispatcher::{Dispatcher, Work};
 use crate::round::event::{EventStream, RoundStage, RunEvent};
 use crate::workers::attempts::{AttemptSummary, ProblemAttempts};
 use sgs_rundir::metrics::{MetricValues, names};
@@ -18,24 +18,18 @@ pub(crate) struct EvalSchedule<'a> {
     pub config: &'a RunConfig,
     /// Problems that the run is never trained on.
     pub held_out: &'a [Arc<Problem>],
-    /// The run's targets.
     pub targets: &'a [Arc<Problem>],
 }
 
 /// The point of a run at which an evaluation can happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EvalPoint {
-    /// Before a round.
     BeforeRound,
-    /// After the last round.
     AfterLastRound,
 }
 
 impl EvalSchedule<'_> {
     /// Returns true if the weights after `after` rounds should be evaluated at this point and have not been yet.
-    ///
-    /// # Errors
-    /// Returns an error if the run's folder cannot be read.
     pub(crate) fn is_due(&self, after: u32, point: EvalPoint, run: &RunView) -> Result<bool> {
         let plan = &self.config.evaluation;
         let trained = self.config.weights_of(Role::Solver).is_trained();
@@ -50,9 +44,6 @@ impl EvalSchedule<'_> {
 
     /// Evaluates the weights after `after` rounds, stores the result and reports it. Returns `None` if the user
     /// interrupts it.
-    ///
-    /// # Errors
-    /// Returns an error if the attempts fail or the result cannot be written.
     pub(crate) fn evaluate<'d>(
         &self,
         after: u32,
@@ -72,8 +63,8 @@ impl EvalSchedule<'_> {
             let started = Instant::now();
             let solver = &self.config.algorithm.solver;
             let mut attempts = Attempts::new(problems, samples, solver, after, self.config.seed);
-            let (end, _) = dispatcher().run(&mut attempts, events)?;
-            if end == SamplingEnd::Interrupted {
+            dispatcher().run(&mut attempts, events)?;
+            if !attempts.is_complete() {
                 return Ok(None);
             }
             if solver.repair_turns > 0 {

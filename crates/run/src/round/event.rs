@@ -21,14 +21,9 @@ pub enum RunEvent<'a> {
     /// The round's counts so far.
     Progress(Progress),
     /// The Conjecturer proposed a well-formed statement.
-    Conjecture {
-        /// Its id in the round.
-        id: &'a ProblemId,
-        statement: &'a Arc<str>,
-    },
+    Conjecture { id: &'a ProblemId, statement: &'a Arc<str> },
     /// The Guide wrote a well-formed review.
     Reviewed {
-        /// The conjecture's id.
         id: &'a ProblemId,
         /// Its statement; `None` if it was reported before this process started.
         statement: Option<&'a Arc<str>>,
@@ -43,11 +38,7 @@ pub enum RunEvent<'a> {
         proof: &'a str,
     },
     /// A round has its outcome; its files are being written.
-    RoundFinished {
-        /// The round's outcome.
-        outcome: &'a RoundOutcome,
-        metrics: &'a MetricValues,
-    },
+    RoundFinished { outcome: &'a RoundOutcome, metrics: &'a MetricValues },
     /// An evaluation is on disk.
     Evaluated {
         /// Its metrics; their `round` is the number of rounds before the evaluation.
@@ -65,7 +56,6 @@ pub enum RunEvent<'a> {
     Warning(&'a str),
 }
 
-/// A stage of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoundStage {
     /// Evaluation on held-out problems, before the round or after the last one; before round 0 also the Guide's check.
@@ -87,7 +77,6 @@ impl RoundStage {
     }
 }
 
-/// Receives the events of a run.
 pub type Listener<'a> = dyn FnMut(RunEvent<'_>) + 'a;
 
 /// A listener together with the state that translating results needs.
@@ -102,7 +91,6 @@ impl<'a> EventStream<'a> {
         Self { translator: EventTranslator::new(targets), listener }
     }
 
-    /// Emits an event.
     pub fn emit(&mut self, event: RunEvent<'_>) {
         (self.listener)(event);
     }
@@ -114,6 +102,7 @@ impl<'a> EventStream<'a> {
 }
 
 /// Translates the results of a round, in the order of arrival, into events.
+#[derive(Default)]
 pub struct EventTranslator {
     targets: HashMap<ProblemId, Arc<Problem>>,
     round: Option<u32>,
@@ -128,13 +117,8 @@ pub struct EventTranslator {
 impl EventTranslator {
     /// Creates a translator for a run with these targets.
     pub fn new(targets: &[Arc<Problem>]) -> Self {
-        Self {
-            targets: targets.iter().map(|t| (t.id.clone(), Arc::clone(t))).collect(),
-            round: None,
-            conjectures: HashMap::new(),
-            unjudged: HashMap::new(),
-            solved: HashSet::new(),
-        }
+        let targets = targets.iter().map(|t| (t.id.clone(), Arc::clone(t))).collect();
+        Self { targets, ..Self::default() }
     }
 
     /// Translates one result. Call it before the round applies the result.

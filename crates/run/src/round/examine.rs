@@ -74,25 +74,21 @@ fn examine_shipped(
     let ships = base_model::hash(system)?;
     let other = frozen.as_ref().and_then(Value::as_str).filter(|frozen| **frozen != ships);
     if let Some(frozen) = other {
-        let what = match base_model::hash_in(base)? {
-            Some(found) if found == frozen => Ok(format!(
+        match base_model::hash_in(base)? {
+            Some(found) if found == frozen => examined.notes.push(format!(
                 "{} is unchanged since the run was created; this program ships another base model, so only the program \
                  version that created the run can resume it",
                 base.display()
             )),
-            Some(_) => Err(damaged(
+            Some(_) => examined.damages.push(damaged(
                 base,
                 "its files differ from those that the run was created with (frozen.data.base-model) and from those of this program",
                 "restore them from a copy, or resume the run with the program version that created it",
             )),
-            None => Ok(format!(
+            None => examined.notes.push(format!(
                 "{} is incomplete: the program version that created the run writes the rest when it resumes",
                 base.display()
             )),
-        };
-        match what {
-            Ok(note) => examined.notes.push(note),
-            Err(error) => examined.damages.push(error),
         }
         return Ok(());
     }

@@ -9,7 +9,6 @@ use sgs_selfplay::seed::evaluation_seed;
 use sgs_selfplay::{Command, Event, Problem, Progress, TaskKey, TaskKind};
 use std::sync::Arc;
 
-/// Number of reviews.
 const REVIEWS: u32 = 64;
 
 /// Reviews of targets as conjectures for other targets.

@@ -32,7 +32,6 @@ impl FaultShare {
 }
 
 impl FaultCounts {
-    /// Counts a submitted task.
     pub(crate) fn note_submitted(&mut self, kind: TaskKind) {
         *self.submitted.entry(kind).or_insert(0) += 1;
     }
@@ -101,9 +100,6 @@ impl FaultCounts {
 
 /// Rejects a finished round in which too many rollouts could not be judged or too many conjectures were lost. The
 /// counters above usually stop such a round earlier, except if an older program sampled it.
-///
-/// # Errors
-/// Returns an error if more than 1% were lost.
 pub(crate) fn refuse_broken_round(outcome: &RoundOutcome) -> Result<()> {
     let infra = || outcome.rollouts.iter().filter(|r| r.verdict == Verdict::Infra);
     let share = FaultShare { all: outcome.rollouts.len(), lost: infra().count() };

@@ -14,6 +14,7 @@ use crate::error::{Result, RunError};
 use crate::train::policies::PolicySet;
 use crate::train::ranks::command::RankCommand;
 use crate::train::ranks::distributed_trainer::DistributedTrainer;
+use crate::workers::tasks::own_mark;
 use sgs_endpoint::EndpointError;
 use sgs_lm::ranks::Parallel;
 use sgs_lm::trainer::Trainer;
@@ -71,7 +72,8 @@ where
         if let (Err(error), Some(group)) = (&loaded, &group) {
             group.fail(&format!("{error:#}"));
         }
-        let policies = loaded?;
+        let mut policies = loaded?;
+        policies.mark = own_mark().to_owned();
         let peers = group.map(|group| D::connect(&self.device, group)).transpose()?;
         let (mode, tokens) = (self.config.training.mode(), self.config.training_tokens(policies.config()));
         let device = Arc::clone(&self.device);
@@ -106,7 +108,7 @@ impl<'r, D: Parallel + Decode> RoundLoop<'r, '_, D> {
             let Some(sampling) = Sampling::begin(&mut self, next)? else { return self.interrupted() };
             let Some(updating) = sampling.finish(&mut self)? else { return self.interrupted() };
             // From here on, the round is published in the background, and the next one begins.
-            updating.finish(&mut self)?.start(&mut self)?;
+            updating.finish(&mut self)?;
         };
         self.end(ended_by)
     }

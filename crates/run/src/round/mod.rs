@@ -11,7 +11,7 @@ mod main_loop;
 mod publication;
 mod recheck;
 pub mod record;
-pub mod result_parser;
+mod result_parser;
 mod round_metrics;
 mod rounds;
 mod run_workers;

@@ -43,7 +43,6 @@ impl StatementFeatures {
         Self(outcome.problems.par_iter().with_min_len(MIN_ITEMS_PER_THREAD).map(of).collect())
     }
 
-    /// Returns the features of one problem.
     #[allow(clippy::expect_used, reason = "it has the features of every problem of the round")]
     pub(crate) fn of(&self, problem: &Problem) -> Features {
         *self.0.get(&problem.id).expect("invariant: the problem is one of the round")
@@ -52,15 +51,10 @@ impl StatementFeatures {
 
 /// A finished round to be written to disk.
 pub(crate) struct Publication {
-    /// The run.
     pub run: Arc<RunDir>,
-    /// Its configuration.
     pub config: Arc<RunConfig>,
-    /// Features of the round's statements.
     pub features: StatementFeatures,
-    /// The round's result.
     pub outcome: RoundOutcome,
-    /// Its completions.
     pub completions: Completions,
     /// Text that the checkpoint stores about the update.
     pub record: UpdateRecord,
@@ -72,7 +66,6 @@ pub(crate) struct Publication {
     pub updated: bool,
     /// Files copied into each policy's folder.
     pub companions: Vec<PathBuf>,
-    /// The round's metrics.
     pub metrics: MetricValues,
 }
 
@@ -178,7 +171,6 @@ fn pruned(thread: Pruning) -> Result<()> {
     thread.join().map_err(|_| RunError::Failed("the thread that removes old checkpoints panicked".into()))?
 }
 
-/// The result of a publication.
 struct Published {
     metrics: MetricValues,
     times: PublishTimes,
@@ -220,9 +212,6 @@ impl Publisher {
     }
 
     /// Starts a publication. The caller has waited for the previous one.
-    ///
-    /// # Errors
-    /// Returns an error if the previous publication failed or no thread can be started.
     pub(crate) fn start(&mut self, mut publication: Publication) -> Result<()> {
         self.wait()?;
         // A failed deletion ends the run, but this round is published first. Do not wait for a deletion in progress,
@@ -257,9 +246,6 @@ impl Publisher {
     }
 
     /// Waits for the publication in progress and returns its round and durations, or `None` if there is none.
-    ///
-    /// # Errors
-    /// Returns an error if the publication failed.
     pub(crate) fn wait(&mut self) -> Result<Option<(u32, PublishTimes)>> {
         let Some(thread) = self.thread.take() else { return Ok(None) };
         let published =
@@ -275,9 +261,6 @@ impl Publisher {
     }
 
     /// Waits for the publication and the deletion of old checkpoints. Returns the same as [`Self::wait`].
-    ///
-    /// # Errors
-    /// Returns an error if one of them failed.
     pub(crate) fn finish(&mut self) -> Result<Option<(u32, PublishTimes)>> {
         let published = self.wait()?;
         self.pruning.take().map_or(Ok(()), pruned)?;

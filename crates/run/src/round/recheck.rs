@@ -7,7 +7,7 @@
 //! If this process rejects a proof that a worker accepted, it rejects the worker's result. If a second worker rejects a
 //! proof that the first accepted, the run stops and names both, because one of them must be faulty.
 
-use crate::error::{Disagreement, Result, ensure};
+use crate::error::{Result, RunError, ensure};
 use crate::round::record::Entry;
 use sgs_fleet::{TaskResult, WorkerName};
 use sgs_formal::FormalSystem;
@@ -29,12 +29,12 @@ pub(crate) enum RecheckPolicy {
 /// Selects the proofs that another worker rechecks.
 #[derive(Debug)]
 pub(crate) struct RecheckSample {
-    /// Targets that no earlier round has solved.
-    unsolved: HashSet<ProblemId>,
+    /// Targets that no earlier round has solved. All their proofs are rechecked.
+    pub unsolved: HashSet<ProblemId>,
     /// Fraction of the remaining proofs to recheck, in 0..=1.
-    share: f64,
+    pub share: f64,
     /// Random for each process, so that workers cannot predict the sample. The choice changes no result.
-    draw: RandomState,
+    pub draw: RandomState,
 }
 
 /// A verdict that waits for a second worker. It is kept in memory only, because nothing depends on it. After a crash,
@@ -49,19 +49,12 @@ pub(crate) struct PendingVerdict {
 /// Decision on the verdicts of a task.
 #[derive(Debug)]
 pub(crate) enum RecheckDecision {
-    /// Use them.
     Accepted(Vec<Entry>),
     /// Wait for a second worker to confirm them.
     Pending(PendingVerdict),
 }
 
 impl RecheckPolicy {
-    /// Creates the policy that has other workers recheck a fraction of the proofs, and all proofs of the `unsolved`
-    /// targets.
-    pub(crate) fn other_worker(share: f64, unsolved: HashSet<ProblemId>) -> Self {
-        Self::OtherWorker(RecheckSample { unsolved, share, draw: RandomState::new() })
-    }
-
     /// Verifies the proofs that a worker reports as valid, if the policy is [`RecheckPolicy::Local`].
     ///
     /// # Errors
@@ -93,15 +86,12 @@ impl RecheckPolicy {
     }
 
     /// Decides about the entries of a task, which may be the recheck of `first`.
-    ///
-    /// # Errors
-    /// Returns an error if the two workers disagree.
     pub(crate) fn decide(
         &self,
         first: Option<PendingVerdict>,
         ending: &TaskResult,
         entries: Vec<Entry>,
-    ) -> Result<RecheckDecision, Disagreement> {
+    ) -> Result<RecheckDecision> {
         let worker = match ending {
             TaskResult::Done { worker, .. } => worker,
             // The task failed on every worker. If it was a recheck, the first verdict is dropped with it: nothing can
@@ -136,12 +126,18 @@ impl PendingVerdict {
     ///
     /// # Errors
     /// Returns an error if the second worker rejects a proof that the first accepted.
-    fn joined(self, second: &WorkerName, others: Vec<Entry>) -> Result<Vec<Entry>, Disagreement> {
+    fn joined(self, second: &WorkerName, others: Vec<Entry>) -> Result<Vec<Entry>> {
+        let worker = &self.worker;
         let join = |(first, other): (Entry, Entry)| match judgement(&other) {
             Some(judged) if is_proved(&first) && judged.verdict != Verdict::Proved => match judged.verdict {
-                Verdict::Refused | Verdict::Malformed => {
-                    Err(differ(first.event.key(), &self.worker, second, judged.clone()))
-                }
+                Verdict::Refused | Verdict::Malformed => Err(RunError::Disagreement(format!(
+                    "{worker} reports that the proof of {} is valid, {second} reports `{}` ({}): at least one of them is \
+                     faulty. This result was not counted, but earlier ones of {worker} may be wrong: check both, remove the \
+                     faulty worker, and continue with `sgs resume`",
+                    first.event.key(),
+                    judged.verdict.as_str(),
+                    judged.reason
+                ))),
                 _ => Ok(other),
             },
             _ => Ok(first),
@@ -159,9 +155,4 @@ fn judgement(entry: &Entry) -> Option<&Judgement> {
 
 fn is_proved(entry: &Entry) -> bool {
     judgement(entry).is_some_and(|judged| judged.verdict == Verdict::Proved)
-}
-
-fn differ(key: &TaskKey, first: &WorkerName, second: &WorkerName, judged: Judgement) -> Disagreement {
-    let Judgement { verdict, reason, .. } = judged;
-    Disagreement { key: key.clone(), first: first.clone(), second: second.clone(), verdict, reason }
 }

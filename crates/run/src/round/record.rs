@@ -14,15 +14,11 @@ use std::sync::Arc;
 pub struct Entry {
     /// The event to apply to the round.
     pub event: Event,
-    /// The completion, if the command samples.
     pub completion: Option<Completion>,
 }
 
 /// Builds the record of a finished task under the key of its first command. Returns `None` if `entries` is empty. The
 /// prompt that all entries share is written once.
-///
-/// # Errors
-/// Returns an error if the entries cannot be encoded.
 pub fn record(entries: &mut [Entry]) -> Result<Option<Record>> {
     let Some(first) = entries.first() else { return Ok(None) };
     let key = RecordKey::from(first.event.key());
@@ -53,9 +49,6 @@ pub fn entries(payload: &[u8]) -> Result<Vec<Entry>> {
 }
 
 /// Counts the results of each kind of a round in the journal. Skips records that cannot be read.
-///
-/// # Errors
-/// Returns an error if the journal cannot be read.
 pub fn counts(journal: &JournalReader, round: u32) -> Result<BTreeMap<String, u64>> {
     let mut counts = BTreeMap::new();
     journal.for_each_record(round, None, |record| {

@@ -9,21 +9,22 @@ use sgs_formal::{Malformed, read_conjecture};
 use sgs_selfplay::{Command, Completion, Event, FinishReason, ParsedProof, SampleFacts, Verdict};
 use std::sync::Arc;
 
-/// Parses and validates the results of tasks.
-pub struct ResultParser<'a> {
-    /// Data that the tasks depend on.
-    pub context: SamplingContext<'a>,
-}
-
-impl ResultParser<'_> {
+impl SamplingContext<'_> {
     /// Parses a worker's result for commands that share `prompt`. Returns one entry for each command.
     ///
     /// # Errors
     /// Returns an error if the result is inconsistent with the commands or with the round's weights. No part of such a
     /// result is used.
-    pub fn parse(&self, commands: &[Command], prompt: &Arc<[u32]>, bytes: &[u8]) -> Result<Vec<Entry>> {
+    pub fn parse_result(
+        &self,
+        commands: &[Command],
+        prompt: &Arc<[u32]>,
+        bytes: &[u8],
+    ) -> Result<Vec<Entry>> {
         if let Some(Command::Verify { .. }) = commands.first() {
-            return judgements(commands, bytes);
+            let (found, asked) = (tasks::items(bytes).context("verdicts from a worker")?, commands.len());
+            ensure!(found == asked as u64, "{found} verdicts for {asked} proofs");
+            return judgement_entries(commands, tasks::unpack(bytes).context("verdicts from a worker")?);
         }
         let (found, asked) = (tasks::items(bytes).context("completions from a worker")?, commands.len());
         ensure!(found == asked as u64, "{found} completions for {asked} seeds");
@@ -31,23 +32,24 @@ impl ResultParser<'_> {
             tasks::unpack(bytes).context("completions from a worker")?;
         if policy_id != tasks::own_mark() {
             let found: String = policy_id.chars().take(64).collect();
-            let Some(expected) = self.context.policy_id else {
+            let Some(expected) = self.policy_id else {
                 bail!("sampled with weights `{found}`, but no other process samples in this round");
             };
             ensure!(policy_id == expected, "sampled with weights `{found}`, the round's are `{expected}`");
         }
         // Validate all samples before using any of them.
         for (command, sample) in commands.iter().zip(&samples) {
-            self.check(command, prompt.len(), sample).with_context(|| format!("task {}", command.key()))?;
+            self.check_sample(command, prompt.len(), sample)
+                .with_context(|| format!("task {}", command.key()))?;
         }
         commands.iter().zip(samples).map(|(command, sample)| self.entry(command, prompt, sample)).collect()
     }
 
     /// Rejects a sample that this program's sampler cannot have produced.
-    fn check(&self, command: &Command, prompt: usize, sample: &Sample) -> Result<()> {
-        let SamplingContext { config, tokenizer, window, .. } = self.context;
+    fn check_sample(&self, command: &Command, prompt: usize, sample: &Sample) -> Result<()> {
+        let SamplingContext { config, tokenizer, window, .. } = *self;
         let Sample { tokens, log_probs, entropy, finish, .. } = sample;
-        let (n, limit) = (tokens.len(), room(self.context.limit(command), prompt, window));
+        let (n, limit) = (tokens.len(), room(self.limit(command), prompt, window));
         ensure!(n <= limit, "{n} tokens, at most {limit} were requested");
         ensure!(
             n == 0 || prompt + n <= window,
@@ -57,7 +59,7 @@ impl ResultParser<'_> {
         if let Some(token) = tokens.iter().find(|t| **t as usize >= vocabulary) {
             bail!("token {token} is not in the vocabulary of {vocabulary} tokens");
         }
-        let served = self.context.is_served(command);
+        let served = self.is_served(command);
         // An endpoint may omit log-probs if the role is not trained.
         let trained = role(command).is_some_and(|role| config.weights_of(role).is_trained());
         let m = log_probs.len();
@@ -77,8 +79,7 @@ impl ResultParser<'_> {
     /// smaller context.
     fn check_end(&self, tokens: &[u32], finish: FinishReason, limit: usize, served: bool) -> Result<()> {
         let n = tokens.len();
-        let end =
-            tokens.iter().position(|token| self.context.tokenizer.eos().contains(token)).map(|at| at + 1);
+        let end = tokens.iter().position(|token| self.tokenizer.eos().contains(token)).map(|at| at + 1);
         match finish {
             FinishReason::Stop => {
                 ensure!(
@@ -97,7 +98,7 @@ impl ResultParser<'_> {
     }
 
     fn entry(&self, command: &Command, prompt: &Arc<[u32]>, sample: Sample) -> Result<Entry> {
-        let SamplingContext { tokenizer, policy_version, .. } = self.context;
+        let SamplingContext { tokenizer, policy_version, .. } = *self;
         let completion = Completion {
             text: tokenizer.decode(&sample.tokens)?,
             prompt_tokens: Arc::clone(prompt),
@@ -122,12 +123,12 @@ impl ResultParser<'_> {
     /// # Errors
     /// Returns the reason if the formal system failed, so that nothing is known about the completion.
     fn event(&self, command: &Command, completion: &Completion) -> Result<Event, String> {
-        let system = self.context.system;
+        let system = self.system;
         let (key, sample, ended) = (command.key().clone(), SampleFacts::of(completion), ended(completion));
         let text = &completion.text;
         Ok(match command {
             Command::SampleConjecture { condition, .. } => {
-                let conjecturer = &self.context.config.algorithm.conjecturer;
+                let conjecturer = &self.config.algorithm.conjecturer;
                 let condition = condition_of(condition);
                 let read = ended.and_then(|()| read_conjecture(system, conjecturer, condition, text));
                 Event::Conjecture { key, read: known(read)?, sample }
@@ -166,10 +167,11 @@ fn known<T>(read: Result<T, Malformed>) -> Result<Result<T, String>, String> {
 /// Maximum length of a verdict's reason in bytes. Reasons go into the journal and the tables.
 const MAX_REASON_BYTES: usize = 1 << 20;
 
-fn judgements(commands: &[Command], bytes: &[u8]) -> Result<Vec<Entry>> {
-    let (found, asked) = (tasks::items(bytes).context("verdicts from a worker")?, commands.len());
-    ensure!(found == asked as u64, "{found} verdicts for {asked} proofs");
-    let judgements: VerifyResult = tasks::unpack(bytes).context("verdicts from a worker")?;
+/// Returns an entry for each of these commands, which verify proofs.
+///
+/// # Errors
+/// Returns an error if a checker failed or the reason of a verdict is too long. No judgement is used then.
+pub(crate) fn judgement_entries(commands: &[Command], judgements: VerifyResult) -> Result<Vec<Entry>> {
     // A checker that breaks gives no verdict; its worker must report a failure.
     if let Some(broken) = judgements.iter().find(|j| j.verdict == Verdict::Infra) {
         bail!("the verdict `infra` is not allowed in a result: {}", broken.reason);

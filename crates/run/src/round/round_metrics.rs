@@ -24,7 +24,6 @@ pub(crate) fn round_metrics(
     metrics
 }
 
-/// Adds the values from the record of the update.
 fn add_measured(metrics: &mut MetricValues, outcome: &RoundOutcome, kept: &UpdateRecord) {
     let t = &kept.times;
     metrics.set(names::TIME_SAMPLING, t.sampling);

@@ -1,6 +1,6 @@
 //! The data that the rounds of a run share.
 
-use super::dispatcher::{Dispatcher, SamplingEnd};
+use super::dispatcher::{Dispatcher, Work as _};
 use super::evaluation::{EvalPoint, EvalSchedule};
 use super::event::{EventStream, RoundStage, RunEvent};
 use super::guide_check::GuideCheck;
@@ -167,12 +167,11 @@ impl<'r, D: Parallel + Decode> RoundLoop<'r, '_, D> {
         self.events.emit(RunEvent::Stage { round, rounds, stage: RoundStage::Evaluating });
         let context = context(runner, &self.tokenizer, self.window, workers, 0);
         let mut dispatcher = Dispatcher::new(context, workers, None, RecheckPolicy::Off);
-        let (end, _) = workers.watch(|| dispatcher.run(&mut check, self.events))?;
-        let is_complete = end == SamplingEnd::Complete;
-        if is_complete {
+        workers.watch(|| dispatcher.run(&mut check, self.events))?;
+        if check.is_complete() {
             check.outcome()?;
         }
-        Ok(is_complete)
+        Ok(check.is_complete())
     }
 
     pub(super) fn enter(&mut self, round: u32, stage: RoundStage) {

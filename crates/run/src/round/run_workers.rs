@@ -2,8 +2,8 @@
 
 use crate::config::SHIPPED;
 use crate::error::{Context, Result, RunError, bail};
-use crate::round::recheck::RecheckPolicy;
-use crate::round::sampling_context::is_quick;
+use crate::round::recheck::{RecheckPolicy, RecheckSample};
+use crate::round::sampling_context::verifies_one_by_one;
 use crate::served::{RECORDED, Servers};
 use crate::train::policies::{self, PolicySet};
 use crate::train::ranks::distributed_trainer::DistributedTrainer;
@@ -22,6 +22,7 @@ use sgs_lm::trainer::Trainer;
 use sgs_lm::{Device, ModelConfig};
 use sgs_lm_sampler::Decode;
 use sgs_selfplay::{Problem, RunState};
+use std::hash::RandomState;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -37,7 +38,6 @@ const SILENCE: Duration = Duration::from_secs(600);
 /// Interval between checks of the interrupt flag while the run connects to servers.
 const INTERRUPT_POLL: Duration = Duration::from_millis(50);
 
-/// The workers of a run.
 pub(crate) struct RunWorkers {
     fleet: Fleet,
     drain: StopFlag,
@@ -46,21 +46,15 @@ pub(crate) struct RunWorkers {
     counters: Arc<Mutex<GenerateCounters>>,
     interrupt: StopFlag,
     remote: Option<RemoteWorkers>,
-    /// Servers that sample roles.
     servers: Option<Servers>,
-    /// Whether the remote workers have been started.
-    started: bool,
     base: PathBuf,
-    /// Id of the weights that remote workers use.
+    /// Id of the weights that remote workers use. `None` until these workers are started.
     policy_id: Option<String>,
 }
 
 impl RunWorkers {
     /// Starts the worker threads of this process, and listens if remote workers may connect. The other ranks sample if
     /// this process does.
-    ///
-    /// # Errors
-    /// Returns an error if a thread cannot be started or the address is in use.
     pub(crate) fn start<D: Device + Decode + 'static>(
         runner: &Runner<D>,
         tokenizer: &Tokenizer,
@@ -104,7 +98,6 @@ impl RunWorkers {
             interrupt: runner.interrupt.clone(),
             remote,
             servers: None,
-            started: false,
             base: runner.base.clone(),
             policy_id: None,
         };
@@ -218,7 +211,6 @@ impl RunWorkers {
         self.interrupt.is_set()
     }
 
-    /// Returns the board.
     pub(crate) fn fleet(&self) -> &Fleet {
         &self.fleet
     }
@@ -237,9 +229,10 @@ impl RunWorkers {
         state: &RunState,
     ) -> RecheckPolicy {
         match self.remote.as_ref().map(RemoteWorkers::recheck) {
-            Some(Some(share)) if !is_quick(system) => {
+            Some(Some(share)) if !verifies_one_by_one(system) => {
                 let unsolved = targets.iter().map(|target| &target.id).filter(|id| !state.is_solved(id));
-                RecheckPolicy::other_worker(share, unsolved.cloned().collect())
+                let (unsolved, draw) = (unsolved.cloned().collect(), RandomState::new());
+                RecheckPolicy::OtherWorker(RecheckSample { unsolved, share, draw })
             }
             _ => self.local_recheck(system),
         }
@@ -248,7 +241,17 @@ impl RunWorkers {
     /// Returns the policy without rechecks by other workers. If remote workers may connect and verification is quick,
     /// this process rechecks all verdicts. Otherwise, none is rechecked.
     pub(crate) fn local_recheck(&self, system: &dyn FormalSystem) -> RecheckPolicy {
-        if self.remote.is_some() && is_quick(system) { RecheckPolicy::Local } else { RecheckPolicy::Off }
+        if self.remote.is_some() && verifies_one_by_one(system) {
+            RecheckPolicy::Local
+        } else {
+            RecheckPolicy::Off
+        }
+    }
+
+    /// Returns true if proofs are verified where their texts are read, without a task on the board. This needs a quick
+    /// system, and no other workers that are to verify.
+    pub(crate) fn verifies_in_place(&self, system: &dyn FormalSystem) -> bool {
+        system.is_quick() && self.is_embedded(&VERIFY)
     }
 
     /// Counters of this process's samplers since the start.
@@ -278,12 +281,10 @@ impl RunWorkers {
         let folders = policies::folders(&runner.config, &self.base, at);
         let header = runner.targets.first().map(|target| Arc::clone(&target.context)).unwrap_or_default();
         let manifest = |policy| RunManifest::new(&runner.config, &header, tokenizer.eos(), policy);
-        self.policy_id = Some(remote.publish_policy(policy_version, &folders, manifest)?);
-        if self.started {
-            return Ok(Vec::new());
+        match self.policy_id.replace(remote.publish_policy(policy_version, &folders, manifest)?) {
+            Some(_) => Ok(Vec::new()),
+            None => remote.start_workers(),
         }
-        self.started = true;
-        remote.start_workers()
     }
 
     /// Called while no results arrive, with the idle time and a description of the pending work.
@@ -310,13 +311,10 @@ impl RunWorkers {
     }
 
     /// Stops all workers at the end of the run.
-    ///
-    /// # Errors
-    /// Returns an error if a thread panicked or the board fails.
     pub(crate) fn stop(mut self) -> Result<()> {
         self.drain.set();
         self.servers = None;
-        self.fleet.set_drain(true)?;
+        self.fleet.set_drain(true);
         for thread in std::mem::take(&mut self.threads) {
             thread.join().map_err(|_| RunError::Failed("a worker's thread panicked".into()))?;
         }
@@ -328,8 +326,8 @@ impl Drop for RunWorkers {
     fn drop(&mut self) {
         self.drain.set();
         // Do not stop remote workers that were started by others, because the run may be resumed.
-        if self.remote.is_none() {
-            let _ = self.fleet.set_drain(true);
+        if self.remote.is_none() && !std::thread::panicking() {
+            self.fleet.set_drain(true);
         }
     }
 }

@@ -13,15 +13,12 @@ use std::sync::Arc;
 
 /// Everything that a run works with. [`Runner::work`] runs it.
 pub struct Runner<D: Decode> {
-    /// The effective configuration.
     pub config: Arc<RunConfig>,
-    /// The formal system.
     pub system: Arc<dyn FormalSystem>,
     /// The targets, in order.
     pub targets: Vec<Arc<Problem>>,
     /// Problems that the run is evaluated on and never trained on. Can be empty.
     pub held_out: Vec<Arc<Problem>>,
-    /// The run's folder.
     pub run: Arc<RunDir>,
     /// The device that the model computes on.
     pub device: Arc<D>,

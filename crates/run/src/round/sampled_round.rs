@@ -18,9 +18,6 @@ pub(crate) struct SampledRound {
 impl SampledRound {
     /// Applies the journal's records of the round and returns the number of results. If the round `is_open`, discards
     /// lost results, so that their tasks are tried again.
-    ///
-    /// # Errors
-    /// Returns an error if the journal is damaged.
     pub(crate) fn replay(
         &mut self,
         journal: &Journal,

@@ -5,14 +5,10 @@ use sgs_formal::{Condition, FormalSystem};
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_selfplay::{Command, OwnedCondition, Role};
 
-/// The inputs that the tasks of one policy version depend on.
 #[derive(Clone, Copy)]
 pub struct SamplingContext<'a> {
-    /// The configuration.
     pub config: &'a RunConfig,
-    /// The formal system.
     pub system: &'a dyn FormalSystem,
-    /// The tokenizer of the model.
     pub tokenizer: &'a Tokenizer,
     /// Number of rounds whose updates the weights have seen.
     pub policy_version: u32,
@@ -39,8 +35,8 @@ pub(crate) fn role(command: &Command) -> Option<Role> {
     command.key().kind.role()
 }
 
-/// Returns true if verification takes microseconds. Such a system verifies one proof at a time.
-pub(crate) fn is_quick(system: &dyn FormalSystem) -> bool {
+/// Returns true if the system verifies one proof at a time, so that this process can repeat every check.
+pub(crate) fn verifies_one_by_one(system: &dyn FormalSystem) -> bool {
     system.parallel_verifications() <= 1
 }
 

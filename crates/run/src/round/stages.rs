@@ -1,9 +1,8 @@
-//! The three stages of a round: [`Sampling`], [`Updating`] and [`Publishing`].
+//! The stages of a round: [`Sampling`] and [`Updating`], which ends with the start of the round's publication.
 //!
-//! A stage owns the data of the round in progress, and its last method returns the next stage. [`RoundLoop`] holds the data
-//! that all rounds share.
+//! A stage owns the data of the round in progress. [`RoundLoop`] holds the data that all rounds share.
 
-use super::dispatcher::{Dispatcher, SamplingEnd};
+use super::dispatcher::{Dispatcher, Work as _};
 use super::evaluation::EvalPoint;
 use super::event::{EventStream, RoundStage, RunEvent};
 use super::infra;
@@ -19,7 +18,7 @@ use crate::error::Result;
 use crate::train::matching::Embedder;
 use crate::train::policies::{self, HostSnapshots};
 use crate::train::update::{self, Completions};
-use sgs_lm::ranks::{CommandChannel, Parallel};
+use sgs_lm::ranks::Parallel;
 use sgs_lm_sampler::Decode;
 use sgs_rundir::NextStep;
 use sgs_selfplay::{Role, Round, RoundOutcome};
@@ -116,13 +115,13 @@ impl Sampling {
     ) -> Result<bool> {
         // In a resumed round, exclude tokens of an earlier process, because their time was not measured here.
         let (tokens, seconds) = (self.sampled.sampled_tokens(), workers.counters().seconds);
-        let (end, times) = workers.watch(|| dispatcher.run(&mut self.sampled, events))?;
+        let times = workers.watch(|| dispatcher.run(&mut self.sampled, events))?;
         let after = workers.counters().seconds;
         self.record.times.sampling = times.all;
         self.record.times.dispatcher = times.dispatcher;
         self.record.times.sampler = std::array::from_fn(|i| after[i] - seconds[i]);
         self.record.times.sampled_tokens = self.sampled.sampled_tokens() - tokens;
-        Ok(end == SamplingEnd::Complete)
+        Ok(self.sampled.is_complete())
     }
 }
 
@@ -137,11 +136,8 @@ pub(super) struct Updating {
 }
 
 impl Updating {
-    /// Trains on the round, and copies the new weights for publication.
-    pub(super) fn finish<D: Parallel + Decode>(
-        mut self,
-        rounds: &mut RoundLoop<'_, '_, D>,
-    ) -> Result<Publishing> {
+    /// Trains on the round, copies the new weights, and starts the publication of the round in the background.
+    pub(super) fn finish<D: Parallel + Decode>(mut self, rounds: &mut RoundLoop<'_, '_, D>) -> Result<()> {
         let commands = rounds.trainer.commands().cloned();
         // Wait for the previous round if the update depends on its publication, because other ranks write their part of
         // the checkpoint from the weights that are trained now, and expert iteration reads the tables of earlier
@@ -150,7 +146,11 @@ impl Updating {
             rounds.await_publication(&mut self.record)?;
         }
         let is_trained = if self.is_updated {
-            self.reuse_matching();
+            // Restore the weights of the conjectures that the earlier process computed before its update. They cannot be
+            // computed again, because the models that the matching used no longer exist.
+            if let Some(matching) = self.record.matching.clone() {
+                self.outcome.reweigh(matching);
+            }
             false
         } else {
             // The update depends on every result, so all of them must be durable first.
@@ -163,20 +163,16 @@ impl Updating {
         // Publish one round at a time, so that checkpoints and markers are stored in the order of the rounds. Wait only
         // here, so that the update runs in parallel with the previous publication.
         rounds.await_publication(&mut self.record)?;
-        // Copy after that wait, because the copy reuses the memory that the previous publication has released.
+        // Copy the weights to the host, because the next update changes them while they are being written. Copy after that
+        // wait, because the copy reuses the memory that the previous publication has released.
         let copying = Instant::now();
-        let weights = if is_trained { Some(self.copy_weights(rounds, commands)?) } else { None };
+        let copy = || {
+            let policies = policies::read(&rounds.policies);
+            policies.trained.snapshot(commands, rounds.publisher.take_spare())
+        };
+        let weights = is_trained.then(copy).transpose()?;
         self.record.times.snapshot = copying.elapsed().as_secs_f64();
-        let Self { outcome, completions, is_updated, record, started } = self;
-        Ok(Publishing { outcome, completions, is_updated, weights, record, started })
-    }
-
-    /// Restores the weights of the round's conjectures that an earlier process computed before its update. They cannot
-    /// be computed again, because the models that the matching used no longer exist.
-    fn reuse_matching(&mut self) {
-        if let Some(matching) = self.record.matching.clone() {
-            self.outcome.reweigh(matching);
-        }
+        self.publish(rounds, weights)
     }
 
     /// Reweights the round's conjectures by their similarity to unsolved targets (STP).
@@ -231,32 +227,14 @@ impl Updating {
         Ok(is_trained)
     }
 
-    /// Copies the trained weights to the host, because the next update changes them while they are being written.
-    fn copy_weights<D: Parallel + Decode>(
-        &self,
+    /// Adds the round to the run's state, reports it, and starts its publication. `weights` are the new ones, if anything
+    /// was trained.
+    fn publish<D: Parallel + Decode>(
+        self,
         rounds: &mut RoundLoop<'_, '_, D>,
-        commands: Option<CommandChannel>,
-    ) -> Result<HostSnapshots> {
-        let policies = policies::read(&rounds.policies);
-        policies.trained.snapshot(commands, rounds.publisher.take_spare())
-    }
-}
-
-/// A trained round whose checkpoint and tables are about to be written.
-pub(super) struct Publishing {
-    outcome: RoundOutcome,
-    completions: Completions,
-    is_updated: bool,
-    /// The new weights; `None` if nothing was trained.
-    weights: Option<HostSnapshots>,
-    record: UpdateRecord,
-    started: Instant,
-}
-
-impl Publishing {
-    /// Adds the round to the run's state, reports it, and starts its publication in the background.
-    pub(super) fn start<D: Parallel + Decode>(self, rounds: &mut RoundLoop<'_, '_, D>) -> Result<()> {
-        let Self { outcome, completions, is_updated, weights, record, started } = self;
+        weights: Option<HostSnapshots>,
+    ) -> Result<()> {
+        let Self { outcome, completions, is_updated, record, started } = self;
         let runner = rounds.runner;
         // Do this before computing the metrics, which include this round, and before the next round begins, which
         // depends on the state.

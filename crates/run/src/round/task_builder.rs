@@ -18,22 +18,17 @@ const MAX_TOKENS_PER_TASK: usize = 1024;
 /// Minimum number of prompts, results or statements that a thread processes when a list of them is processed in parallel.
 pub(crate) const MIN_ITEMS_PER_THREAD: usize = 16;
 
-/// Builds tasks from commands.
-pub(crate) struct TaskBuilder<'a> {
-    pub context: SamplingContext<'a>,
-}
-
 /// The commands of a task and their common prompt, in tokens.
 pub(crate) struct TaskCommands {
     pub commands: Vec<Command>,
     pub prompt: Arc<[u32]>,
 }
 
-impl TaskBuilder<'_> {
+impl SamplingContext<'_> {
     /// Groups commands into tasks: completions of the same prompt, and proofs for a checker whose verdict takes less
     /// time than a round trip to the worker.
     pub(crate) fn groups(&self, commands: Vec<Command>) -> Vec<Vec<Command>> {
-        let proofs = self.context.system.proofs_per_call().max(1);
+        let proofs = self.system.proofs_per_call().max(1);
         let mut groups: Vec<Vec<Command>> = Vec::new();
         let mut checks: Vec<Command> = Vec::new();
         for command in commands {
@@ -58,25 +53,19 @@ impl TaskBuilder<'_> {
 
     /// Returns the maximum number of completions of one prompt in one task.
     fn max_completions(&self, command: &Command) -> usize {
-        if self.context.is_served(command) {
+        if self.is_served(command) {
             return 1;
         }
-        (MAX_TOKENS_PER_TASK / self.context.limit(command).max(1)).max(1)
+        (MAX_TOKENS_PER_TASK / self.limit(command).max(1)).max(1)
     }
 
     /// Builds a task for each group of commands.
-    ///
-    /// # Errors
-    /// Returns an error if the tokenizer rejects a prompt or a task cannot be encoded.
     pub(crate) fn tasks(&self, groups: Vec<Vec<Command>>) -> Result<Vec<(Task, TaskCommands)>> {
         let prompts = self.prompts(&groups)?;
         groups.into_iter().zip(prompts).map(|(commands, prompt)| self.task(commands, prompt)).collect()
     }
 
     /// Builds a task from commands that share a prompt.
-    ///
-    /// # Errors
-    /// Returns an error if the task cannot be encoded.
     pub(crate) fn task(&self, commands: Vec<Command>, prompt: Arc<[u32]>) -> Result<(Task, TaskCommands)> {
         let (kind, priority, payload) = self.payload(&commands, &prompt)?;
         let id = TaskId(task_number(commands.iter().map(Command::key), payload.as_bytes()));
@@ -100,11 +89,11 @@ impl TaskBuilder<'_> {
 
     /// Returns the prompt of a command in tokens; empty for a verification.
     fn prompt(&self, command: &Command) -> Result<Arc<[u32]>> {
-        let system = self.context.system;
+        let system = self.system;
         let prompt = match command {
             Command::Verify { .. } => return Ok(Arc::default()),
             Command::SampleConjecture { condition, .. } => {
-                let form = self.context.config.algorithm.conjecturer.form;
+                let form = self.config.algorithm.conjecturer.form;
                 conjecture_prompt(system, form, condition_of(condition))?
             }
             Command::SampleReview { target, conjecture, .. } => system.guide_prompt(target, conjecture),
@@ -113,7 +102,7 @@ impl TaskBuilder<'_> {
             }
             Command::SampleRollout { problem, .. } => system.solver_prompt(problem),
         };
-        encode(self.context.tokenizer, &prompt)
+        encode(self.tokenizer, &prompt)
     }
 
     /// Encodes a task. The Conjecturer has the highest priority, because the rest of the round waits for it.
@@ -126,7 +115,7 @@ impl TaskBuilder<'_> {
             Role::Guide => 1,
             Role::Solver => 0,
         };
-        let SamplingContext { config, policy_version, policy_id, window, .. } = self.context;
+        let SamplingContext { config, policy_version, policy_id, window, .. } = *self;
         let task = GenerateTask {
             role,
             policy_version,
@@ -140,7 +129,8 @@ impl TaskBuilder<'_> {
         Ok((kind, priority, tasks::pack(&task)?))
     }
 
-    fn verify_task(&self, commands: &[Command]) -> VerifyTask {
+    /// Returns the proofs of commands, with those of one problem together.
+    pub(crate) fn verify_task(&self, commands: &[Command]) -> VerifyTask {
         let mut proofs: Vec<(Arc<Problem>, Vec<Arc<str>>)> = Vec::new();
         for command in commands {
             let Command::Verify { problem, proof, .. } = command else { continue };
@@ -149,11 +139,10 @@ impl TaskBuilder<'_> {
                 _ => proofs.push((Arc::clone(problem), vec![Arc::clone(proof)])),
             }
         }
-        VerifyTask { checker: self.context.system.identity(), proofs }
+        VerifyTask { checker: self.system.identity(), proofs }
     }
 }
 
-/// Returns true if two commands have the same prompt.
 fn have_one_prompt(a: &Command, b: &Command) -> bool {
     match (a, b) {
         (

@@ -38,10 +38,8 @@ pub(crate) struct RoundTimes {
 /// Wall times of a publication, seconds.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct PublishTimes {
-    /// Total.
     pub all: f64,
     /// Preparing the checkpoint, in parallel with the tables.
     pub checkpoint: f64,
-    /// Preparing the tables.
     pub tables: f64,
 }

@@ -5,9 +5,6 @@ use std::path::Path;
 
 /// Reads the certificates in a PEM file and returns them in DER form. `by` is the key or argument that names the file,
 /// for errors.
-///
-/// # Errors
-/// Returns an error if the file cannot be read or contains no certificate.
 pub fn certificates(path: &Path, by: &str) -> Result<Vec<Vec<u8>>> {
     let read = || {
         let found = found(&std::fs::read(path)?)?;

@@ -181,9 +181,6 @@ impl ServedRoles {
     }
 
     /// Samples a completion of at most `most` tokens for each prompt that fits into the context.
-    ///
-    /// # Errors
-    /// Returns an error if a request fails.
     pub(crate) fn record(&self, prompts: &[Arc<[u32]>], most: usize) -> Result<Vec<RecordedCompletion>> {
         let fitting = prompts.iter().filter(|prompt| prompt.len() < self.context);
         let one = |prompt: &Arc<[u32]>| {

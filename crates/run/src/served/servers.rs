@@ -45,11 +45,9 @@ struct SyncTarget {
 
 /// A group of servers that are refreshed with the weights of a role.
 struct SyncedGroup {
-    role: Role,
-    recorded: Arc<[RecordedCompletion]>,
-    /// The trainer's log-probs of these completions with the weights of the previous target.
+    sync: ServerSync,
+    /// The trainer's log-probs of the recorded completions with the weights of the previous target.
     last: Option<Vec<f32>>,
-    control: Arc<SyncControl>,
 }
 
 /// The servers of a run. Dropping this stops the work of the refreshed servers.
@@ -95,7 +93,7 @@ impl Servers {
                 })
             });
             let sync = sync.transpose()?;
-            servers.following.extend(sync.as_ref().map(ServerSync::following));
+            servers.following.extend(sync.clone().map(|sync| SyncedGroup { sync, last: None }));
             for (number, server) in connected.into_iter().enumerate() {
                 let suffix = if urls.len() == 1 { String::new() } else { format!("-{number}") };
                 let name = format!("{kind}{suffix}-{}-{}", sgs_base::host::host_name(), std::process::id());
@@ -120,9 +118,6 @@ impl Servers {
 
     /// Writes the weights of a policy version to the servers' folder and makes them the target of the servers. `at` is
     /// the checkpoint with the weights, or `None` for the base model.
-    ///
-    /// # Errors
-    /// Returns an error if the weights cannot be written or the device fails.
     pub(crate) fn refresh<D: Device>(
         &mut self,
         config: &RunConfig,
@@ -135,19 +130,19 @@ impl Servers {
         let Some(folder) = &self.folder else { return Ok(()) };
         let [solver, conjecturer, _] = policies::folders(config, base, at);
         for group in &mut self.following {
-            let Some(set) = config.weights_of(group.role).folder() else { continue };
-            let model = if group.role == Role::Conjecturer { &conjecturer } else { &solver };
+            let Some(set) = config.weights_of(group.sync.role).folder() else { continue };
+            let model = if group.sync.role == Role::Conjecturer { &conjecturer } else { &solver };
             let laid_out = folder.lay_out(set, policy_version, model, base)?;
             let mut log_probs = |model| -> Result<Vec<f32>> {
-                let recorded = group.recorded.iter().map(|(tokens, from)| (tokens.as_slice(), *from));
+                let recorded = group.sync.recorded.iter().map(|(tokens, from)| (tokens.as_slice(), *from));
                 let stats = trainer.log_probs(model, recorded)?;
                 Ok(stats.into_iter().flat_map(|stats| stats.log_probs).collect())
             };
-            let Some(model) = policies.model(group.role) else { continue };
+            let Some(model) = policies.model(group.sync.role) else { continue };
             let expected = log_probs(model)?;
             let mut others: Vec<Vec<f32>> = group.last.replace(expected.clone()).into_iter().collect();
             others.extend(policies.base.as_deref().map(log_probs).transpose()?);
-            group.control.set(SyncTarget { policy_version, laid_out, expected, others });
+            group.sync.control.set(SyncTarget { policy_version, laid_out, expected, others });
         }
         Ok(())
     }
@@ -155,7 +150,7 @@ impl Servers {
 
 impl Drop for Servers {
     fn drop(&mut self) {
-        self.following.iter().for_each(|group| group.control.end());
+        self.following.iter().for_each(|group| group.sync.control.end());
     }
 }
 
@@ -194,7 +189,6 @@ impl SyncControl {
         self.changed.notify_all();
     }
 
-    /// Ends the work of all servers.
     fn end(&self) {
         let mut state = self.lock();
         state.is_over = true;
@@ -243,11 +237,6 @@ struct ServerSync {
 }
 
 impl ServerSync {
-    fn following(&self) -> SyncedGroup {
-        let Self { role, recorded, control, .. } = self.clone();
-        SyncedGroup { role, recorded, last: None, control }
-    }
-
     fn work(
         &self,
         server: &ServedRoles,
@@ -357,9 +346,6 @@ fn gap(a: &[f32], b: &[f32]) -> f64 {
 
 /// Checks that a server's log-probs are those of the target weights: within rounding of them, and not closer to those
 /// of older weights. Returns the mean difference, in nats per token.
-///
-/// # Errors
-/// Returns an error if the log-probs indicate other weights.
 fn check(told: &[f32], expected: &[f32], others: &[Vec<f32>], bound: f64) -> Result<f64> {
     let own = gap(told, expected);
     if own > bound || own.is_nan() {

@@ -31,9 +31,6 @@ pub(crate) struct LaidOut {
 
 impl ServersFolder {
     /// Opens the folder, and creates it if it is missing.
-    ///
-    /// # Errors
-    /// Returns an error if the folder cannot be created or read.
     pub(crate) fn open(path: &str, there: &str) -> Result<Self> {
         let about = || format!("the folder of `sampling.endpoint.folder`, {path}");
         std::fs::create_dir_all(path).with_context(about)?;
@@ -46,9 +43,6 @@ impl ServersFolder {
     /// Writes the weights of `model` after `rounds` updates, together with the other files of the `base` model
     /// (configuration, tokenizer), and points the link `set` to them. The previous version is kept, because a server
     /// may still be reading it; older versions are removed.
-    ///
-    /// # Errors
-    /// Returns an error if the model has no weights, or if a file cannot be read or written.
     pub(crate) fn lay_out(&self, set: &str, rounds: u32, model: &Path, base: &Path) -> Result<LaidOut> {
         let manifest = ModelManifest::of(model)?;
         let id: String = manifest.id.as_str().chars().take(ID).collect();

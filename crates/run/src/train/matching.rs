@@ -14,11 +14,9 @@ use std::sync::Arc;
 /// Maximum number of tokens of a statement to embed (STP's code).
 const LONGEST: usize = 512;
 
-/// Embeds statements.
 pub(crate) struct Embedder<'a, D: Device> {
     /// The model whose hidden states are used.
     pub model: &'a Model<D>,
-    /// Its tokenizer.
     pub tokenizer: &'a Tokenizer,
     /// Runs the model on this rank alone; the other ranks wait for their next command.
     pub trainer: &'a mut Trainer<D>,

@@ -22,9 +22,6 @@ pub struct TrainingPass {
 }
 
 /// Trains a policy on examples once. All ranks call it with the same pass and examples.
-///
-/// # Errors
-/// Returns an error as [`update`](super::update::update) does.
 pub(crate) fn train_once<D: Device>(
     config: &RunConfig,
     pass: TrainingPass,

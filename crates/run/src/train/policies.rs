@@ -72,9 +72,6 @@ pub struct TrainablePolicies<D: Device> {
 
 impl<D: Device> TrainablePolicies<D> {
     /// Loads the base model or a checkpoint for one training rank; `place` is `(rank, ranks)`.
-    ///
-    /// # Errors
-    /// Returns an error if a model cannot be read or does not fit the device.
     pub fn load(
         config: &RunConfig,
         device: &Arc<D>,
@@ -150,9 +147,6 @@ impl<D: Device> TrainablePolicies<D> {
     }
 
     /// Writes this rank's part into the folders that rank 0 has created.
-    ///
-    /// # Errors
-    /// Returns an error if the file system fails or a number is not finite.
     pub(crate) fn save_part(&self, folder: &Path) -> Result<()> {
         for (name, policy) in self.named() {
             checkpoint::save_part(&folder.join(name), policy, &save_options(&[], file_type(policy)))?;
@@ -162,9 +156,6 @@ impl<D: Device> TrainablePolicies<D> {
 
     /// Copies this rank's part of the policies to the host, into the memory of an older copy if there is one. Training
     /// can continue while the copy is being written. `commands` tells the other ranks to write their parts.
-    ///
-    /// # Errors
-    /// Returns an error if the device fails.
     pub fn snapshot(
         &self,
         commands: Option<CommandChannel>,
@@ -184,21 +175,19 @@ impl<D: Device> TrainablePolicies<D> {
 pub struct PolicySet<D: Device> {
     /// Number of rounds whose updates the weights have seen.
     pub policy_version: u32,
+    /// Marks samples of these weights by a process of the run itself. Empty until a process begins to sample.
+    pub mark: String,
     /// Solver and Conjecturer.
     pub trained: TrainablePolicies<D>,
     /// The base model, if anything uses it: the Guide, a frozen Conjecturer, the KL penalty.
     pub base: Option<Arc<Model<D>>>,
     /// The Guide's model, if it is used and not the base model.
     pub guide: Option<Model<D>>,
-    /// The configuration of the models.
     shape: ModelConfig,
 }
 
 impl<D: Device> PolicySet<D> {
     /// Loads the base model in all roles, or a checkpoint, for one training rank; `place` is `(rank, ranks)`.
-    ///
-    /// # Errors
-    /// Returns an error if a model cannot be read or does not fit the device.
     pub fn load(
         config: &RunConfig,
         device: &Arc<D>,
@@ -231,9 +220,6 @@ impl<D: Device> PolicySet<D> {
     }
 
     /// Loads the trained weights only, for a rank that does not sample.
-    ///
-    /// # Errors
-    /// Returns an error as [`PolicySet::load`] does.
     pub fn load_trained(
         config: &RunConfig,
         device: &Arc<D>,
@@ -245,7 +231,7 @@ impl<D: Device> PolicySet<D> {
         let trained = TrainablePolicies::load(config, device, base, at, place)?;
         let shape = ModelConfig::load(base)?;
         config.model.check_window(&shape, "the base model")?;
-        Ok(Self { policy_version, trained, base: None, guide: None, shape })
+        Ok(Self { policy_version, mark: String::new(), trained, base: None, guide: None, shape })
     }
 
     /// Returns the model of a role, or `None` if this process does not have it.
@@ -254,7 +240,6 @@ impl<D: Device> PolicySet<D> {
         kept.or(self.base.as_deref())
     }
 
-    /// Returns the configuration of the models.
     pub fn config(&self) -> &ModelConfig {
         &self.shape
     }
@@ -297,7 +282,6 @@ impl HostSnapshots {
         Ok(written.concat())
     }
 
-    /// Creates the folder of each policy.
     fn make_folders(&self, folder: &Path) -> Result<Vec<(PathBuf, &Snapshot)>> {
         let folders = self.copies.iter().map(|(name, copy)| (folder.join(name), copy));
         folders
@@ -393,9 +377,6 @@ fn all_beside<T: Send>(parts: impl Iterator<Item = impl FnOnce() -> Result<T> + 
 }
 
 /// Runs `other` in a thread while `own` runs in this one. Returns both results.
-///
-/// # Errors
-/// Returns an error if the thread cannot be started or panics.
 pub(crate) fn beside<A: Send, B>(
     other: impl FnOnce() -> A + Send,
     own: impl FnOnce() -> B,

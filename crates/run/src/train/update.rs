@@ -17,15 +17,12 @@ use sgs_selfplay::{Completion, Example, Role, RoundOutcome, TaskKey};
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
-/// Completions of a round by task.
 pub type Completions = HashMap<TaskKey, Completion>;
 
 /// Measurements of an update, stored with the checkpoint so that a crash before the tables are written loses none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct UpdateReport {
-    /// The Solver's update.
     pub solver: Option<RoleReport>,
-    /// The Conjecturer's update.
     pub conjecturer: Option<RoleReport>,
     /// The usage of each rank since the previous update.
     #[serde(default)]
@@ -76,20 +73,14 @@ pub fn update<D: Device>(
     let find = |key: &TaskKey| completions.get(key).or_else(|| older.get(key));
     let a = &config.algorithm;
     let PolicySet { trained, base, .. } = policies;
+    let of =
+        |role, reference| RoleUpdate { config, round: outcome.round, role, earlier_generations, reference };
     if a.is_trained_on(Role::Solver) && !outcome.solver_examples.is_empty() {
         let reference = base.as_deref().filter(|_| a.solver.kl_coefficient != 0.0);
-        let job =
-            RoleUpdate { config, round: outcome.round, role: Role::Solver, earlier_generations, reference };
-        report.solver = job.run(&outcome.solver_examples, &find, trained, trainer)?;
+        report.solver = of(Role::Solver, reference).run(&outcome.solver_examples, &find, trained, trainer)?;
     }
     if !outcome.conjecturer_examples.is_empty() {
-        let job = RoleUpdate {
-            config,
-            round: outcome.round,
-            role: Role::Conjecturer,
-            earlier_generations,
-            reference: None,
-        };
+        let job = of(Role::Conjecturer, None);
         report.conjecturer = job.run(&outcome.conjecturer_examples, &find, trained, trainer)?;
     }
     policies.policy_version = outcome.round + 1;
@@ -157,7 +148,6 @@ fn older_completions(
     Ok(found)
 }
 
-/// One policy's update.
 struct RoleUpdate<'a, D: Device> {
     config: &'a RunConfig,
     round: u32,

@@ -17,7 +17,6 @@ use std::sync::Arc;
 pub struct AttemptSummary {
     /// Attempts that were proofs.
     pub proved: u32,
-    /// Attempts that were judged.
     pub judged: u32,
     /// The first proof, in the order of the attempts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -47,7 +46,6 @@ pub struct ProblemAttempts {
     pub summary: AttemptSummary,
 }
 
-/// An attempt with its verdict.
 #[derive(Clone, Debug)]
 pub struct JudgedAttempt {
     /// The verdict, and why it is not a proof.
@@ -69,9 +67,6 @@ impl JudgedAttempt {
 }
 
 /// Returns the prompts for `k` proofs of every problem, one problem after the other.
-///
-/// # Errors
-/// Returns an error if the tokenizer rejects a prompt.
 pub fn proof_asks(
     prompt: impl Fn(&Problem) -> Prompt,
     tokenizer: &Tokenizer,
@@ -89,9 +84,6 @@ pub fn proof_asks(
 
 /// Returns the prompts of turn number `turn`, for those attempts of [`proof_asks`] that continue after the previous
 /// turn. Each prompt comes with the index of its attempt.
-///
-/// # Errors
-/// Returns an error if the tokenizer rejects a prompt.
 pub fn repair_asks(
     system: &dyn FormalSystem,
     tokenizer: &Tokenizer,

@@ -18,27 +18,20 @@ use std::path::{Path, PathBuf};
 pub struct FleetConfig {
     /// Address to listen on. Default: loopback, or all addresses if workers are Slurm jobs. Port 0 selects a free
     /// port.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
     /// Host name or address that workers connect to. Default: the host's name, or the loopback address.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     /// File with the workers' token. Default: `fleet.token` in the run's folder, created if missing. Workers get the
     /// token from there in any case, with the fingerprint of the coordinator's key.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
     /// The operator's certificate chain for TLS, PEM. Default: the coordinator makes its own.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
     /// Its private key, PEM.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
     /// CA certificates for workers, PEM, if the coordinator's certificate is not publicly signed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub authority: Option<PathBuf>,
     /// Fraction of the proofs to recheck on another worker, in addition to all proofs of unsolved targets, if
     /// verification takes seconds. Default: no rechecks.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub recheck: Option<f64>,
     pub generate: WorkerPoolConfig,
     pub verify: WorkerPoolConfig,
@@ -67,13 +60,10 @@ pub struct WorkerPoolConfig {
     pub by: By,
     pub count: usize,
     /// Proofs that one verification worker checks at once. Default: its cores.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<usize>,
     /// Threads of one generation worker. Default: its cores; local workers share them.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<usize>,
     /// Path of `sgs` for workers. Default: this program.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub program: Option<PathBuf>,
     /// Slurm: shell lines to run before the worker starts.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -82,16 +72,12 @@ pub struct WorkerPoolConfig {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub container: Vec<String>,
     /// Slurm: a custom batch script.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub template: Option<PathBuf>,
     /// Slurm: seconds between SIGTERM and the job's time limit [default: 90].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_s: Option<u32>,
     /// Slurm: interval between queries of the queue in seconds. Default: 10.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub poll_s: Option<f64>,
     /// Slurm: folder of the Slurm commands, if it is not in PATH.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub bin: Option<PathBuf>,
     /// Slurm: options of `sbatch` by long name without dashes; an empty value means an option without a value.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -144,9 +130,6 @@ impl FleetConfig {
     }
 
     /// Makes its paths valid in any working directory.
-    ///
-    /// # Errors
-    /// Returns an error if the working directory is unknown.
     pub fn absolute(mut self) -> Result<Self> {
         let paths = [&mut self.token_file, &mut self.certificate, &mut self.key, &mut self.authority];
         for path in paths.into_iter().flatten() {
@@ -200,38 +183,36 @@ impl FleetConfig {
     }
 
     fn check(&self, origin: &str) -> Result<()> {
+        self.problem().map_or(Ok(()), |problem| Err(Usage(format!("{origin}: {problem}")).into()))
+    }
+
+    /// Returns what makes no sense, if anything.
+    fn problem(&self) -> Option<String> {
         for (name, pool) in [("generate", &self.generate), ("verify", &self.verify)] {
             let zero = [("count", Some(pool.count)), ("slots", pool.slots), ("threads", pool.threads)];
             if let Some((key, _)) = zero.iter().find(|(_, n)| *n == Some(0)) {
-                return Err(Usage(format!("{origin}: {name}.{key} is 0: give at least 1")).into());
+                return Some(format!("{name}.{key} is 0: give at least 1"));
             }
             if pool.poll_s.is_some_and(|s| !(s > 0.0 && s <= A_DAY)) {
-                return Err(Usage(format!(
-                    "{origin}: {name}.poll-s: give a number of seconds above 0, at most {A_DAY}"
-                ))
-                .into());
+                return Some(format!("{name}.poll-s: give a number of seconds above 0, at most {A_DAY}"));
             }
         }
-        if let Some(share) = self.recheck {
-            if !(0.0..=1.0).contains(&share) {
-                return Err(Usage(format!("{origin}: recheck is {share}: give a share from 0 to 1")).into());
+        let has_second =
+            self.verify.by != By::Embedded && !(self.verify.is_launched() && self.verify.count < 2);
+        let problem = match self.recheck {
+            Some(share) if !(0.0..=1.0).contains(&share) => {
+                return Some(format!("recheck is {share}: give a share from 0 to 1"));
             }
-            if self.verify.by == By::Embedded || (self.verify.is_launched() && self.verify.count < 2) {
-                return Err(Usage(format!(
-                    "{origin}: recheck needs a second worker: give at least verify=2"
-                ))
-                .into());
+            Some(_) if !has_second => "recheck needs a second worker: give at least verify=2",
+            _ if self.certificate.is_some() != self.key.is_some() => {
+                "give both certificate and key, or neither"
             }
-        }
-        if self.certificate.is_some() != self.key.is_some() {
-            return Err(Usage(format!("{origin}: give both certificate and key, or neither")).into());
-        }
-        if self.authority.is_some() && self.certificate.is_none() {
-            let problem =
-                "authority is for workers that check the operator's certificate: give certificate and key";
-            return Err(Usage(format!("{origin}: {problem}")).into());
-        }
-        Ok(())
+            _ if self.authority.is_some() && self.certificate.is_none() => {
+                "authority is for workers that check the operator's certificate: give certificate and key"
+            }
+            _ => return None,
+        };
+        Some(problem.to_owned())
     }
 }
 
@@ -264,15 +245,12 @@ fn pools(by: By, text: &str, spec: &str) -> Result<FleetConfig> {
         })
         .collect();
     for (key, value) in &pairs {
-        match *key {
-            "generate" => {
-                config.generate = WorkerPoolConfig { count: number(key, value)?, ..WorkerPoolConfig::by(by) }
-            }
-            "verify" => {
-                config.verify = WorkerPoolConfig { count: number(key, value)?, ..WorkerPoolConfig::by(by) }
-            }
-            _ => {}
-        }
+        let pool = match *key {
+            "generate" => &mut config.generate,
+            "verify" => &mut config.verify,
+            _ => continue,
+        };
+        *pool = WorkerPoolConfig { count: number(key, value)?, ..WorkerPoolConfig::by(by) };
     }
     if config.is_embedded() {
         return Err(wrong("it starts no workers: give generate=N, verify=N or both".into()).into());

@@ -44,7 +44,6 @@ const SILENCE: Duration = Duration::from_secs(600);
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CoordinatorAddress {
     /// The address for workers; `None` until the coordinator listens.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// The configuration, with the actual address.
     pub fleet: FleetConfig,
@@ -52,9 +51,6 @@ pub struct CoordinatorAddress {
 
 impl CoordinatorAddress {
     /// Returns the text of `fleet.toml` before the coordinator listens; `None` if one process does all the work.
-    ///
-    /// # Errors
-    /// Returns an error if a path cannot be made absolute.
     pub fn decision(fleet: Option<&FleetConfig>) -> Result<Option<String>> {
         let text = |fleet: &FleetConfig| -> Result<String> {
             Ok(toml::to_string_pretty(&Self { url: None, fleet: fleet.clone().absolute()? })?)
@@ -63,9 +59,6 @@ impl CoordinatorAddress {
     }
 
     /// Reads the stored address; `None` if the run had no remote workers.
-    ///
-    /// # Errors
-    /// Returns an error if the file is damaged.
     pub fn read(run: &Path) -> Result<Option<Self>> {
         let path = run.join(FLEET);
         match std::fs::read_to_string(&path) {
@@ -76,15 +69,11 @@ impl CoordinatorAddress {
     }
 
     /// Reads the token of the run's workers.
-    ///
-    /// # Errors
-    /// Returns an error if there is none or it cannot be read.
     pub fn token(run: &Path) -> Result<AuthToken> {
         Ok(AuthToken::read(&run.join(TOKEN))?)
     }
 }
 
-/// Supervised workers of one kind.
 struct WorkerPool {
     kind: WorkKind,
     supervisor: Supervisor,
@@ -102,7 +91,7 @@ pub struct RemoteWorkers {
     gpus: Vec<String>,
     reminded: Mutex<Instant>,
     // Dropped after the pools, whose workers sign off here.
-    service: Service,
+    _service: Service,
 }
 
 impl RemoteWorkers {
@@ -165,7 +154,7 @@ impl RemoteWorkers {
             models: Mutex::default(),
             gpus: Vec::new(),
             reminded: Mutex::new(Instant::now()),
-            service,
+            _service: service,
         })
     }
 
@@ -175,7 +164,6 @@ impl RemoteWorkers {
         self.gpus = gpus;
     }
 
-    /// Returns the board.
     pub fn fleet(&self) -> &Fleet {
         &self.fleet
     }
@@ -198,9 +186,6 @@ impl RemoteWorkers {
     }
 
     /// Publishes the models of a policy version, in the order Solver, Conjecturer, Guide. Returns the version's id.
-    ///
-    /// # Errors
-    /// Returns an error if a model folder cannot be read.
     pub fn publish_policy(
         &self,
         policy_version: u32,
@@ -299,7 +284,7 @@ impl RemoteWorkers {
             }
         };
         let fleet = Some(self.fleet.clone());
-        Ok(Supervisor::take_over(
+        Ok(Supervisor::start(
             launcher,
             pool.count,
             RestartPolicy::default(),
@@ -309,7 +294,6 @@ impl RemoteWorkers {
         )?)
     }
 
-    /// Returns the command line of a worker.
     fn command(&self, kind: &WorkKind, pool: &WorkerPoolConfig) -> Result<Vec<String>> {
         let program = match &pool.program {
             Some(program) => program.clone(),
@@ -348,7 +332,7 @@ impl RemoteWorkers {
         if silent < Duration::from_secs(5) {
             return Ok(());
         }
-        let status = self.fleet.status()?;
+        let status = self.fleet.status();
         let missing = self.missing(&status);
         if missing.is_empty() {
             // Do not use `silent` here, because the workers may have just started after hours in a queue.
@@ -392,18 +376,14 @@ impl RemoteWorkers {
         unattended.chain(second).collect()
     }
 
-    /// Returns the number of active workers of a kind.
     fn active_workers(&self, status: &BoardStatus, kind: &WorkKind) -> usize {
         let workers = status.workers.iter().filter(|w| w.silent_s < ACTIVE_WITHIN_S);
         workers.filter(|w| w.worker.as_str().starts_with(kind.as_str())).count()
     }
 
     /// Ends all workers at the end of the run.
-    ///
-    /// # Errors
-    /// Returns an error if the board fails.
     pub fn finish(mut self) -> Result<()> {
-        self.fleet.set_drain(true)?;
+        self.fleet.set_drain(true);
         let stopping: Vec<_> = self
             .pools
             .drain(..)
@@ -412,19 +392,10 @@ impl RemoteWorkers {
         for thread in stopping {
             thread.join().map_err(|_| RunError::Failed("a supervisor's thread panicked".into()))?;
         }
-        if self.fleet.status()?.workers.iter().any(|w| w.silent_s < ACTIVE_WITHIN_S) {
+        if self.fleet.status().workers.iter().any(|w| w.silent_s < ACTIVE_WITHIN_S) {
             std::thread::sleep(FAREWELL);
         }
         Ok(())
-    }
-}
-
-impl std::fmt::Debug for RemoteWorkers {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RemoteWorkers")
-            .field("url", &self.url)
-            .field("service", &self.service)
-            .finish_non_exhaustive()
     }
 }
 

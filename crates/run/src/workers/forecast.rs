@@ -87,7 +87,6 @@ impl Speed {
 /// The hardware that a forecast assumes or has detected.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Hardware {
-    /// Name of one device.
     pub device: String,
     /// Whether the device is in this machine.
     pub found: bool,
@@ -126,7 +125,6 @@ pub struct Assumptions {
     pub trained_hard: f64,
     /// Fraction of the Solver's rollouts used for training if all proofs are used.
     pub trained_all: f64,
-    /// Fraction of the conjectures used for training.
     pub trained_conjectures: f64,
     /// CPU time for checking one proof, in seconds.
     pub check_s: f64,
@@ -184,7 +182,6 @@ pub const METAMATH: Assumptions = Assumptions {
 };
 
 impl Assumptions {
-    /// Returns the assumptions for a formal system.
     pub fn of(system: SystemName) -> Self {
         if system == SystemName::Metamath { METAMATH } else { LEAN }
     }
@@ -202,7 +199,6 @@ pub struct RoundWork {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct RoleForecast {
     pub samples: f64,
-    /// Sampled tokens.
     pub tokens: f64,
     /// Prompt tokens. A prompt that several samples share counts once.
     pub prompt_tokens: f64,
@@ -219,7 +215,6 @@ pub struct RoleForecast {
 pub struct Forecast {
     /// Solver rollouts per round: `k` for each target and each conjecture.
     pub generations: f64,
-    /// Conjectures per round.
     pub conjectures: f64,
     /// Sampling of Solver, Conjecturer and Guide. A role that a server plays has no samples here.
     pub roles: [RoleForecast; 3],
@@ -235,7 +230,6 @@ pub struct Forecast {
     pub checking_s: f64,
     /// Fraction of the Solver's rollouts used for training.
     pub trained_share: f64,
-    /// Training FLOP.
     pub training_flop: f64,
     /// Wall time of training, the KL reference and the copy of the weights.
     pub training_s: f64,
@@ -278,7 +272,6 @@ pub struct DiskUse {
 }
 
 impl DiskUse {
-    /// Returns the sum.
     pub fn total(&self) -> f64 {
         self.base + self.checkpoint * self.checkpoints + self.tables
     }
@@ -298,7 +291,6 @@ fn workers_of(
     }
 }
 
-/// Arithmetic of a model.
 struct Arithmetic {
     /// Number of layers.
     depth: f64,
@@ -447,7 +439,6 @@ struct RoundCounts {
     conjectures: f64,
     /// Conjectures that rollouts are sampled for.
     accepted: f64,
-    /// Rollouts of the Solver.
     generations: f64,
     /// Completions of the Conjecturer.
     conjecturer_samples: f64,
@@ -534,9 +525,6 @@ impl RoundModel<'_> {
     }
 
     /// Returns the work of each role, whose samples `samplers` devices share.
-    ///
-    /// # Errors
-    /// Returns an error if the memory of a sampler is too small.
     fn roles(&self, counts: &RoundCounts, samplers: f64) -> Result<[RoleForecast; 3]> {
         let MemoryInputs { config, model, footprint, .. } = self.inputs;
         let arithmetic = Arithmetic::new(self.inputs);
@@ -808,13 +796,7 @@ mod tests {
 
     const GPU: CudaFootprint = CudaFootprint { precision: Precision::Bf16, processors: 132 };
 
-    fn shape(
-        layers: usize,
-        hidden: usize,
-        heads: usize,
-        intermediate: usize,
-        vocabulary: usize,
-    ) -> ModelConfig {
+    fn shape([layers, hidden, heads, intermediate, vocabulary]: [usize; 5]) -> ModelConfig {
         let json = serde_json::json!({
             "model_type": "llama", "vocab_size": vocabulary, "hidden_size": hidden, "intermediate_size": intermediate,
             "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": heads,
@@ -836,8 +818,8 @@ mod tests {
     /// The measurements of docs/performance.md on H200s.
     #[test]
     fn predictions_agree_with_recorded_measurements() {
-        let seven = shape(30, 4096, 32, 11_008, 102_400);
-        let small = shape(16, 2048, 16, 5504, 32_000);
+        let seven = shape([30, 4096, 32, 11_008, 102_400]);
+        let small = shape([16, 2048, 16, 5504, 32_000]);
         let peak = |model: &ModelConfig, ranks: usize| {
             let (ranks, tokens) = (format!("training.ranks={ranks}"), "training.micro_batch_tokens=8192");
             let config = config(&[&ranks, tokens, "sampling.memory_mib=8192"]);
@@ -873,7 +855,7 @@ mod tests {
         }
         // "Long completions among short ones", on an H100.
         for (depth, batch, prompt, measured) in [(30, 64.0, 740.0, 14.9), (5, 1.0, 8000.0, 1.70)] {
-            let model = shape(depth, 4096, 32, 11_008, 102_400);
+            let model = shape([depth, 4096, 32, 11_008, 102_400]);
             let arithmetic = Arithmetic::new(MemoryInputs { model: &model, guide: &model, ..inputs });
             is_close(arithmetic.seconds(&steps(batch, prompt), 0.0, 1.0, H100) / 128.0 * 1e3, measured, 0.1);
         }
@@ -908,17 +890,13 @@ mod tests {
 
     #[test]
     fn workers_servers_and_a_separate_guide_count() {
-        let model = shape(30, 4096, 32, 11_008, 102_400);
+        let model = shape([30, 4096, 32, 11_008, 102_400]);
         let weights = |set: &[&str], workers: Option<&str>| {
             let config = config(set);
             let fleet = workers.map(|spec| FleetConfig::parse(spec).expect("workers"));
-            let inputs = MemoryInputs {
-                config: &config,
-                model: &model,
-                guide: &model,
-                fleet: fleet.as_ref(),
-                footprint: &GPU,
-            };
+            let fleet = fleet.as_ref();
+            let inputs =
+                MemoryInputs { config: &config, model: &model, guide: &model, fleet, footprint: &GPU };
             let plan = inputs.machine(1).expect("a plan");
             let parts = plan[0].iter().flat_map(|process| &process.device);
             parts.filter(|part| part.what.starts_with("weights")).count()

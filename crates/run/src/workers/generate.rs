@@ -45,7 +45,7 @@ impl<D: Device> RoleModels<D> for PolicySet<D> {
     }
 
     fn policy_id(&self) -> String {
-        tasks::own_mark().to_owned()
+        self.mark.clone()
     }
 }
 
@@ -115,7 +115,6 @@ impl GenerateCounters {
     }
 }
 
-/// Settings of a generation worker.
 pub struct GenerateSettings {
     /// Tokens that end a completion.
     pub stop: Arc<[u32]>,
@@ -231,7 +230,6 @@ struct RoleSamplers<D: Decode> {
     busy: Duration,
 }
 
-/// A task whose completions are in flight.
 struct TaskInFlight {
     sampler: usize,
     requests: Vec<RequestId>,
@@ -265,13 +263,11 @@ impl<D: Device + Decode> RoleSamplers<D> {
         })
     }
 
-    /// Switches to new weights.
     fn set_policy(&mut self, weights: &impl RoleModels<D>) {
         self.policy_version = weights.policy_version();
         self.policy_id = weights.policy_id();
     }
 
-    /// Returns the number of completions in flight.
     fn in_flight(&self) -> usize {
         self.requests.len()
     }
@@ -356,7 +352,9 @@ impl<D: Device + Decode> RoleSamplers<D> {
         self.in_flight_since.get_or_insert_with(Instant::now);
         for (role, sampler) in &mut self.samplers {
             if !sampler.is_idle() {
-                sampler.start(model(&*weights, *role)?)?;
+                let model = weights.model(*role);
+                let model = model.with_context(|| format!("the worker has no weights for {role:?}"))?;
+                sampler.start(model)?;
                 in_flight += 1;
             }
         }
@@ -425,10 +423,6 @@ fn place(role: Role) -> usize {
         Role::Conjecturer => 1,
         Role::Guide => 2,
     }
-}
-
-fn model<D: Device, W: RoleModels<D>>(weights: &W, role: Role) -> Result<&Model<D>> {
-    weights.model(role).with_context(|| format!("the worker has no weights for {role:?}"))
 }
 
 fn sample_of(completion: SampledCompletion) -> Sample {

@@ -20,7 +20,6 @@ pub const NAME: &str = "run.json";
 pub struct RunManifest {
     /// The coordinator's program version. Workers must have the same version.
     pub version: String,
-    /// The formal system.
     pub system: SystemName,
     /// Lean settings, if Lean is the formal system.
     #[serde(default)]
@@ -40,7 +39,6 @@ pub struct RunManifest {
     pub positions: usize,
     /// Tokens that end a completion.
     pub stop: Vec<u32>,
-    /// The weights to sample with.
     pub policy: PolicyManifest,
 }
 
@@ -49,15 +47,11 @@ pub struct RunManifest {
 pub struct PolicyManifest {
     /// Number of rounds whose updates they have seen.
     pub policy_version: u32,
-    /// Of the Solver.
     pub solver: ModelManifest,
-    /// Of the Conjecturer.
     pub conjecturer: ModelManifest,
-    /// Of the Guide.
     pub guide: ModelManifest,
 }
 
-/// A model's files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelManifest {
     /// SHA-256 over names and contents. Equal ids mean equal models.
@@ -68,19 +62,14 @@ pub struct ModelManifest {
     pub files: Vec<ManifestFile>,
 }
 
-/// A file of a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestFile {
-    /// Its name.
     pub name: FileName,
-    /// Its size.
     pub bytes: u64,
-    /// Its SHA-256.
     pub sha256: Digest,
 }
 
 impl PolicyManifest {
-    /// Returns a role's model.
     pub fn model(&self, role: Role) -> &ModelManifest {
         match role {
             Role::Solver => &self.solver,
@@ -169,7 +158,6 @@ fn listed_sums(folder: &Path) -> BTreeMap<String, String> {
 }
 
 impl RunManifest {
-    /// Builds the manifest of a run.
     pub fn new(config: &RunConfig, header: &str, stop: &[u32], policy: PolicyManifest) -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -20,7 +20,6 @@ use sgs_selfplay::{Role, Weights};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// A part of a process's memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MemoryPart {
     /// The purpose of the memory.
@@ -28,7 +27,6 @@ pub struct MemoryPart {
     pub bytes: u64,
 }
 
-/// The memory of one process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ProcessMemory {
     /// Name of the process, for example `rank 0`.
@@ -63,12 +61,6 @@ impl MemoryInputs<'_> {
         self.fleet.is_none_or(|fleet| fleet.generate.by == By::Embedded)
     }
 
-    /// Returns the number of generation workers on the coordinator's machine.
-    pub fn local_workers(&self) -> usize {
-        self.fleet.filter(|fleet| fleet.generate.by == By::Local).map_or(0, |fleet| fleet.generate.count)
-    }
-
-    /// Returns the number of policies that are trained.
     pub fn policies(&self) -> usize {
         LoadedModels::trained_only(self.config).trained().len()
     }
@@ -126,9 +118,6 @@ impl MemoryInputs<'_> {
     }
 
     /// Plans a generation worker, after the first update.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`MemoryInputs::rank`].
     pub fn worker(&self) -> Result<ProcessMemory> {
         let folders = policies::folders(self.config, Path::new("base"), Some(Path::new("checkpoint")));
         let [_, _, guide] = &folders;
@@ -177,16 +166,14 @@ impl MemoryInputs<'_> {
 
     /// Plans the processes of the coordinator's machine, by GPU. Each rank has its own GPU; workers use the GPUs in
     /// turn. On the CPU, `gpus` is 1 and represents the machine.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`MemoryInputs::rank`].
     pub fn machine(&self, gpus: usize) -> Result<Vec<Vec<ProcessMemory>>> {
         let mut plan = vec![Vec::new(); gpus.max(1)];
         let ranks = self.config.training.ranks;
         for rank in 0..if gpus > 1 { ranks.min(gpus) } else { ranks } {
             plan[rank % gpus.max(1)].push(self.rank(rank)?);
         }
-        let workers = self.local_workers();
+        let local = self.fleet.filter(|fleet| fleet.generate.by == By::Local);
+        let workers = local.map_or(0, |fleet| fleet.generate.count);
         if workers > 0 {
             let worker = self.worker()?;
             for i in 0..workers {

@@ -12,8 +12,7 @@
 //! sampler waits for rank 0 in HTTPS requests, never in the process group.
 
 use crate::config::RunConfig;
-use crate::config::device;
-use crate::config::device::threads;
+use crate::config::device::{self, threads};
 use crate::error::{Context, Result, RunError, bail, ensure};
 use crate::train::launcher::{RankEnv, UNWIND, gpu_of};
 use crate::train::policies::{self, PolicySet};
@@ -23,15 +22,13 @@ use crate::train::ranks::distributed_trainer::DistributedTrainer;
 use crate::train::ranks::rank_group;
 use crate::train::ranks::usage::BusyTime;
 use crate::with_device;
-use crate::workers::generate::{self, GenerateCounters, GenerateSettings, RoleModels};
+use crate::workers::generate::{self, GenerateCounters, GenerateSettings};
 use crate::workers::tasks::GENERATE;
 use crate::{Code, Outcome, StopFlag};
 use sgs_fleet::{WorkerConfig, WorkerName, WorkerSession};
-use sgs_lm::model::Model;
 use sgs_lm::ranks::{CommandChannel, Parallel, ProcessGroup};
 use sgs_lm::trainer::Trainer;
 use sgs_lm_sampler::Decode;
-use sgs_selfplay::Role;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, RwLock, RwLockWriteGuard};
 use std::thread::JoinHandle;
@@ -57,7 +54,8 @@ pub fn run(env: &RankEnv, folder: &Path) -> Result<Outcome> {
         }
         Err(error) => return Err(report_failure(&group, error)),
     };
-    match prepare(&job.config, env) {
+    let kind = device::kind(&job.config.model.device);
+    match kind.and_then(|kind| Ok((kind, gpu_of(kind, Some(env))?))) {
         Ok((kind, gpu)) => {
             with_device!(kind, env.threads(threads()), gpu, device => job.follow(group, device, folder))
         }
@@ -69,11 +67,6 @@ pub fn run(env: &RankEnv, folder: &Path) -> Result<Outcome> {
 fn report_failure(group: &ProcessGroup, error: RunError) -> RunError {
     group.fail(&format!("{error:#}"));
     error
-}
-
-fn prepare(config: &RunConfig, env: &RankEnv) -> Result<(crate::config::device::DeviceKind, usize)> {
-    let kind = device::kind(&config.model.device)?;
-    Ok((kind, gpu_of(kind, Some(env))?))
 }
 
 /// Checks that a folder that rank 0 names is a checkpoint of this rank's own run.
@@ -97,27 +90,7 @@ struct TrainingSetup {
     samples: bool,
 }
 
-/// The policies of a rank, with the mark of its samples.
-struct RankPolicies<D: Parallel> {
-    set: PolicySet<D>,
-    mark: String,
-}
-
-impl<D: Parallel> RoleModels<D> for RankPolicies<D> {
-    fn policy_version(&self) -> u32 {
-        self.set.policy_version
-    }
-
-    fn model(&self, role: Role) -> Option<&Model<D>> {
-        self.set.model(role)
-    }
-
-    fn policy_id(&self) -> String {
-        self.mark.clone()
-    }
-}
-
-type Shared<D> = RwLock<RankPolicies<D>>;
+type Shared<D> = RwLock<PolicySet<D>>;
 
 impl TrainingSetup {
     /// Waits for the first command; `None` if rank 0 leaves without one.
@@ -149,7 +122,7 @@ impl TrainingSetup {
         let (mode, tokens) = (config.training.mode(), config.training_tokens(set.config()));
         let trainer = Trainer::with_peers(device, set.config(), tokens, mode, Some(peers))?;
         let mut trainer = DistributedTrainer::new(trainer);
-        let policies = Arc::new(RwLock::new(RankPolicies { set, mark: String::new() }));
+        let policies = Arc::new(RwLock::new(set));
         let mut sampler = RankSampler { drain: StopFlag::default(), thread: None };
         let done = self.run_commands(&policies, &mut trainer, &mut sampler, folder);
         // Stop it before the group ends, so that rank 0 is notified of a failure of the sampler.
@@ -168,7 +141,7 @@ impl TrainingSetup {
     where
         PolicySet<D>: Send + Sync,
     {
-        let mut update: Option<RwLockWriteGuard<'_, RankPolicies<D>>> = None;
+        let mut update: Option<RwLockWriteGuard<'_, PolicySet<D>>> = None;
         loop {
             let group =
                 trainer.trainer().group().ok_or_else(|| RunError::Failed("this rank is alone".into()))?;
@@ -181,7 +154,7 @@ impl TrainingSetup {
                     trainer.watch(busy);
                 }
                 RankCommand::Train { pass, examples } => {
-                    let set = &mut update.get_or_insert_with(|| policies::write(policies)).set;
+                    let set = update.get_or_insert_with(|| policies::write(policies));
                     let role = pass.role;
                     let policy = set.trained.policy(role);
                     let policy = policy.with_context(|| format!("the {} is not trained", role.as_str()))?;
@@ -190,7 +163,7 @@ impl TrainingSetup {
                 }
                 RankCommand::Sample { policy_version } => {
                     let mut policies = update.take().unwrap_or_else(|| policies::write(policies));
-                    policies.set.policy_version = policy_version;
+                    policies.policy_version = policy_version;
                     drop(policies);
                     tracing::info!("sampling with policy {policy_version}");
                     trainer.exchange_usage()?;
@@ -199,7 +172,7 @@ impl TrainingSetup {
                     ensure!(update.is_none(), "rank 0 sent the command `Save` during an update");
                     // Rank 0 reports the failure and ends the run. Meanwhile, the sampler may still read the weights.
                     let policies = policies::read(policies);
-                    let trained = &policies.set.trained;
+                    let trained = &policies.trained;
                     let saved = is_checkpoint_of(own, &folder).and_then(|()| trained.save_part(&folder));
                     let failure = saved.err().map(|error| format!("{error:#}"));
                     group.acknowledge(failure.as_deref().map_or(Ok(()), Err))?;
@@ -209,7 +182,6 @@ impl TrainingSetup {
     }
 }
 
-/// The sampler's thread.
 struct RankSampler {
     drain: StopFlag,
     thread: Option<JoinHandle<()>>,
@@ -243,7 +215,6 @@ impl RankSampler {
         Ok(Box::new(move || GenerateCounters::of(&counters).busy))
     }
 
-    /// Stops the sampler and waits for it.
     fn stop(self) -> Result<()> {
         self.drain.set();
         let ended = self.thread.map_or(Ok(()), JoinHandle::join);
@@ -262,7 +233,7 @@ fn sample<D: Parallel + Decode>(
 ) {
     // Rank 0 may submit tasks for new weights before this rank has received the command that ends the update.
     let follow = |policy_version| {
-        let version = || policies::read(policies).set.policy_version;
+        let version = || policies::read(policies).policy_version;
         while version() < policy_version && !drain.is_set() {
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -40,9 +40,6 @@ pub fn room(limit: usize, prompt: usize, window: usize) -> usize {
 }
 
 /// Encodes a prompt, to be sampled once per seed.
-///
-/// # Errors
-/// Returns an error if the tokenizer rejects the prompt.
 pub fn asks(
     tokenizer: &Tokenizer,
     prompt: &Prompt,
@@ -52,14 +49,12 @@ pub fn asks(
     Ok(seeds.into_iter().map(|seed| Ask { prompt: Arc::clone(&prompt), seed }).collect())
 }
 
-/// The outcome of a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The model ended the text.
     Whole(String),
     /// The completion reached the limit.
     Cut {
-        /// The text so far.
         text: String,
         /// Its length in tokens.
         tokens: usize,
@@ -91,13 +86,10 @@ pub fn options(batch: usize, memory_mib: u64) -> SamplerOptions {
 
 /// Samples texts from a model of this process.
 pub struct TextSampler<'a, D: Device> {
-    /// The model.
     pub model: &'a Model<D>,
-    /// Its tokenizer.
     pub tokenizer: &'a Tokenizer,
     /// Maximum completion length, in tokens.
     pub max_new_tokens: usize,
-    /// Sampling temperature.
     pub temperature: f32,
     /// The batch and the cache.
     pub options: SamplerOptions,
@@ -139,9 +131,6 @@ impl<D: Device + Decode> TextSampler<'_, D> {
     }
 
     /// Samples every prompt once and returns the answers in the order of the prompts.
-    ///
-    /// # Errors
-    /// Returns an error as [`TextSampler::each`] does.
     #[allow(clippy::expect_used, reason = "the sampler ends every request")]
     pub fn answers(&self, asks: &[Ask], on_answer: impl Fn()) -> Result<Vec<Answer>> {
         let mut answers: Vec<Option<Answer>> = vec![None; asks.len()];

@@ -12,10 +12,8 @@ use sha2::{Digest, Sha256};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock};
 
-/// Kind of sampling tasks.
 pub const GENERATE: WorkKind = WorkKind::of("generate");
 
-/// Kind of verification tasks.
 pub const VERIFY: WorkKind = WorkKind::of("verify");
 
 /// Format version, the first byte of every payload.
@@ -31,13 +29,11 @@ pub struct GenerateTask {
     /// Digest of these weights, for remote workers. A run that repeats an update after a crash may have different
     /// weights of the same version.
     pub policy_id: String,
-    /// Prompt tokens.
     pub prompt: Vec<u32>,
     /// One seed per completion. It alone determines the sample.
     pub seeds: Vec<u64>,
     /// Maximum completion length, in tokens.
     pub max_new_tokens: usize,
-    /// Sampling temperature.
     pub temperature: f32,
 }
 
@@ -61,16 +57,13 @@ pub fn own_mark() -> &'static str {
     &MARK
 }
 
-/// One completion.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Sampled tokens.
     pub tokens: Vec<u32>,
     /// Log-probs at temperature 1, natural logarithm; empty if the sampler provides none.
     pub log_probs: Vec<f32>,
     /// Mean entropy per token in nats, if the sampler knows the whole distribution.
     pub entropy: Option<f32>,
-    /// Why it ended.
     pub finish: FinishReason,
     /// Why the request was refused, if it was.
     pub refusal: Option<String>,
@@ -87,27 +80,18 @@ impl Sample {
 /// Proofs to verify. The result is a [`VerifyResult`] in the same order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VerifyTask {
-    /// Identity of the required checker.
     pub checker: String,
-    /// Problems with their proofs in canonical form.
     pub proofs: Vec<(Arc<Problem>, Vec<Arc<str>>)>,
 }
 
-/// The result of a verification task.
 pub type VerifyResult = Vec<Judgement>;
 
 /// Encodes a value for the board.
-///
-/// # Errors
-/// Returns an error if the value cannot be encoded.
 pub fn pack(value: &impl Serialize) -> Result<Payload> {
     Ok(packed(value)?.into())
 }
 
 /// Encodes a value for the journal.
-///
-/// # Errors
-/// Returns an error as [`pack`] does.
 pub fn packed(value: &impl Serialize) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(512);
     bytes.push(FORM);

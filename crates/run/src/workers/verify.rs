@@ -4,10 +4,10 @@ use crate::error::{Result, bail};
 use crate::workers::tasks::{self, VerifyResult, VerifyTask};
 use sgs_fleet::{Lease, LeaseOutcome, Payload, StopFlag, WorkerSession};
 use sgs_formal::FormalSystem;
-use sgs_selfplay::Verdict;
+use sgs_selfplay::{Problem, Verdict};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Number of tasks leased per call if the system verifies one proof at a time, which takes microseconds.
@@ -109,6 +109,15 @@ fn answer(session: &WorkerSession, system: &dyn FormalSystem, lease: &Lease, can
     session.finish(lease.id(), outcome);
 }
 
+/// Verifies the proofs of a task.
+pub(crate) fn judgements(system: &dyn FormalSystem, task: &VerifyTask) -> VerifyResult {
+    let of_problem = |(problem, proofs): &(Arc<Problem>, Vec<Arc<str>>)| {
+        let proofs: Vec<&str> = proofs.iter().map(|proof| &**proof).collect();
+        system.verify_all(problem, &proofs)
+    };
+    task.proofs.iter().flat_map(of_problem).collect()
+}
+
 /// Verifies the proofs of a task and returns the encoded judgements.
 ///
 /// # Errors
@@ -120,11 +129,7 @@ pub fn verify(system: &dyn FormalSystem, lease: &Lease) -> Result<Payload, Strin
     if task.checker != own {
         return Err(format!("the run requires the checker `{}`, this worker has `{own}`", task.checker));
     }
-    let mut judgements = VerifyResult::new();
-    for (problem, proofs) in &task.proofs {
-        let proofs: Vec<&str> = proofs.iter().map(|proof| &**proof).collect();
-        judgements.extend(system.verify_all(problem, &proofs));
-    }
+    let mut judgements = judgements(system, &task);
     if let Some(broken) = judgements.iter().position(|judgement| judgement.verdict == Verdict::Infra) {
         return Err(judgements.swap_remove(broken).reason);
     }

@@ -50,15 +50,13 @@ impl WeightSource {
     /// # Errors
     /// Returns an error if the coordinator rejects the request, stays unreachable, or does not reach that version.
     pub fn manifest(&self, policy_version: u32) -> Result<RunManifest> {
-        let mut found = None;
         self.until("the coordinator", || {
             let Some(bytes) = self.client.read_document(manifest::NAME)? else { return Ok(None) };
             let manifest = RunManifest::read(&bytes);
             let there =
                 manifest.as_ref().map_or(true, |manifest| manifest.policy.policy_version >= policy_version);
-            Ok(there.then(|| found = Some(manifest)))
-        })?;
-        found.context("the coordinator has no manifest of the run")?
+            Ok(there.then_some(manifest))
+        })?
     }
 
     /// Repeats a request until it gets a reply.
@@ -132,7 +130,6 @@ impl WeightSource {
     }
 }
 
-/// Checks that the files match the manifest.
 fn check_files(model: &ModelManifest, folder: &Path) -> Result<()> {
     for file in &model.files {
         let path = folder.join(file.name.as_str());
@@ -274,6 +271,19 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/metamath/base")
     }
 
+    /// Serves artifacts; with TLS and a token if there is an `identity`.
+    fn serve(artifacts: &ArtifactStore, identity: Option<&sgs_tls::Identity>) -> (Service, WeightSource) {
+        let token = identity.map(|identity| {
+            AuthToken::generate().expect("a token").with_fingerprint(Some(identity.fingerprint()))
+        });
+        let (tls, artifacts) = (identity.map(sgs_tls::Identity::server), artifacts.clone());
+        let service = ServiceConfig { artifacts, tls, token: token.clone(), ..ServiceConfig::default() };
+        let service = Service::start(Fleet::in_memory(BoardConfig::default()), service).expect("listens");
+        let client = Client::new(&service.url("127.0.0.1"), token, None).expect("a client");
+        let (client, patience, drain) = (Arc::new(client), Duration::from_secs(20), StopFlag::default());
+        (service, WeightSource { client, patience, drain })
+    }
+
     /// Publishes a policy whose folder no worker can access.
     fn lay_out(
         store: &ArtifactStore,
@@ -302,14 +312,7 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         let (old, new, base) = (model(&at("old"), 1), model(&at("new"), 2), model(&at("base"), 3));
         let store = ArtifactStore::default();
-        let service = ServiceConfig { artifacts: store.clone(), ..ServiceConfig::default() };
-        let service = Service::start(Fleet::in_memory(BoardConfig::default()), service).expect("listens");
-        let client = Client::new(&service.url("127.0.0.1"), None, None).expect("a client");
-        let source = WeightSource {
-            client: Arc::new(client),
-            patience: Duration::from_secs(20),
-            drain: StopFlag::default(),
-        };
+        let (_service, source) = serve(&store, None);
         let first = lay_out(&store, 1, &old, &base);
         let manifest = source.manifest(0).expect("a manifest");
         assert_eq!(manifest.policy, first);
@@ -365,14 +368,7 @@ mod tests {
         std::fs::create_dir(&victim).expect("makes");
         std::fs::write(victim.join("config.json"), "precious").expect("writes");
         let store = ArtifactStore::default();
-        let service = ServiceConfig { artifacts: store.clone(), ..ServiceConfig::default() };
-        let service = Service::start(Fleet::in_memory(BoardConfig::default()), service).expect("listens");
-        let client = Client::new(&service.url("127.0.0.1"), None, None).expect("a client");
-        let source = WeightSource {
-            client: Arc::new(client),
-            patience: Duration::from_secs(5),
-            drain: StopFlag::default(),
-        };
+        let (_service, source) = serve(&store, None);
         lay_out(&store, 1, &base, &base);
         let honest = store.read(manifest::NAME, 0, 1 << 20).expect("reads").expect("is there").bytes;
         let honest = String::from_utf8(honest).expect("text");
@@ -452,16 +448,10 @@ mod tests {
         let link = rate(bytes, || send_plainly(&source));
         let hash = rate(bytes, || drop(checksum(&source).expect("reads")));
 
-        let identity = sgs_tls::Identity::from_secret("the secret of this measurement");
-        let token = AuthToken::generate().expect("a token").with_fingerprint(Some(identity.fingerprint()));
         let artifacts = ArtifactStore::default();
         artifacts.put_file(&manifest.artifact_name(&manifest.files[0]), &source);
-        let (tls, shown) = (Some(identity.server()), Some(token.clone()));
-        let service = ServiceConfig { artifacts, tls, token: shown, ..ServiceConfig::default() };
-        let service = Service::start(Fleet::in_memory(BoardConfig::default()), service).expect("listens");
-        let client = Client::new(&service.url("127.0.0.1"), Some(token), None).expect("a client");
-        let (client, patience, drain) = (Arc::new(client), Duration::from_secs(20), StopFlag::default());
-        let source = WeightSource { client, patience, drain };
+        let identity = sgs_tls::Identity::from_secret("the secret of this measurement");
+        let (_service, source) = serve(&artifacts, Some(&identity));
         let fetched = rate(bytes, || source.fetch(&manifest, to.path()).expect("fetches"));
         println!(
             "{gigabytes} GB in GB/s: fetched {fetched:.2}, written {disk:.2}, sent {link:.2}, hashed {hash:.2}"

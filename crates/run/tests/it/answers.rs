@@ -5,7 +5,6 @@ use crate::system;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_run::config::base_model;
 use sgs_run::config::{self, Layers};
-use sgs_run::round::result_parser::ResultParser;
 use sgs_run::round::sampling_context::SamplingContext;
 use sgs_run::workers::tasks::{self, GenerateResult, Sample};
 use sgs_selfplay::{Command, FinishReason, TaskKey, TaskKind};
@@ -31,7 +30,7 @@ fn only_what_the_rounds_weights_can_have_sampled_is_taken() {
     let end = tokenizer.eos()[0];
     assert!(![5, 6].contains(&end));
     let sample = || sample(end);
-    let context = SamplingContext {
+    let mut context = SamplingContext {
         config: &config,
         system: &Echo,
         tokenizer: &tokenizer,
@@ -39,17 +38,16 @@ fn only_what_the_rounds_weights_can_have_sampled_is_taken() {
         window: 8,
         policy_id: Some(WEIGHTS),
     };
-    let mut parser = ResultParser { context };
     let problem = Arc::clone(&system::targets()[0]);
     let key = TaskKey { round: 0, kind: TaskKind::Rollout, problem: problem.id.clone(), index: 0 };
     let commands = [Command::SampleRollout { key, seed: 1, problem, failed: None }];
     let prompt: Arc<[u32]> = vec![3, 4].into();
-    let answer = |parser: &ResultParser<'_>, samples: Vec<Sample>, policy_id: &str| {
+    let answer = |context: &SamplingContext<'_>, samples: Vec<Sample>, policy_id: &str| {
         let packed = tasks::pack(&GenerateResult { samples, policy_id: policy_id.into() }).unwrap();
-        parser.parse(&commands, &prompt, packed.as_bytes()).map_err(|e| format!("{e:#}"))
+        context.parse_result(&commands, &prompt, packed.as_bytes()).map_err(|e| format!("{e:#}"))
     };
-    assert_eq!(answer(&parser, vec![sample()], WEIGHTS).unwrap().len(), 1);
-    assert_eq!(answer(&parser, vec![sample()], tasks::own_mark()).unwrap().len(), 1);
+    assert_eq!(answer(&context, vec![sample()], WEIGHTS).unwrap().len(), 1);
+    assert_eq!(answer(&context, vec![sample()], tasks::own_mark()).unwrap().len(), 1);
     let with = |change: &dyn Fn(&mut Sample)| {
         let mut sample = sample();
         change(&mut sample);
@@ -61,7 +59,7 @@ fn only_what_the_rounds_weights_can_have_sampled_is_taken() {
     };
     let refused = || Sample::refused("too long".into());
     for right in [long(LIMIT), refused()] {
-        assert!(answer(&parser, vec![right], WEIGHTS).is_ok());
+        assert!(answer(&context, vec![right], WEIGHTS).is_ok());
     }
     let odd = [
         (long(LIMIT + 1), "5 tokens, at most 4 were requested"),
@@ -78,22 +76,22 @@ fn only_what_the_rounds_weights_can_have_sampled_is_taken() {
         (Sample { tokens: vec![], log_probs: vec![], ..sample() }, "the first end token is not at the end"),
     ];
     for (sample, why) in odd {
-        let error = answer(&parser, vec![sample.clone()], WEIGHTS).unwrap_err();
+        let error = answer(&context, vec![sample.clone()], WEIGHTS).unwrap_err();
         assert!(error.contains(why), "{why}: {error}");
     }
     for (samples, why) in [(vec![], "0 completions for 1"), (vec![sample(); 2], "2 completions for 1")] {
-        assert!(answer(&parser, samples, WEIGHTS).unwrap_err().contains(why));
+        assert!(answer(&context, samples, WEIGHTS).unwrap_err().contains(why));
     }
     for other in ["", "abce", "own", "own 00000000000000000000000000000000"] {
-        let error = answer(&parser, vec![sample()], other).unwrap_err();
+        let error = answer(&context, vec![sample()], other).unwrap_err();
         assert!(error.contains("the round's are `abcd`"), "{other}: {error}");
     }
-    parser.context.window = 4;
-    assert!(answer(&parser, vec![sample()], WEIGHTS).unwrap_err().contains("3 tokens, at most 2"));
+    context.window = 4;
+    assert!(answer(&context, vec![sample()], WEIGHTS).unwrap_err().contains("3 tokens, at most 2"));
     // If no remote worker may sample, results with another id are rejected.
-    (parser.context.window, parser.context.policy_id) = (8, None);
-    assert!(answer(&parser, vec![sample()], WEIGHTS).is_err());
-    assert!(answer(&parser, vec![sample()], tasks::own_mark()).is_ok());
+    (context.window, context.policy_id) = (8, None);
+    assert!(answer(&context, vec![sample()], WEIGHTS).is_err());
+    assert!(answer(&context, vec![sample()], tasks::own_mark()).is_ok());
 }
 
 /// The model shipped for Lean: tokenizer, shape and model card agree, and every target fits into the window together

@@ -22,10 +22,19 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use system::Echo;
 
-/// The formal system of the example, presented as one with slow verification, and with proofs that are easy to find.
-struct Slow;
+/// The formal system of the example, with proofs that are easy to find.
+struct Easy {
+    is_quick: bool,
+    /// Number of verifications that still fail.
+    faults: AtomicUsize,
+}
 
-impl FormalSystem for Slow {
+/// Returns a system with slow verification.
+fn slow() -> Easy {
+    Easy { is_quick: false, faults: AtomicUsize::new(0) }
+}
+
+impl FormalSystem for Easy {
     fn name(&self) -> &'static str {
         "slow"
     }
@@ -60,7 +69,15 @@ impl FormalSystem for Slow {
     fn parallel_verifications(&self) -> usize {
         2
     }
+    fn is_quick(&self) -> bool {
+        self.is_quick
+    }
     fn verify(&self, problem: &Problem, proof: &str) -> Judgement {
+        let take = |left: usize| left.checked_sub(1);
+        if self.faults.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok() {
+            let reason = "the checker failed".to_owned();
+            return Judgement { verdict: Verdict::Infra, reason, step: None, micros: 0 };
+        }
         match proof.len() % 3 {
             0 => Judgement { verdict: Verdict::Proved, reason: String::new(), step: None, micros: 0 },
             _ => Echo.verify(problem, proof),
@@ -184,7 +201,7 @@ fn a_forged_verdict_is_refused_by_the_coordinator_where_a_check_takes_no_time() 
         let (run, have_met) = (run.clone(), AtomicBool::new(false));
         Arc::new(move || {
             while !have_met.load(Ordering::SeqCst) {
-                let board = client(&run).status().unwrap();
+                let board = client(&run).status_within(Duration::from_secs(60)).unwrap();
                 let names = board.workers.iter().map(|stats| stats.worker.as_str());
                 let both = names.filter(|name| name.starts_with("verify-")).count() == 2;
                 have_met.store(both, Ordering::SeqCst);
@@ -221,15 +238,28 @@ fn a_forged_verdict_is_refused_by_the_coordinator_where_a_check_takes_no_time() 
 }
 
 #[test]
+fn proofs_of_a_quick_system_are_verified_in_place_and_again_after_a_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    let (slow_run, quick_run) = (dir.path().join("slow"), dir.path().join("quick"));
+    assert_eq!(runner(&slow_run, Arc::new(slow()), None).work(&mut |_| ()).unwrap(), Outcome::Done);
+    let quick = Arc::new(Easy { is_quick: true, faults: AtomicUsize::new(2) });
+    let system: Arc<dyn FormalSystem> = Arc::clone(&quick) as Arc<_>;
+    assert_eq!(runner(&quick_run, system, None).work(&mut |_| ()).unwrap(), Outcome::Done);
+    assert_eq!(quick.faults.load(Ordering::SeqCst), 0, "two verifications failed");
+    assert!(proved(&quick_run) > 0);
+    assert_eq!(verdicts(&quick_run), verdicts(&slow_run));
+}
+
+#[test]
 fn honest_workers_are_confirmed_and_change_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (alone, run) = (dir.path().join("alone"), dir.path().join("run"));
-    assert_eq!(runner(&alone, Arc::new(Slow), None).work(&mut |_| ()).unwrap(), Outcome::Done);
+    assert_eq!(runner(&alone, Arc::new(slow()), None).work(&mut |_| ()).unwrap(), Outcome::Done);
     let drain = StopFlag::default();
-    let runner = runner(&run, Arc::new(Slow), by_others(Some(1.0)));
+    let runner = runner(&run, Arc::new(slow()), by_others(Some(1.0)));
     let checked = Arc::new(AtomicUsize::new(0));
     let count = |checked: &Arc<AtomicUsize>| {
-        let (checked, check) = (Arc::clone(checked), honest(Slow));
+        let (checked, check) = (Arc::clone(checked), honest(slow()));
         move |lease: &Lease| {
             checked.fetch_add(1, Ordering::Relaxed);
             check(lease)
@@ -252,12 +282,12 @@ fn workers_that_differ_stop_the_run_and_are_named() {
     let run = dir.path().join("run");
     let drain = StopFlag::default();
     // Even with a share of 0, proofs of targets that were never solved are rechecked.
-    let runner = runner(&run, Arc::new(Slow), by_others(Some(0.0)));
+    let runner = runner(&run, Arc::new(slow()), by_others(Some(0.0)));
     // Start the other worker after the first lie of the forger, because it depends on chance how many proofs there are
     // and which worker gets them.
     let lied = Arc::new(AtomicBool::new(false));
     let forge = {
-        let (lied, forge, check) = (Arc::clone(&lied), says(Verdict::Proved), honest(Slow));
+        let (lied, forge, check) = (Arc::clone(&lied), says(Verdict::Proved), honest(slow()));
         move |lease: &Lease| {
             let answer = forge(lease)?;
             let verdict = |payload: &Payload| {
@@ -277,7 +307,7 @@ fn workers_that_differ_stop_the_run_and_are_named() {
             while !lied.load(Ordering::SeqCst) && !drain.is_set() {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            worker(&run, "verify-honest", &drain, honest(Slow)).join().unwrap();
+            worker(&run, "verify-honest", &drain, honest(slow())).join().unwrap();
         })
     };
     let error = format!("{:#}", runner.work(&mut |_| ()).unwrap_err());
@@ -295,7 +325,7 @@ fn what_nobody_can_confirm_does_not_count() {
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run");
     let drain = StopFlag::default();
-    let runner = runner(&run, Arc::new(Slow), by_others(Some(1.0)));
+    let runner = runner(&run, Arc::new(slow()), by_others(Some(1.0)));
     let workers = [
         worker(&run, "verify-forger", &drain, says(Verdict::Proved)),
         worker(&run, "verify-short-of-memory", &drain, says(Verdict::Resource)),

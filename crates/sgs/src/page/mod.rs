@@ -101,7 +101,7 @@ impl LivePage {
     fn update_status(&mut self) {
         self.last_update = Some(Instant::now());
         let mut status = LiveStatus { message: self.message.clone(), ..self.feed.status() };
-        if let Some(board) = self.fleet.as_ref().and_then(|fleet| fleet.status().ok()) {
+        if let Some(board) = self.fleet.as_ref().map(Fleet::status) {
             show_board(&board, &mut status);
         }
         self.server.set_status(&status);

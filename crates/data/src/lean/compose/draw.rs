@@ -1,14 +1,7 @@
 //! Seeded draws that are the same on every machine.
 
-use sgs_selfplay::seed::shuffle_seed;
-
 /// A stream of random numbers.
 pub type Draw = sgs_base::random::SeededRng;
-
-/// Returns the stream of the theorem with a number.
-pub fn numbered(seed: u64, number: u64) -> Draw {
-    Draw::new(shuffle_seed(seed, "lean theorem", number))
-}
 
 /// Returns a random item of a non-empty list.
 pub fn pick<'a, T>(draw: &mut Draw, some: &'a [T]) -> &'a T {

@@ -21,7 +21,6 @@ impl Term {
         Self { head, arguments: (0..count).map(|_| Self::random(draw, depth - 1)).collect() }
     }
 
-    /// Returns the term with every `from` replaced by `to`.
     fn rewritten(&self, from: &Term, to: &Term) -> Self {
         if self == from {
             return to.clone();

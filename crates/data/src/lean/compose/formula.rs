@@ -5,19 +5,13 @@ use super::draw::{Draw, pick};
 /// A formula. The text of an atom is at most an application, so it needs no brackets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Formula {
-    /// `False`.
     False,
     /// `p`, `P x`.
     Atom(String),
-    /// `¬a`.
     Not(Box<Formula>),
-    /// `a ∧ b`.
     And(Box<Formula>, Box<Formula>),
-    /// `a ∨ b`.
     Or(Box<Formula>, Box<Formula>),
-    /// `a → b`.
     Imp(Box<Formula>, Box<Formula>),
-    /// `a ↔ b`.
     Iff(Box<Formula>, Box<Formula>),
 }
 
@@ -36,20 +30,6 @@ impl Formula {
             11..=15 => Self::Imp(a, b),
             16 => Self::Iff(a, b),
             _ => Self::Not(if left > size - 1 - left { a } else { b }),
-        }
-    }
-
-    /// Returns the same formula over other atoms.
-    pub fn map(&self, atom: &dyn Fn(&str) -> String) -> Self {
-        let of = |f: &Self| Box::new(f.map(atom));
-        match self {
-            Self::False => Self::False,
-            Self::Atom(name) => Self::Atom(atom(name)),
-            Self::Not(a) => Self::Not(of(a)),
-            Self::And(a, b) => Self::And(of(a), of(b)),
-            Self::Or(a, b) => Self::Or(of(a), of(b)),
-            Self::Imp(a, b) => Self::Imp(of(a), of(b)),
-            Self::Iff(a, b) => Self::Iff(of(a), of(b)),
         }
     }
 

@@ -32,7 +32,6 @@ pub fn predicates(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
         1 | 2 => ("x", Some(draw.below(hypotheses.len() as u64) as usize)),
         _ => ("a", None),
     };
-    let at = |f: &Formula, name: &str| f.map(&|atom| atom.replace('x', name));
     let mut binders = String::from("(α : Type) (P Q R : α → Prop)");
     let (mut before, mut after) = (Vec::new(), Vec::new());
     if own == "a" {
@@ -57,7 +56,7 @@ pub fn predicates(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
             after.push("refine ⟨x, ?_⟩".to_owned());
             format!("∃ x, {goal}")
         }
-        _ => at(&goal, "a").to_string(),
+        _ => goal.to_string().replace('x', "a"),
     };
     let lines: Vec<String> = match own {
         "a" => lines
@@ -229,26 +228,19 @@ fn sequent(draw: &mut Draw, level: u64, atoms: &[&str], classical: bool) -> Opti
 }
 
 fn used(subgoal: &Subgoal) -> Vec<Hypothesis> {
-    let named = |name: &str| {
-        subgoal.lines.iter().any(|line| line.split(|c: char| !c.is_alphanumeric()).any(|word| word == name))
-    };
-    let searched =
-        subgoal.lines.iter().any(|line| line.contains("assumption") || line.contains("contradiction"));
+    let text = subgoal.lines.join("\n");
+    let named = |name: &str| text.split(|c: char| !c.is_alphanumeric()).any(|word| word == name);
+    let searched = text.contains("assumption") || text.contains("contradiction");
     subgoal.hypotheses.iter().filter(|(name, _)| searched || named(name)).cloned().collect()
 }
 
 /// Returns the binders of a sequent: its atoms and its hypotheses.
 fn binders(hypotheses: &[Hypothesis], goal: &Formula) -> String {
-    let all = hypotheses.iter().map(|(_, f)| f).chain([goal]);
-    let mut atoms: Vec<String> = Vec::new();
-    for formula in all {
-        for word in formula.to_string().split(|c: char| !c.is_alphanumeric()).filter(|w| w.len() == 1) {
-            if !atoms.iter().any(|a| a == word) {
-                atoms.push(word.to_owned());
-            }
-        }
-    }
+    let formulas: String = hypotheses.iter().map(|(_, f)| f).chain([goal]).map(|f| format!("{f} ")).collect();
+    let mut atoms: Vec<&str> =
+        formulas.split(|c: char| !c.is_alphanumeric()).filter(|word| word.len() == 1).collect();
     atoms.sort_unstable();
+    atoms.dedup();
     let mut text = format!("({} : Prop)", atoms.join(" "));
     for (name, formula) in hypotheses {
         text.push_str(&format!(" ({name} : {formula})"));

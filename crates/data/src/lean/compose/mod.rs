@@ -9,10 +9,10 @@ mod formula;
 mod logic;
 mod prover;
 
-use draw::{Draw, happens, numbered};
+use draw::{Draw, happens};
 use prover::bullet;
 use sgs_lean::text::{TokenKind, lex};
-use sgs_selfplay::seed::SeededRng;
+use sgs_selfplay::seed::shuffle_seed;
 
 /// A theorem and its proof.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ const SORTS: [&[&str]; 6] = [
 /// Composes the theorem with a number, followed by simpler theorems from its proof. Returns an empty list if the draw
 /// gives no theorem.
 pub fn compose(seed: u64, number: u64, level: u64) -> Vec<Theorem> {
-    let mut draw = numbered(seed, number);
+    let mut draw = Draw::new(shuffle_seed(seed, "lean theorem", number));
     if happens(&mut draw, 12 + 4 * level) {
         return both(&mut draw, level.saturating_sub(1)).unwrap_or_default();
     }
@@ -109,11 +109,7 @@ impl Theorem {
         let mut number = |text: &str| {
             renamed(text, |word| {
                 word.strip_prefix('h')?.parse::<u32>().ok()?;
-                let known = names.iter().position(|n| n == word).unwrap_or_else(|| {
-                    names.push(word.to_owned());
-                    names.len() - 1
-                });
-                Some(format!("h{}", known + 1))
+                Some(format!("h{}", index_of(&mut names, word) + 1))
             })
         };
         let (binders, conclusion) = (number(binders), number(conclusion));
@@ -123,7 +119,7 @@ impl Theorem {
 
     /// Returns the same theorem with the variables of each group permuted at random. The names are bound, so the proof
     /// stays valid.
-    pub fn with_other_names(&self, draw: &mut SeededRng) -> Self {
+    pub fn with_other_names(&self, draw: &mut Draw) -> Self {
         let mut names: Vec<(&str, &str)> = Vec::new();
         for sort in SORTS {
             let mut shuffled = sort.to_vec();
@@ -185,16 +181,14 @@ pub fn shape(signature: &str) -> String {
         let digits = word.strip_prefix('h').unwrap_or("-");
         word.chars().count() <= 2 || digits.bytes().all(|b| b.is_ascii_digit())
     };
-    renamed(signature, |word| {
-        is_name(word).then(|| {
-            let known = names.iter().position(|n| n == word).unwrap_or_else(|| {
-                names.push(word.to_owned());
-                names.len() - 1
-            });
-            format!("v{known}")
-        })
+    let text = renamed(signature, |word| is_name(word).then(|| format!("v{}", index_of(&mut names, word))));
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the index of a name in a list, to which it is added if it is new.
+fn index_of(names: &mut Vec<String>, name: &str) -> usize {
+    names.iter().position(|known| known == name).unwrap_or_else(|| {
+        names.push(name.to_owned());
+        names.len() - 1
     })
-    .split_whitespace()
-    .collect::<Vec<_>>()
-    .join(" ")
 }

@@ -20,15 +20,11 @@ pub type Hypothesis = (String, Formula);
 /// An intermediate goal with its proof.
 #[derive(Clone, Debug)]
 pub struct Subgoal {
-    /// The hypotheses.
     pub hypotheses: Vec<Hypothesis>,
-    /// The goal.
     pub goal: Formula,
-    /// The proof's lines.
     pub lines: Vec<String>,
 }
 
-/// The sequent to prove.
 #[derive(Clone, Copy)]
 struct Sequent<'a> {
     known: &'a [Hypothesis],
@@ -40,7 +36,6 @@ struct Sequent<'a> {
 }
 
 impl Sequent<'_> {
-    /// Returns the name of a new hypothesis.
     fn fresh(&self, n: usize) -> String {
         format!("h{}", self.next + n)
     }

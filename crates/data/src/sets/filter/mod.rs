@@ -13,7 +13,7 @@ pub use rollouts::Tried;
 
 use super::label::{Solvability, read_solvability};
 use super::ledger::{Ledger, Subject};
-use super::teacher::{About, Enough, Said, Teacher};
+use super::teacher::{About, Said, Teacher, TeacherOptions};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sgs_formal::FormalSystem;
@@ -206,14 +206,18 @@ impl Filter<'_> {
         let mut ledger = Ledger::<Said<Solvability>>::open(&self.file(&stage.name), &made)?;
         let questions: Vec<About> =
             problems.iter().map(|p| About::new(&p.id, prompt::solvability(p))).collect();
-        let enough = Enough { tries: stage.tries, share: 1.0 };
         let done = Mutex::new(0);
         let on_answer = |answered: usize| {
             let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
             (self.on_problem)(answered.saturating_sub(std::mem::replace(&mut done, answered)));
         };
-        let mut teacher = Teacher::new(stage.endpoint.clone(), stage.max_tokens);
-        teacher.ask(&mut ledger, &questions, self.config.seed, enough, read_solvability, on_answer)?;
+        let mut teacher = Teacher::new(TeacherOptions {
+            endpoint: stage.endpoint.clone(),
+            max_tokens: stage.max_tokens,
+            tries: stage.tries,
+            seed: self.config.seed,
+        });
+        teacher.ask(&mut ledger, &questions, 1.0, read_solvability, on_answer)?;
         let finding = |about: &About| {
             let said = ledger.found(&about.subject).map(|found| found.said);
             let fate = if said == Some(Solvability::Unsolvable) { Fate::Unsolvable } else { Fate::Kept };

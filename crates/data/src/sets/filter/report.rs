@@ -56,28 +56,26 @@ pub fn report(config: &FilterConfig, rows: &[Row], targets: &[Target], fates: &[
     text.push_str(
         "\n`kept.jsonl` holds what is left, `fates.jsonl` what became of each problem, and by what.\n",
     );
-    let mut shown: BTreeMap<(String, String), usize> = BTreeMap::new();
-    let mut examples: BTreeMap<(String, String), String> = BTreeMap::new();
+    // By fate and stage: the number of problems, and examples.
+    let mut groups: BTreeMap<(String, String), (usize, String)> = BTreeMap::new();
     for (target, fate) in targets.iter().zip(fates) {
         let of = |key: &str| fate.get(key).and_then(|value| value.as_str()).unwrap_or_default().to_owned();
-        let key = (of("fate"), of("stage"));
-        let count = shown.entry(key.clone()).or_default();
+        let stage = of("stage");
+        let (count, examples) = groups.entry((of("fate"), stage.clone())).or_default();
         *count += 1;
         if *count <= SHOWN {
-            let proof = fate.get(&key.1).and_then(|by| {
+            let proof = fate.get(&stage).and_then(|by| {
                 let negation = by.pointer("/negation/proof").map(|proof| ("-- its negation:", proof));
                 let (of, proof) =
                     negation.or_else(|| by.pointer("/problem/proof").map(|proof| ("--", proof)))?;
                 Some(format!("\n{of} {}", proof.as_str()?.trim_end()))
             });
             let (id, statement) = (&target.problem.id, &target.problem.statement);
-            let example = examples.entry(key).or_default();
-            example.push_str(&format!("\n`{id}`\n```lean\n{statement}{}\n```\n", proof.unwrap_or_default()));
+            examples.push_str(&format!("\n`{id}`\n```lean\n{statement}{}\n```\n", proof.unwrap_or_default()));
         }
     }
-    for ((fate, stage), example) in examples {
-        let count = shown.get(&(fate.clone(), stage.clone())).copied().unwrap_or_default();
-        text.push_str(&format!("\n## {fate}, {stage}: {count}\n{example}"));
+    for ((fate, stage), (count, examples)) in groups {
+        text.push_str(&format!("\n## {fate}, {stage}: {count}\n{examples}"));
     }
     text
 }

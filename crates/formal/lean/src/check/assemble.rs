@@ -33,8 +33,7 @@ pub struct Candidate {
 }
 
 /// The command that provides the evidence that a theorem exists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
     /// `#print axioms`: the theorem exists and depends on the listed axioms.
     Axioms,
@@ -55,8 +54,6 @@ impl Probe {
 /// The lines of a candidate's parts, counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// All lines of the candidate.
-    pub all: RangeInclusive<u32>,
     /// The pin, if there is one.
     pub pin: Option<RangeInclusive<u32>>,
     /// The statement, from `theorem` to `:= by`.
@@ -67,28 +64,11 @@ pub struct Region {
     pub witness: String,
 }
 
-/// A text with the line ranges of its candidates.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Assembled {
-    /// The text.
-    pub text: String,
-    /// The regions of the candidates, in order.
-    pub regions: Vec<Region>,
-}
-
-/// Assembles candidates into one text.
-///
-/// `prelude` is the header with the options. It is empty for a REPL that has them in its environment. `nonce` must be
-/// fresh for every text.
-pub fn assemble(prelude: &str, candidates: &[&Candidate], nonce: &str, probe: Probe) -> Assembled {
+/// Returns the text for a candidate, and the lines of its parts. `nonce` must be fresh for every text.
+pub fn assemble(candidate: &Candidate, nonce: &str, probe: Probe) -> (String, Region) {
     let mut writer = SourceWriter { text: String::new(), line: 1 };
-    writer.put(prelude);
-    writer.fresh_line();
-    let mut regions = Vec::with_capacity(candidates.len());
-    for (index, candidate) in candidates.iter().enumerate() {
-        regions.push(writer.candidate(candidate, &format!("{index}_{nonce}"), probe));
-    }
-    Assembled { text: writer.text, regions }
+    let region = writer.candidate(candidate, &format!("0_{nonce}"), probe);
+    (writer.text, region)
 }
 
 struct SourceWriter {
@@ -104,14 +84,7 @@ impl SourceWriter {
         self.text.push_str(text);
     }
 
-    fn fresh_line(&mut self) {
-        if !self.text.is_empty() && !self.text.ends_with('\n') {
-            self.put("\n");
-        }
-    }
-
     fn candidate(&mut self, candidate: &Candidate, id: &str, probe: Probe) -> Region {
-        let first = self.line;
         let name = candidate.statement.name();
         // A dotted name opens its namespace for the proof. The wrapping namespace would hide it, so it is created and opened.
         let own = candidate.statement.declared();
@@ -140,14 +113,16 @@ impl SourceWriter {
         self.put(&candidate.statement.text);
         let statement = start..=self.line;
         self.put(&candidate.proof.body);
-        self.fresh_line();
+        if !self.text.ends_with('\n') {
+            self.put("\n");
+        }
         let probe_line = self.line;
         let pinned = pin.as_deref().unwrap_or(name);
         self.put(&format!("theorem {witness} : type_of% @{pinned} := @{name}\n"));
         self.put(&format!("{}{witness}\n", probe.command()));
         let probe = probe_line..=self.line - 1;
         self.put(&format!("end Sgs_{id}\n"));
-        Region { all: first..=self.line - 1, pin: pin_line, statement, probe, witness }
+        Region { pin: pin_line, statement, probe, witness }
     }
 }
 
@@ -172,21 +147,19 @@ mod tests {
             Proof { helpers: "theorem h : 1 = 1 := rfl".into(), body: "\n  exact h".into() },
         );
         let c = candidate("theorem Foo.c : 1 = 1 := by", Proof::new(" rfl"));
-        let file = assemble("import Mathlib\nopen Real", &[&a, &b, &c], "n0", Probe::Axioms);
-        let r = &file.regions;
-        assert_eq!(lines(&file.text, &r[0].statement), "theorem a (x : ℝ) :\n  x = x := by");
+        let [(text, a), (helped, b), (dotted, _)] =
+            [a, b, c].map(|candidate| assemble(&candidate, "n0", Probe::Axioms));
+        assert_eq!(lines(&text, &a.statement), "theorem a (x : ℝ) :\n  x = x := by");
         assert_eq!(
-            lines(&file.text, &r[0].probe),
+            lines(&text, &a.probe),
             "theorem sgs_agree_0_n0 : type_of% @a := @a\n#print axioms sgs_agree_0_n0"
         );
-        assert_eq!(lines(&file.text, r[1].pin.as_ref().unwrap()), "axiom _sgs_pin_1_n0 : 1 = 1");
-        let probe = lines(&file.text, &r[1].probe);
-        assert!(probe.starts_with("theorem sgs_agree_1_n0 : type_of% @_sgs_pin_1_n0 := @b\n"), "{probe}");
-        assert_eq!(*r[0].all.end() + 1, *r[1].all.start());
-        assert!(lines(&file.text, &r[1].all).ends_with("end Sgs_1_n0"));
-        assert!(lines(&file.text, &r[2].all).starts_with(
-            "namespace Foo\nend Foo\nnamespace Sgs_2_n0\nopen Foo\ntheorem Foo.c : 1 = 1 := by"
+        assert!(text.ends_with("end Sgs_0_n0\n"));
+        assert_eq!(lines(&helped, b.pin.as_ref().unwrap()), "axiom _sgs_pin_0_n0 : 1 = 1");
+        let probe = lines(&helped, &b.probe);
+        assert!(probe.starts_with("theorem sgs_agree_0_n0 : type_of% @_sgs_pin_0_n0 := @b\n"), "{probe}");
+        assert!(dotted.starts_with(
+            "namespace Foo\nend Foo\nnamespace Sgs_0_n0\nopen Foo\ntheorem Foo.c : 1 = 1 := by"
         ));
-        assert_eq!(file.text.lines().count() as u32, *r[2].all.end());
     }
 }

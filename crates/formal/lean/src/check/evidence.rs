@@ -1,13 +1,15 @@
 //! Derivation of a verdict from Lean's messages.
 
 use super::assemble::{Probe, Region};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use sgs_selfplay::Verdict;
 
 /// Severity of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Information or a trace.
+    #[serde(alias = "information", alias = "trace")]
     Info,
     /// A warning.
     Warning,
@@ -15,50 +17,32 @@ pub enum Severity {
     Error,
 }
 
-/// A message of Lean.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A message of the judge or of the REPL.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct LeanMessage {
     /// Severity.
     pub severity: Severity,
     /// Lean's tag (`hasSorry`, `runtime.maxHeartbeats`, …); empty if the message or the channel has none.
+    #[serde(default)]
     pub kind: String,
     /// Line, counted from 1.
+    #[serde(rename = "pos", deserialize_with = "line_of")]
     pub line: u32,
     /// The text, which can contain anything that the model wrote.
+    #[serde(rename = "data")]
     pub text: String,
 }
 
-#[derive(Deserialize)]
-struct RawMessage {
-    severity: String,
-    #[serde(default)]
-    kind: String,
-    pos: RawPosition,
-    data: String,
-}
-
-#[derive(Deserialize)]
-struct RawPosition {
-    line: u32,
-}
-
-impl LeanMessage {
-    /// Parses a message of the judge or of the REPL.
-    pub fn from_json(value: &serde_json::Value) -> Result<Self, String> {
-        let raw = RawMessage::deserialize(value).map_err(|e| format!("not a message: {e}"))?;
-        let severity = match raw.severity.as_str() {
-            "error" => Severity::Error,
-            "warning" => Severity::Warning,
-            "info" | "information" | "trace" => Severity::Info,
-            other => return Err(format!("a message of unknown severity `{other}`")),
-        };
-        Ok(Self { severity, kind: raw.kind, line: raw.pos.line, text: raw.data })
+fn line_of<'de, D: Deserializer<'de>>(position: D) -> Result<u32, D::Error> {
+    #[derive(Deserialize)]
+    struct Position {
+        line: u32,
     }
+    Position::deserialize(position).map(|position| position.line)
 }
 
 /// The layers of trust. Each can be disabled, to show what it stops (`docs/trust.md`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrustLayers {
     /// The syntax layer: Lean's parser parses a text, and only syntax of the listed kinds is elaborated.
     pub syntax: bool,
@@ -74,12 +58,6 @@ impl TrustLayers {
     /// No layers. As in most published systems, a text counts as a proof if Lean reports no error, no `sorry`, and no
     /// warning about a `sorry`.
     pub const NONE: Self = Self { syntax: false, evidence: false, axioms: false };
-}
-
-impl Default for TrustLayers {
-    fn default() -> Self {
-        Self::ALL
-    }
 }
 
 /// The result of checking a candidate.
@@ -112,21 +90,15 @@ const MAX_REASON: usize = 400;
 
 /// Judges a candidate by the messages in its region. `sorries` is the REPL's count of `sorry` in the candidate.
 pub fn judge_messages(
-    messages: &[&LeanMessage],
+    messages: &[LeanMessage],
     sorries: usize,
     region: &Region,
     probe: Probe,
-    layers: TrustLayers,
 ) -> CheckOutcome {
-    if !layers.evidence {
-        let own: Vec<&LeanMessage> =
-            messages.iter().copied().filter(|m| !region.probe.contains(&m.line)).collect();
-        return without_evidence(&own, sorries);
-    }
     if let Some(error) = messages.iter().find(|m| m.severity == Severity::Error && !is_pin(region, m)) {
         return judge_error(error, part_of(error, region));
     }
-    if messages.iter().any(|m| is_sorry(m)) || sorries > 0 {
+    if messages.iter().any(is_sorry) || sorries > 0 {
         return CheckOutcome::new(Verdict::Refused, "messages layer: the declaration uses `sorry`");
     }
     if let Some(error) = messages.iter().find(|m| m.severity == Severity::Error) {
@@ -151,21 +123,18 @@ pub fn judge_messages(
         Probe::Presence => {
             CheckOutcome::new(Verdict::Infra, "evidence layer: the answer is not about the theorem")
         }
-        Probe::Axioms => judge_answer(&answer.text, &region.witness, layers),
+        Probe::Axioms => match parse_axioms(&answer.text, &region.witness) {
+            Some(axioms) => judge_axioms(axioms, TrustLayers::ALL),
+            None => {
+                let reason = shortened("evidence layer: not an answer about axioms: ", &answer.text);
+                CheckOutcome::new(Verdict::Infra, reason)
+            }
+        },
     }
 }
 
 fn is_pin(region: &Region, message: &LeanMessage) -> bool {
     region.pin.as_ref().is_some_and(|pin| pin.contains(&message.line))
-}
-
-fn judge_answer(text: &str, witness: &str, layers: TrustLayers) -> CheckOutcome {
-    match parse_axioms(text, witness) {
-        Some(axioms) => judge_axioms(axioms, layers),
-        None => {
-            CheckOutcome::new(Verdict::Infra, shortened("evidence layer: not an answer about axioms: ", text))
-        }
-    }
 }
 
 /// Returns the verdict on a theorem that exists and has its statement, from its axioms.
@@ -224,9 +193,9 @@ pub(super) fn is_sorry(message: &LeanMessage) -> bool {
             && message.text.contains("sorry"))
 }
 
-pub(super) fn without_evidence(messages: &[&LeanMessage], sorries: usize) -> CheckOutcome {
+pub(super) fn without_evidence(messages: &[LeanMessage]) -> CheckOutcome {
     let values: Vec<(Severity, &str)> = messages.iter().map(|m| (m.severity, m.text.as_str())).collect();
-    let (_, complete) = reference_rule(&values, sorries);
+    let (_, complete) = reference_rule(&values, 0);
     if complete {
         return CheckOutcome::new(Verdict::Proved, "");
     }
@@ -258,13 +227,7 @@ mod tests {
     use super::*;
 
     fn region() -> Region {
-        Region {
-            all: 1..=9,
-            pin: Some(2..=2),
-            statement: 4..=5,
-            probe: 7..=8,
-            witness: "sgs_agree_0_n".into(),
-        }
+        Region { pin: Some(2..=2), statement: 4..=5, probe: 7..=8, witness: "sgs_agree_0_n".into() }
     }
 
     fn message(severity: Severity, line: u32, text: &str) -> LeanMessage {
@@ -272,8 +235,7 @@ mod tests {
     }
 
     fn judge(messages: &[LeanMessage], sorries: usize) -> CheckOutcome {
-        let own: Vec<&LeanMessage> = messages.iter().collect();
-        judge_messages(&own, sorries, &region(), Probe::Axioms, TrustLayers::ALL)
+        judge_messages(messages, sorries, &region(), Probe::Axioms)
     }
 
     fn answer(axioms: &str) -> LeanMessage {
@@ -337,13 +299,13 @@ mod tests {
     #[test]
     fn messages_of_both_channels_are_read() {
         let lean = serde_json::json!({"caption":"","data":"x","endPos":null,"fileName":"a","kind":"hasSorry","pos":{"column":0,"line":3},"severity":"warning"});
-        assert_eq!(LeanMessage::from_json(&lean).unwrap().kind, "hasSorry");
+        assert_eq!(LeanMessage::deserialize(&lean).unwrap().kind, "hasSorry");
         let repl = serde_json::json!({"severity":"info","pos":{"line":1,"column":0},"endPos":{"line":1,"column":3},"data":"x"});
-        assert_eq!(LeanMessage::from_json(&repl).unwrap().severity, Severity::Info);
+        assert_eq!(LeanMessage::deserialize(&repl).unwrap().severity, Severity::Info);
         assert!(
-            LeanMessage::from_json(&serde_json::json!({"severity":"odd","pos":{"line":1},"data":"x"}))
+            LeanMessage::deserialize(&serde_json::json!({"severity":"odd","pos":{"line":1},"data":"x"}))
                 .is_err()
         );
-        assert!(LeanMessage::from_json(&serde_json::json!({"message":"x"})).is_err());
+        assert!(LeanMessage::deserialize(&serde_json::json!({"message":"x"})).is_err());
     }
 }

@@ -246,8 +246,7 @@ impl FileWorker {
         let mut settled: Vec<Option<Settled>> = questions.iter().map(|_| None).collect();
         let mut groups: Vec<Group> = vec![((0..questions.len()).collect(), false)];
         while let Some((group, again)) = groups.pop() {
-            let asked: Vec<&JudgeQuestion<'_>> =
-                group.iter().filter_map(|i| questions.get(*i).copied()).collect();
+            let asked: Vec<&JudgeQuestion<'_>> = group.iter().map(|&i| questions[i]).collect();
             if asked.is_empty() {
                 continue;
             }
@@ -258,18 +257,16 @@ impl FileWorker {
             }
             let mut rest = Vec::new();
             let mut culprit = None;
-            for (place, index) in group.iter().enumerate() {
-                match (run.replies.get_mut(place).and_then(Option::take), settled.get_mut(*index)) {
-                    (Some(reply), Some(slot)) => *slot = Some(Ok(reply)),
-                    _ if run.at == Some(place) => culprit = Some(*index),
-                    _ => rest.push(*index),
+            for (place, &index) in group.iter().enumerate() {
+                match run.replies.get_mut(place).and_then(Option::take) {
+                    Some(reply) => settled[index] = Some(Ok(reply)),
+                    None if run.at == Some(place) => culprit = Some(index),
+                    None => rest.push(index),
                 }
             }
             let mut put = |indices: &[usize], outcome: &CheckOutcome| {
-                for index in indices {
-                    if let Some(slot) = settled.get_mut(*index) {
-                        *slot = Some(Err(outcome.clone()));
-                    }
+                for &index in indices {
+                    settled[index] = Some(Err(outcome.clone()));
                 }
             };
             match (run.broken, run.fault) {
@@ -317,7 +314,7 @@ impl FileWorker {
                 self.replay(&questions, &mut outcomes, *layers);
             }
             for outcome in outcomes.iter_mut().filter(|o| o.verdict == Verdict::Proved) {
-                outcome.reason = self.checker.missing_layers().to_owned();
+                outcome.reason = if self.checker.replay { "" } else { NO_REPLAY }.to_owned();
             }
             sets.push(outcomes);
         }
@@ -330,26 +327,22 @@ impl FileWorker {
 
     fn replay(&self, questions: &[JudgeQuestion<'_>], outcomes: &mut [CheckOutcome], layers: TrustLayers) {
         let mut held = Vec::new();
-        for (index, question) in questions.iter().enumerate() {
-            let Some(outcome) = outcomes.get_mut(index).filter(|o| o.verdict == Verdict::Proved) else {
+        for (index, (question, outcome)) in questions.iter().zip(outcomes.iter_mut()).enumerate() {
+            if outcome.verdict != Verdict::Proved {
                 continue;
-            };
-            match question.declarations.as_deref().map(std::fs::symlink_metadata) {
-                Some(Ok(meta)) if meta.is_file() && meta.len() <= MAX_DECLARATION_BYTES => held.push(index),
-                Some(Ok(_)) => {
-                    *outcome =
-                        CheckOutcome::new(Verdict::Resource, "replay layer: the declarations are too large");
-                }
-                Some(Err(error)) => {
-                    *outcome =
-                        CheckOutcome::new(Verdict::Infra, format!("replay layer: no declarations: {error}"));
-                }
-                None => {
-                    *outcome = CheckOutcome::new(Verdict::Infra, "replay layer: no file for the declarations")
-                }
             }
+            let (verdict, reason) = match question.declarations.as_deref().map(std::fs::symlink_metadata) {
+                Some(Ok(meta)) if meta.is_file() && meta.len() <= MAX_DECLARATION_BYTES => {
+                    held.push(index);
+                    continue;
+                }
+                Some(Ok(_)) => (Verdict::Resource, "the declarations are too large".to_owned()),
+                Some(Err(error)) => (Verdict::Infra, format!("no declarations: {error}")),
+                None => (Verdict::Infra, "no file for the declarations".to_owned()),
+            };
+            *outcome = CheckOutcome::new(verdict, format!("replay layer: {reason}"));
         }
-        let asked: Vec<&JudgeQuestion<'_>> = held.iter().filter_map(|i| questions.get(*i)).collect();
+        let asked: Vec<&JudgeQuestion<'_>> = held.iter().map(|&i| &questions[i]).collect();
         for (index, settled) in held.iter().zip(self.settle(JudgeTask::Replay, &asked, layers.syntax)) {
             let replayed = settled.map_or_else(|outcome| outcome, |reply| reply.kernel(layers));
             let reason = match replayed.reason.as_str() {
@@ -360,9 +353,7 @@ impl FileWorker {
                 // The first process accepted something that is not a proof, so its memory may have been corrupted.
                 drop(self.idle(JudgeTask::Check));
             }
-            if let Some(slot) = outcomes.get_mut(*index) {
-                *slot = CheckOutcome { reason, ..replayed };
-            }
+            outcomes[*index] = CheckOutcome { reason, ..replayed };
         }
     }
 }
@@ -436,13 +427,6 @@ impl Backend for FileWorker {
     }
 }
 
-impl FileChecker {
-    /// Returns the reason that accompanies `proved`: the layers that are disabled.
-    pub fn missing_layers(&self) -> &'static str {
-        if self.replay { "" } else { NO_REPLAY }
-    }
-}
-
 /// The reason of a `proved` that no second process has confirmed.
 pub const NO_REPLAY: &str = "not replayed in a second process";
 
@@ -450,7 +434,6 @@ pub const NO_REPLAY: &str = "not replayed in a second process";
 struct AnswerReader<'n> {
     nonce: &'n str,
     run: JudgeRun,
-    /// Whether the process has read the request.
     request_read: bool,
     /// Number of lines that extend the deadline, so far.
     steps: usize,

@@ -13,7 +13,7 @@ mod question;
 mod repl;
 
 pub use crate::limits::{Limits, Recycling};
-pub use assemble::{Assembled, Candidate, Probe, Region, assemble};
+pub use assemble::{Candidate, Probe, Region, assemble};
 pub use backend::Backend;
 pub use evidence::{CheckOutcome, LeanMessage, Severity, TrustLayers, judge_messages, reference_rule};
 pub use file::{FileChecker, FileWorker, JudgeProgram, NO_REPLAY};

@@ -33,10 +33,6 @@ pub struct PoolStatus {
     pub running: usize,
     /// Candidates judged since the start.
     pub judged: u64,
-    /// Number of these with the verdict `infra`.
-    pub infra: u64,
-    /// Number of these with the verdict `resource`.
-    pub resource: u64,
 }
 
 struct CheckJob {
@@ -51,12 +47,11 @@ struct CheckQueue {
     closed: bool,
 }
 
+#[derive(Default)]
 struct PoolState {
     queue: Mutex<CheckQueue>,
     arrived: Condvar,
     judged: AtomicU64,
-    infra: AtomicU64,
-    resource: AtomicU64,
 }
 
 /// A fixed number of slots, each with its own process. Dropping the pool ends every process.
@@ -75,15 +70,13 @@ impl Pool {
     /// # Errors
     /// Returns an error if a worker's folder or a thread cannot be created.
     pub fn new(checker: &CheckerConfig, slots: usize) -> std::io::Result<Self> {
-        let backends: Vec<Box<dyn Backend>> = match checker {
-            CheckerConfig::Repl(repl) => {
-                (0..slots.max(1)).map(|_| Box::new(repl.worker()) as Box<dyn Backend>).collect()
-            }
-            CheckerConfig::File(file) => (0..slots.max(1))
-                .map(|slot| file.worker(slot).map(|w| Box::new(w) as Box<dyn Backend>))
-                .collect::<std::io::Result<_>>()?,
+        let backend = |slot| -> std::io::Result<Box<dyn Backend>> {
+            Ok(match checker {
+                CheckerConfig::Repl(repl) => Box::new(repl.worker()),
+                CheckerConfig::File(file) => Box::new(file.worker(slot)?),
+            })
         };
-        Self::over(backends)
+        Self::over((0..slots.max(1)).map(backend).collect::<std::io::Result<_>>()?)
     }
 
     /// Starts a pool with one slot per backend.
@@ -92,16 +85,9 @@ impl Pool {
     /// Returns an error if a thread cannot be created.
     pub fn over(backends: Vec<Box<dyn Backend>>) -> std::io::Result<Self> {
         let deadline = backends.iter().map(|b| b.deadline(b.batch())).max().unwrap_or_default();
-        let shared = Arc::new(PoolState {
-            queue: Mutex::default(),
-            arrived: Condvar::new(),
-            judged: AtomicU64::new(0),
-            infra: AtomicU64::new(0),
-            resource: AtomicU64::new(0),
-        });
-        let mut pool = Self { shared: Arc::clone(&shared), threads: Vec::new(), patience: deadline };
+        let mut pool = Self { shared: Arc::default(), threads: Vec::new(), patience: deadline };
         for (slot, backend) in backends.into_iter().enumerate() {
-            let shared = Arc::clone(&shared);
+            let shared = Arc::clone(&pool.shared);
             let thread = std::thread::Builder::new()
                 .name(format!("lean-{slot}"))
                 .stack_size(512 * 1024)
@@ -156,8 +142,6 @@ impl Pool {
             waiting: queue.jobs.len(),
             running: queue.running,
             judged: self.shared.judged.load(Ordering::Relaxed),
-            infra: self.shared.infra.load(Ordering::Relaxed),
-            resource: self.shared.resource.load(Ordering::Relaxed),
         }
     }
 }
@@ -190,14 +174,7 @@ fn serve(shared: &PoolState, mut backend: Box<dyn Backend>) {
         outcomes.resize_with(jobs.len(), || {
             CheckOutcome::new(Verdict::Infra, "the checker returned too few outcomes")
         });
-        for outcome in &outcomes {
-            shared.judged.fetch_add(1, Ordering::Relaxed);
-            match outcome.verdict {
-                Verdict::Infra => shared.infra.fetch_add(1, Ordering::Relaxed),
-                Verdict::Resource => shared.resource.fetch_add(1, Ordering::Relaxed),
-                _ => 0,
-            };
-        }
+        shared.judged.fetch_add(outcomes.len() as u64, Ordering::Relaxed);
         lock(&shared.queue).running -= jobs.len();
         for (job, outcome) in jobs.iter().zip(outcomes) {
             // The caller may have given up.

@@ -15,10 +15,8 @@ use serde_json::{Value, json};
 use sgs_selfplay::Verdict;
 use std::path::{Path, PathBuf};
 
-/// A candidate in a request.
 #[derive(Clone, Debug)]
 pub(super) struct JudgeQuestion<'c> {
-    /// The candidate.
     pub candidate: &'c Candidate,
     /// Suffix of the generated names. It is the same in every request about the candidate, because the second process
     /// looks for the names that the first process declared.
@@ -123,7 +121,6 @@ pub(super) fn modules(imports: &str) -> Vec<String> {
     modules
 }
 
-/// A line of an answer.
 #[derive(Debug)]
 pub(super) enum JudgeLine {
     /// The request was read. Sent only if the request was passed in a file.
@@ -142,7 +139,6 @@ pub(super) enum JudgeLine {
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct JudgeReply {
     /// Lean's messages about the candidate's text.
-    #[serde(skip)]
     pub messages: Vec<LeanMessage>,
     /// What the text must not contain; empty if it was elaborated.
     #[serde(default)]
@@ -169,7 +165,6 @@ impl JudgeLine {
         let index = |v: &Value| {
             v.as_u64().and_then(|i| usize::try_from(i).ok()).ok_or("an index that is not a number")
         };
-        let unreadable = |e: serde_json::Error| format!("a line that cannot be parsed: {e}");
         if value.get("read").is_some() {
             return Ok(Self::Read);
         }
@@ -185,9 +180,8 @@ impl JudgeLine {
             return Ok(Self::Begin(index(begin)?));
         }
         let end = value.get("end").ok_or("a line of unknown kind")?;
-        let mut reply = JudgeReply::deserialize(value).map_err(unreadable)?;
-        let messages = value.get("messages").and_then(Value::as_array).ok_or("an answer without messages")?;
-        reply.messages = messages.iter().map(LeanMessage::from_json).collect::<Result<_, _>>()?;
+        let reply =
+            JudgeReply::deserialize(value).map_err(|e| format!("a line that cannot be parsed: {e}"))?;
         Ok(Self::End(index(end)?, reply))
     }
 }
@@ -199,14 +193,13 @@ impl JudgeReply {
         self.syntax.is_empty() && !failed && self.judge(TrustLayers::ALL).verdict != Verdict::Proved
     }
 
-    /// Returns the verdict under the given layers.
     pub(super) fn judge(&self, layers: TrustLayers) -> CheckOutcome {
-        let messages: Vec<&LeanMessage> = self.messages.iter().collect();
+        let messages = &self.messages;
         if layers.syntax && !self.syntax.is_empty() {
             return CheckOutcome::refused("syntax layer: ", &self.syntax);
         }
         if !layers.evidence {
-            return without_evidence(&messages, 0);
+            return without_evidence(messages);
         }
         if let Some(error) = messages.iter().find(|m| m.severity == Severity::Error) {
             return judge_error(
@@ -214,7 +207,7 @@ impl JudgeReply {
                 if self.reason.starts_with("the statement") { "statement: " } else { "" },
             );
         }
-        if messages.iter().any(|m| is_sorry(m)) {
+        if messages.iter().any(is_sorry) {
             return CheckOutcome::new(Verdict::Refused, "messages layer: the declaration uses `sorry`");
         }
         self.kernel(layers)

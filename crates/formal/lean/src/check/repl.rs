@@ -9,9 +9,10 @@
 
 use super::assemble::{Candidate, Probe, assemble};
 use super::backend::{Backend, fresh_nonce};
-use super::evidence::{CheckOutcome, LeanMessage, Severity, TrustLayers, judge_messages, parse_axioms};
+use super::evidence::{CheckOutcome, LeanMessage, Severity, judge_messages, parse_axioms};
 use super::question::{modules, split_header};
 use crate::limits::{Limits, Recycling};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use sgs_formal::process::{Launch, Process, ProcessFault};
 use sgs_selfplay::Verdict;
@@ -26,8 +27,6 @@ pub struct ReplChecker {
     pub options: Vec<(String, String)>,
     /// The command that provides the evidence.
     pub probe: Probe,
-    /// The layers of trust that are enabled.
-    pub layers: TrustLayers,
     /// Limits of a check.
     pub limits: Limits,
     /// When a healthy process is replaced.
@@ -39,7 +38,6 @@ pub struct ReplChecker {
 pub struct ReplWorker {
     checker: ReplChecker,
     session: Option<ReplSession>,
-    /// Number of processes that this slot has started.
     starts: u64,
 }
 
@@ -91,34 +89,21 @@ impl ReplWorker {
         }
     }
 
-    fn attempt(&mut self, candidate: &Candidate) -> Result<CheckOutcome, NoVerdict> {
-        let (probe, layers, limits) = (self.checker.probe, self.checker.layers, self.checker.limits);
+    /// Judges a candidate; returns `None` if the reply is well-formed, but does not mention the theorem.
+    fn attempt(&mut self, candidate: &Candidate) -> Result<Option<CheckOutcome>, ProcessFault> {
+        let (probe, limits) = (self.checker.probe, self.checker.limits);
         let session = self.session(&candidate.header)?;
-        let file = assemble("", &[candidate], &fresh_nonce(), probe);
-        let reply = session.ask(&json!({"cmd": file.text, "env": session.base}), &limits, limits.proof())?;
+        let (text, region) = assemble(candidate, &fresh_nonce(), probe);
+        let reply = session.ask(&json!({"cmd": text, "env": session.base}), &limits, limits.proof())?;
         session.uses += 1;
-        let region = &file.regions[0];
-        let own: Vec<&LeanMessage> = reply.messages.iter().collect();
+        let own = &reply.messages;
         // A candidate gets at least the answer to its probe, which names the theorem or reports an error.
         let answered = own.iter().filter(|m| region.probe.contains(&m.line));
         let named = answered.clone().any(|m| m.text.contains(&region.witness));
         if answered.count() == 0 || (!named && !own.iter().any(|m| m.severity == Severity::Error)) {
-            return Err(NoVerdict::NoAnswer);
+            return Ok(None);
         }
-        Ok(judge_messages(&own, reply.sorries, region, probe, layers))
-    }
-}
-
-/// The reason why an attempt gave no verdict.
-enum NoVerdict {
-    Fault(ProcessFault),
-    /// The reply is well-formed, but does not mention the theorem.
-    NoAnswer,
-}
-
-impl From<ProcessFault> for NoVerdict {
-    fn from(fault: ProcessFault) -> Self {
-        Self::Fault(fault)
+        Ok(Some(judge_messages(own, reply.sorries, &region, probe)))
     }
 }
 
@@ -148,36 +133,32 @@ impl ReplWorker {
     fn one(&mut self, candidate: &Candidate) -> CheckOutcome {
         let mut last = None;
         for _ in 0..2 {
-            match self.attempt(candidate) {
-                Ok(outcome) => return outcome,
-                Err(failure) => {
-                    self.session = None;
-                    match failure {
-                        NoVerdict::Fault(
-                            fault @ (ProcessFault::Timeout(_)
-                            | ProcessFault::Memory { .. }
-                            | ProcessFault::Output(_)),
-                        ) => {
-                            return CheckOutcome::new(Verdict::Resource, fault.to_string());
-                        }
-                        NoVerdict::Fault(fault @ ProcessFault::Start { .. }) => {
-                            return CheckOutcome::new(Verdict::Infra, fault.to_string());
-                        }
-                        failure => last = Some(failure),
-                    }
-                }
+            let attempt = self.attempt(candidate);
+            if !matches!(attempt, Ok(Some(_))) {
+                self.session = None;
             }
+            last = match attempt {
+                Ok(Some(outcome)) => return outcome,
+                Ok(None) => None,
+                Err(
+                    fault
+                    @ (ProcessFault::Timeout(_) | ProcessFault::Memory { .. } | ProcessFault::Output(_)),
+                ) => return CheckOutcome::new(Verdict::Resource, fault.to_string()),
+                Err(fault @ ProcessFault::Start { .. }) => {
+                    return CheckOutcome::new(Verdict::Infra, fault.to_string());
+                }
+                Err(fault) => Some(fault),
+            };
         }
         match last {
-            Some(NoVerdict::Fault(fault @ ProcessFault::Ended { .. })) => {
+            Some(fault @ ProcessFault::Ended { .. }) => {
                 CheckOutcome::new(Verdict::Resource, format!("Lean died twice on this proof: {fault}"))
             }
-            Some(NoVerdict::Fault(fault)) => CheckOutcome::new(Verdict::Infra, fault.to_string()),
-            Some(NoVerdict::NoAnswer) => CheckOutcome::new(
+            Some(fault) => CheckOutcome::new(Verdict::Infra, fault.to_string()),
+            None => CheckOutcome::new(
                 Verdict::Refused,
                 "evidence layer: two replies without an answer about the theorem",
             ),
-            None => CheckOutcome::new(Verdict::Infra, "undecided"),
         }
     }
 }
@@ -257,21 +238,16 @@ impl ReplSession {
             program: checker.launch.program.display().to_string(),
             error: why,
         };
-        let reply = session
-            .ask(&json!({"cmd": text}), &checker.limits, checker.limits.start())
-            .map_err(|fault| broken(format!("the header was not loaded: {fault}")))?;
+        let not_loaded = |fault: ProcessFault| broken(format!("the header was not loaded: {fault}"));
+        let (limits, start) = (&checker.limits, checker.limits.start());
+        let reply = session.ask(&json!({"cmd": text}), limits, start).map_err(not_loaded)?;
         if let Some(error) = reply.messages.iter().find(|m| m.severity == Severity::Error) {
             return Err(broken(format!("the header cannot be used: {}", error.text)));
         }
         session.base = session.next - 1;
         let header_probe = HeaderProbe::new(header, checker.probe);
-        let reply = session
-            .ask(
-                &json!({"cmd": header_probe.text, "env": session.base}),
-                &checker.limits,
-                checker.limits.start(),
-            )
-            .map_err(|fault| broken(format!("the header was not loaded: {fault}")))?;
+        let request = json!({"cmd": header_probe.text, "env": session.base});
+        let reply = session.ask(&request, limits, start).map_err(not_loaded)?;
         header_probe
             .verify(&reply.messages)
             .map_err(|why| broken(format!("the header cannot be used: {why}")))?;
@@ -314,7 +290,8 @@ pub(super) fn read_reply(answer: &[u8], expected: u64) -> Result<ReplReply, Stri
         None => return Err("a reply without an environment".into()),
     }
     let list = |key: &str| value.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let messages = list("messages").iter().map(LeanMessage::from_json).collect::<Result<_, _>>()?;
+    let messages = list("messages").iter().map(LeanMessage::deserialize).collect::<Result<_, _>>();
+    let messages = messages.map_err(|e| format!("not a message: {e}"))?;
     Ok(ReplReply { messages, sorries: list("sorries").len() })
 }
 

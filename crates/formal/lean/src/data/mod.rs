@@ -7,7 +7,7 @@ mod source_file;
 mod stream;
 mod target;
 
-pub use read::{collect, read_file, read_text, write_jsonl, write_line};
+pub use read::{collect, read_file, read_text, write_line};
 pub use record::{RecordError, target_from_record};
 pub use shipped::{composed, composed_held_out, core, d3k};
 pub use source_file::targets_from_source;

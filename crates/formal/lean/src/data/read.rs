@@ -68,8 +68,3 @@ pub fn write_line(target: &Target) -> String {
     line.push('\n');
     line
 }
-
-/// Returns targets as JSON Lines.
-pub fn write_jsonl(targets: &[Target]) -> String {
-    targets.iter().map(write_line).collect()
-}

@@ -5,7 +5,7 @@ use super::target::Target;
 use crate::read::{Proof, proof_in_source};
 use crate::text::{
     ProofStart, SourceCommand, canonical_statement, check_header, commands, lex, parse_declaration,
-    unix_lines,
+    unix_lines, words,
 };
 use serde_json::{Map, Value};
 use sgs_selfplay::{Problem, ProblemId, Verdict};
@@ -86,7 +86,7 @@ pub fn target_from_record(record: &Map<String, Value>, header: &str) -> Result<T
 /// Checks the text before a theorem: it must consist of allowed commands, and must not leave a namespace open, because the judge
 /// looks for the theorem under its own name.
 pub(super) fn may_stand_before(context: &str, theorem: &str) -> Result<(), String> {
-    check_header(context).map_err(|error| error.to_string())?;
+    check_header(context)?;
     let tokens = lex(context);
     if tokens.iter().rfind(|token| !token.is_trivia()).is_some_and(|last| last.text(context) == "in") {
         return Err(
@@ -96,7 +96,7 @@ pub(super) fn may_stand_before(context: &str, theorem: &str) -> Result<(), Strin
     let mut scopes: Vec<Option<&str>> = Vec::new();
     for command in commands(context, &tokens) {
         let text = &context[command.range.clone()];
-        let name = meaning(text).into_iter().skip_while(|word| *word != command.keyword).nth(1);
+        let name = words(text).into_iter().skip_while(|word| *word != command.keyword).nth(1);
         match command.keyword.as_str() {
             "namespace" => scopes.extend(name.unwrap_or_default().split('.').map(Some)),
             "section" | "mutual" => scopes.extend(name.unwrap_or_default().split('.').map(|_| None)),
@@ -173,10 +173,6 @@ fn split_file(text: &str) -> Result<SourceSplit, String> {
     Ok(SourceSplit { before, statement, proof })
 }
 
-fn meaning(text: &str) -> Vec<&str> {
-    lex(text).iter().filter(|t| !t.is_trivia()).map(|t| t.text(text)).collect()
-}
-
 /// Returns the proof of a declaration as a tactic block, unless it is empty or `sorry`.
 fn body_of(source: &str) -> Option<String> {
     let tokens = lex(source);
@@ -189,7 +185,7 @@ fn body_of(source: &str) -> Option<String> {
         _ => return None,
     };
     let proof = text.get(after..)?;
-    match meaning(proof).as_slice() {
+    match words(proof).as_slice() {
         [] | ["sorry"] => None,
         _ if is_term => Some(format!("\n  exact ({})", proof.trim())),
         _ => Some(proof.to_owned()),

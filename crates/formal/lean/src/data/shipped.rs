@@ -1,18 +1,16 @@
 //! The data sets that are part of the program.
 
-use super::read::read_text;
+use super::read::{collect, read_text};
+use super::stream::{Records, stream};
 use super::target::{DataSetError, Target};
 use sgs_selfplay::Verdict;
 
 /// Returns the paper's 3,323 targets, in its order.
 pub fn d3k() -> Result<Vec<Target>, DataSetError> {
     let bytes: &[u8] = include_bytes!("../../data/D_3k.json.zst");
-    let text = zstd::stream::decode_all(bytes)
-        .and_then(|bytes| {
-            String::from_utf8(bytes).map_err(|e| std::io::Error::new(std::io::ErrorKind::InvalidData, e))
-        })
-        .map_err(|error| DataSetError::Io { path: "D_3k.json.zst".into(), error })?;
-    Ok(read_text("D_3k.json", &text, "")?.targets)
+    let text = zstd::Decoder::new(bytes);
+    let text = text.map_err(|error| DataSetError::Io { path: "D_3k.json.zst".into(), error })?;
+    Ok(collect(|take| stream("D_3k.json", text, Records::new("", take)))?.targets)
 }
 
 /// Returns the theorems of our small set for core Lean of any version, each with a correct proof.

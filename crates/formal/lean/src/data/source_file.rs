@@ -2,7 +2,7 @@
 
 use super::record::{RecordError, may_stand_before};
 use super::target::{DataSetError, MAX_HELD_BYTES, Target};
-use crate::text::{ProofStart, SourceCommand, canonical_statement, commands, lex, parse_declaration};
+use crate::text::{ProofStart, SourceCommand, canonical_statement, commands, lex, parse_declaration, words};
 use sgs_selfplay::{Problem, ProblemId};
 
 /// Passes on the theorems without a proof. A target's context is everything before it, except other theorems without a
@@ -42,9 +42,7 @@ fn has_no_proof(text: &str) -> bool {
         ProofStart::By { after, .. } | ProofStart::Term { after, .. } => after,
         _ => return false,
     };
-    let rest = text.get(after..).unwrap_or_default();
-    let meaning: Vec<&str> = lex(rest).iter().filter(|t| !t.is_trivia()).map(|t| t.text(rest)).collect();
-    matches!(meaning.as_slice(), ["sorry"] | ["by", "sorry"])
+    matches!(words(text.get(after..).unwrap_or_default()).as_slice(), ["sorry"] | ["by", "sorry"])
 }
 
 fn target(file: &str, text: &str, command: &SourceCommand, context: &str) -> Result<Target, RecordError> {

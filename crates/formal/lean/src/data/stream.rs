@@ -23,7 +23,6 @@ use std::path::Path;
 const MAX_FILE_BYTES: u64 = 8 << 30;
 /// Maximum size of a record, and of a file of Lean source, in bytes.
 const MAX_RECORD_BYTES: u64 = 64 << 20;
-/// Maximum number of records in a file.
 const MAX_RECORDS: usize = 10_000_000;
 /// Number of bytes that are examined to detect the format.
 const HEAD: u64 = 64 << 10;

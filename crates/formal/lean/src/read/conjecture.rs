@@ -1,6 +1,6 @@
 //! Extracts a conjecture from the Conjecturer's completion.
 
-use super::fence::{blocks, may_be_lean};
+use super::fence::lean_blocks;
 use crate::text::{Bounds, canonical_conjecture, unix_lines};
 use sgs_formal::Malformed;
 
@@ -14,14 +14,12 @@ pub fn read_conjecture(completion: &str, bounds: &Bounds) -> Result<String, Malf
         return Err(Malformed::new("too-long", format!("{} bytes", completion.len())));
     }
     let completion = &*unix_lines(completion);
-    let found = blocks(completion);
-    let block = found
-        .iter()
-        .rfind(|b| may_be_lean(b) && !b.code.trim().is_empty())
+    let code = lean_blocks(completion)
+        .pop()
         .ok_or_else(|| Malformed::new("no-code-block", "no fenced block of Lean code"))?;
-    bounds.check(block.code).map_err(|e| Malformed::new("bounds", e.to_string()))?;
+    bounds.check(code).map_err(|e| Malformed::new("bounds", e))?;
     let statement =
-        canonical_conjecture(block.code).map_err(|e| Malformed::new("not-one-statement", e.to_string()))?;
+        canonical_conjecture(code).map_err(|e| Malformed::new("not-one-statement", e.to_string()))?;
     if statement.conclusion().is_empty() {
         return Err(Malformed::new("no-conclusion", "nothing between `:` and `:=`"));
     }

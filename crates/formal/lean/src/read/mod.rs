@@ -7,13 +7,11 @@ mod conjecture;
 mod fence;
 mod proof;
 mod review;
-mod snippet;
 
 pub use conjecture::{read_conjecture, read_conjecture_strict};
 pub(crate) use proof::proof_in_source;
 pub use proof::{Proof, read_proof, read_proof_strict};
 pub use review::{read_review, read_review_strict};
-pub use snippet::split_snippet;
 
 sgs_keys::choice! {
     /// The parsers for completions.

@@ -1,6 +1,6 @@
 //! Extracts a proof from the Solver's completion.
 
-use super::fence::{CodeBlock, blocks, may_be_lean};
+use super::fence::lean_blocks;
 use crate::text::{
     Bounds, LeanStatement, ProofStart, SourceCommand, commands, is_among, lex, parse_declaration, unix_lines,
 };
@@ -61,31 +61,24 @@ pub fn read_proof(statement: &str, completion: &str, bounds: &Bounds) -> Result<
     }
     let completion = &*unix_lines(completion);
     let name = LeanStatement::read(statement).map(|s| s.name().to_owned()).unwrap_or_default();
-    let found = blocks(completion);
-    let lean: Vec<&CodeBlock<'_>> =
-        found.iter().filter(|b| may_be_lean(b) && !b.code.trim().is_empty()).collect();
-    let read: Vec<Option<TheoremReading>> = lean.iter().map(|b| candidate(b.code, &name)).collect();
-    let best = read.iter().flatten().rfind(|c| c.is_target).or_else(|| read.iter().flatten().next_back());
-    if let Some(best) = best {
-        return best.proof.clone();
+    let blocks = lean_blocks(completion);
+    let mut read: Vec<TheoremReading> = blocks.iter().filter_map(|code| candidate(code, &name)).collect();
+    let target = read.iter().rposition(|c| c.is_target);
+    if let Some(best) = target.map(|at| read.swap_remove(at)).or_else(|| read.pop()) {
+        return best.proof;
     }
-    match lean.last() {
-        Some(block) => bare_tactics(block.code),
-        None if candidate(completion, &name).is_some_and(|c| c.is_target) => {
-            candidate(completion, &name).map_or_else(|| Err(no_code()), |c| c.proof)
-        }
-        None => Err(no_code()),
+    if let Some(code) = blocks.last() {
+        return bare_tactics(code);
     }
+    candidate(completion, &name).filter(|c| c.is_target).map(|c| c.proof).unwrap_or_else(|| {
+        Err(Malformed::new("no-code-block", "no fenced block of Lean code, and no copy of the theorem"))
+    })
 }
 
 /// Extracts the proof of the last theorem with the given name from a Lean file, or that of the last theorem if there is
 /// no such name. Returns `None` if the file declares no theorem.
 pub fn proof_in_source(code: &str, name: &str) -> Option<Result<Proof, Malformed>> {
     candidate(code, name).map(|candidate| candidate.proof)
-}
-
-fn no_code() -> Malformed {
-    Malformed::new("no-code-block", "no fenced block of Lean code, and no copy of the theorem")
 }
 
 struct TheoremReading {

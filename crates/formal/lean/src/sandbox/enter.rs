@@ -9,25 +9,19 @@ use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 use sgs_base::excerpt;
 use sgs_formal::process::cgroup;
 use std::ffi::OsString;
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-
-/// The sandbox was not entered, or the program was not started.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages document the variants and their fields")]
-pub enum SandboxError {
-    #[error("the sandbox is required, but its layer {layer:?} is not active: {detail}")]
-    Missing { layer: SandboxLayer, detail: String },
-    #[error("usage: sandbox SPECIFICATION-AS-JSON PROGRAM [ARGUMENT]...: {0}")]
-    Usage(String),
-    /// The program did not start.
-    #[error("cannot start {program}: {error}")]
-    Exec { program: String, error: std::io::Error },
-}
 
 /// The layers without which `require` refuses to run. Control groups need a delegation that many machines lack.
 const REQUIRED: &[SandboxLayer] =
     &[SandboxLayer::Landlock, SandboxLayer::Seccomp, SandboxLayer::ResourceLimits];
+
+/// Maximum number of open files.
+const OPEN_FILES: u64 = 4096;
+
+/// Maximum number of threads in the control group of a process.
+const THREADS: u64 = 256;
 
 /// The newest version of Landlock that is requested. The kernel applies what it supports.
 const LANDLOCK: ABI = ABI::V6;
@@ -36,24 +30,28 @@ const LANDLOCK: ABI = ABI::V6;
 ///
 /// # Errors
 /// Returns an error if a required layer is not active.
-pub fn enter(sandbox: &Sandbox) -> Result<Vec<LayerStatus>, SandboxError> {
+pub fn enter(sandbox: &Sandbox) -> Result<Vec<LayerStatus>, String> {
     // Kill the process when its parent dies. If the parent is already gone, the closed pipes end it.
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
-    let mut layers = vec![
+    let layers = vec![
         status(SandboxLayer::Cgroup, join_cgroup(sandbox)),
         status(SandboxLayer::ResourceLimits, resource_limits(sandbox)),
         status(SandboxLayer::Privileges, drop_privileges()),
         status(SandboxLayer::Landlock, landlock(sandbox)),
+        status(SandboxLayer::Seccomp, seccomp(sandbox)),
     ];
-    layers.push(status(SandboxLayer::Seccomp, seccomp(sandbox)));
-    if sandbox.require {
-        for layer in &layers {
-            if REQUIRED.contains(&layer.layer) && !layer.active {
-                return Err(SandboxError::Missing { layer: layer.layer, detail: layer.detail.clone() });
-            }
-        }
-    }
+    check_required(sandbox, &layers)?;
     Ok(layers)
+}
+
+/// Checks that all required layers are active, if the sandbox requires them.
+pub(crate) fn check_required(sandbox: &Sandbox, layers: &[LayerStatus]) -> Result<(), String> {
+    match layers.iter().find(|l| sandbox.require && !l.active && REQUIRED.contains(&l.layer)) {
+        Some(LayerStatus { layer, detail, .. }) => {
+            Err(format!("the sandbox is required, but its layer {layer:?} is not active: {detail}"))
+        }
+        None => Ok(()),
+    }
 }
 
 fn status(layer: SandboxLayer, result: Result<String, String>) -> LayerStatus {
@@ -65,8 +63,8 @@ fn status(layer: SandboxLayer, result: Result<String, String>) -> LayerStatus {
 
 fn join_cgroup(sandbox: &Sandbox) -> Result<String, String> {
     let base = sandbox.cgroup.as_ref().ok_or("no folder of control groups is configured")?;
-    cgroup::join(base, sandbox.memory, sandbox.threads).map_err(|e| format!("{}: {e}", base.display()))?;
-    Ok(format!("memory {} bytes, {} threads", sandbox.memory, sandbox.threads))
+    cgroup::join(base, sandbox.memory, THREADS).map_err(|e| format!("{}: {e}", base.display()))?;
+    Ok(format!("memory {} bytes, {} threads", sandbox.memory, THREADS))
 }
 
 fn resource_limits(sandbox: &Sandbox) -> Result<String, String> {
@@ -76,16 +74,8 @@ fn resource_limits(sandbox: &Sandbox) -> Result<String, String> {
     };
     set(Resource::Core, 0)?;
     set(Resource::Fsize, sandbox.file_bytes)?;
-    set(Resource::Nofile, sandbox.files)?;
-    if let Some(seconds) = sandbox.cpu_s {
-        set(Resource::Cpu, seconds)?;
-    }
-    if let Some(bytes) = sandbox.address_space {
-        set(Resource::As, bytes)?;
-    }
-    let cpu = sandbox.cpu_s.map_or("CPU time unlimited".to_owned(), |s| format!("CPU {s} s"));
-    let size = sandbox.file_bytes >> 20;
-    Ok(format!("{cpu}, files of at most {size} MiB, {} open files, no core dumps", sandbox.files))
+    set(Resource::Nofile, OPEN_FILES)?;
+    Ok(format!("files of at most {} MiB, {OPEN_FILES} open files, no core dumps", sandbox.file_bytes >> 20))
 }
 
 fn drop_privileges() -> Result<String, String> {
@@ -126,51 +116,38 @@ fn seccomp(sandbox: &Sandbox) -> Result<String, String> {
     Ok(format!("no network, no signals to others, {processes}"))
 }
 
-/// Enters the sandbox and replaces this process by the program. Returns only on failure.
-pub fn become_program(sandbox: &Sandbox, program: &OsString, args: &[OsString]) -> SandboxError {
-    match enter(sandbox) {
-        Err(error) => error,
-        Ok(_) => {
-            let error = Command::new(program).args(args).exec();
-            SandboxError::Exec { program: program.to_string_lossy().into_owned(), error }
-        }
-    }
-}
-
 /// The main function of the launcher: `SPECIFICATION PROGRAM ARGUMENT...`, or `--report SPECIFICATION`, which enters the
 /// sandbox and prints the active layers. Returns the exit code if it fails.
 pub fn run_launcher(args: impl IntoIterator<Item = OsString>) -> u8 {
     let args: Vec<OsString> = args.into_iter().collect();
-    let specification = |text: Option<&OsString>| {
-        let text =
-            text.and_then(|t| t.to_str()).ok_or_else(|| SandboxError::Usage("no specification".into()))?;
-        serde_json::from_str::<Sandbox>(text).map_err(|e| SandboxError::Usage(e.to_string()))
-    };
-    let result = match args.split_first() {
-        Some((first, rest)) if first == "--report" => {
-            specification(rest.first()).and_then(|s| enter(&s)).map(|layers| {
-                use std::io::Write;
-                #[allow(clippy::expect_used, reason = "words and booleans")]
-                let text = serde_json::to_string(&layers).expect("invariant: the layers have a JSON form");
-                // A closed pipe means that no one reads the report.
-                let _ = writeln!(std::io::stdout(), "{text}");
-            })
-        }
-        Some((first, rest)) => specification(Some(first)).and_then(|s| match rest.split_first() {
-            Some((program, args)) => Err(become_program(&s, program, args)),
-            None => Err(SandboxError::Usage("no program".into())),
-        }),
-        None => Err(SandboxError::Usage("no arguments".into())),
-    };
-    match result {
+    match launch(&args) {
         Ok(()) => 0,
         Err(error) => {
-            use std::io::Write;
             let _ = writeln!(std::io::stderr(), "sandbox: {error}");
             // Lean never exits with this code.
             126
         }
     }
+}
+
+fn launch(args: &[OsString]) -> Result<(), String> {
+    let usage = |what: &str| format!("usage: sandbox SPECIFICATION-AS-JSON PROGRAM [ARGUMENT]...: {what}");
+    let report = args.first().is_some_and(|first| first == "--report");
+    let (specification, command) =
+        args[usize::from(report)..].split_first().ok_or_else(|| usage("no arguments"))?;
+    let sandbox: Sandbox =
+        serde_json::from_str(&specification.to_string_lossy()).map_err(|e| usage(&e.to_string()))?;
+    if report {
+        let text = serde_json::to_string(&enter(&sandbox)?).map_err(|e| e.to_string())?;
+        // A closed pipe means that no one reads the report.
+        let _ = writeln!(std::io::stdout(), "{text}");
+        return Ok(());
+    }
+    let (program, args) = command.split_first().ok_or_else(|| usage("no program"))?;
+    enter(&sandbox)?;
+    // Returns only if it fails.
+    let error = Command::new(program).args(args).exec();
+    Err(format!("cannot start {}: {error}", program.to_string_lossy()))
 }
 
 /// Returns the layers that this machine supports. A launcher process tries them, so that the caller is not restricted.

@@ -8,7 +8,8 @@
 mod enter;
 mod syscalls;
 
-pub use enter::{SandboxError, available, run_launcher};
+pub(crate) use enter::check_required;
+pub use enter::{available, run_launcher};
 
 use serde::{Deserialize, Serialize};
 use sgs_formal::process::Launch;
@@ -23,18 +24,10 @@ pub struct Sandbox {
     pub read: Vec<PathBuf>,
     /// Folders that it may write to.
     pub write: Vec<PathBuf>,
-    /// CPU time of its whole life, in seconds; `None` for a process that serves many proofs.
-    pub cpu_s: Option<u64>,
     /// Maximum size of a file that it writes, in bytes.
     pub file_bytes: u64,
-    /// Maximum number of open files.
-    pub files: u64,
-    /// Maximum address space, in bytes. Unlimited by default, because Lean maps gigabytes of libraries.
-    pub address_space: Option<u64>,
     /// Memory limit of its control group, in bytes.
     pub memory: u64,
-    /// Maximum number of threads in its control group.
-    pub threads: u64,
     /// Folder of version 2 control groups in which groups can be created.
     pub cgroup: Option<PathBuf>,
     /// Whether it may start other processes (`lake env …` does; Lean itself does not).
@@ -48,12 +41,8 @@ impl Default for Sandbox {
         Self {
             read: Vec::new(),
             write: Vec::new(),
-            cpu_s: None,
             file_bytes: 64 << 20,
-            files: 4096,
-            address_space: None,
             memory: 10 << 30,
-            threads: 256,
             cgroup: None,
             children: false,
             require: false,
@@ -69,7 +58,7 @@ pub enum SandboxLayer {
     Landlock,
     /// System calls.
     Seccomp,
-    /// CPU time, file size, open files, core dumps.
+    /// File size, open files, core dumps.
     ResourceLimits,
     /// Capabilities are dropped, and privileges cannot be gained.
     Privileges,

@@ -16,7 +16,6 @@ pub struct SetupStep {
     pub title: String,
     /// Path, text, and whether the file is executable.
     pub files: Vec<(PathBuf, String, bool)>,
-    /// Program and arguments.
     argv: Vec<String>,
     /// Working directory of the command, created if it does not exist.
     folder: PathBuf,
@@ -27,7 +26,6 @@ pub struct SetupStep {
     pub result: PathBuf,
     /// Marker that is written when the command has succeeded, for a result that exists even before that.
     pub mark: Option<PathBuf>,
-    /// Whether it needs internet access.
     network: bool,
     /// Disk space that it takes, in bytes.
     pub(crate) disk: u64,
@@ -38,7 +36,6 @@ pub struct SetupStep {
 pub struct SetupPlan {
     /// The steps.
     pub steps: Vec<SetupStep>,
-    /// Additional environment variables of the commands.
     env: Vec<(String, String)>,
     /// Description of the result: the checker, and its location.
     pub result: String,
@@ -95,58 +92,35 @@ fn native_plan(root: &Path, version: &str) -> SetupPlan {
         let argv = ["git", "clone", "--depth", "1", "--branch", version, url];
         fetch(title, disk, &argv, into, &into.join("lean-toolchain"))
     };
-    let marked = |mark: &str, step: SetupStep| SetupStep {
-        mark: Some(root.join(format!(".done-{mark}-{version}"))),
-        ..step
-    };
-    let build = |title: &str, folder: &Path, program: &str| {
+    let marked =
+        |mark: &str, title: &str, disk: u64, argv: &[&str], folder: &Path, result: &Path| SetupStep {
+            mark: Some(root.join(format!(".done-{mark}-{version}"))),
+            ..SetupStep::command(title, disk, argv, folder, result)
+        };
+    let build = |mark: &str, title: &str, folder: &Path, program: &str| {
         let result = folder.join(".lake/build/bin").join(program);
-        let step = SetupStep::command(title, GB * 3 / 10, &[&lake, "build"], folder, &result);
+        let step = marked(mark, title, GB * 3 / 10, &[&lake, "build"], folder, &result);
         SetupStep { network: false, ..step }
     };
     let script_text = text(&script);
-    let install_elan: [&str; 6] =
-        ["sh", &script_text, "-y", "--default-toolchain", "none", "--no-modify-path"];
+    let fetch_elan = ["curl", "--proto", "=https", "-sSfL", ELAN, "-o"];
+    let install_elan = ["sh", &script_text, "-y", "--default-toolchain", "none", "--no-modify-path"];
     // `toolchain install` fails if an interrupted setup has already installed it.
-    let install_lean: [&str; 6] = [&elan_program, "run", "--install", &toolchain, "lean", "--version"];
+    let install_lean = [&elan_program, "run", "--install", &toolchain, "lean", "--version"];
+    let fetch_compiled = [&lake, "exe", "cache", "get"];
     let lean = elan.join(format!("toolchains/leanprover--lean4---{version}"));
+    let (only_here, elan) = ("install elan into the folder, and nowhere else", bin.join("elan"));
+    let (compiled, library) = ("fetch Mathlib's compiled files", mathlib.join(".lake"));
     let steps = vec![
-        fetch(
-            "fetch elan, Lean's toolchain manager",
-            100_000,
-            &["curl", "--proto", "=https", "-sSfL", ELAN, "-o"],
-            &script,
-            &script,
-        ),
-        marked(
-            "elan",
-            SetupStep::command(
-                "install elan into the folder, and nowhere else",
-                20_000_000,
-                &install_elan,
-                root,
-                &bin.join("elan"),
-            ),
-        ),
-        marked(
-            "toolchain",
-            SetupStep::command(&format!("install Lean {version}"), 2 * GB, &install_lean, root, &lean),
-        ),
+        fetch("fetch elan, Lean's toolchain manager", 100_000, &fetch_elan, &script, &script),
+        marked("elan", only_here, 20_000_000, &install_elan, root, &elan),
+        marked("toolchain", &format!("install Lean {version}"), 2 * GB, &install_lean, root, &lean),
         clone("fetch Mathlib of the same version", GB, MATHLIB, &mathlib),
-        marked(
-            "mathlib",
-            SetupStep::command(
-                "fetch Mathlib's compiled files",
-                7 * GB,
-                &[&lake, "exe", "cache", "get"],
-                &mathlib,
-                &mathlib.join(".lake"),
-            ),
-        ),
+        marked("mathlib", compiled, 7 * GB, &fetch_compiled, &mathlib, &library),
         clone("fetch the REPL of the same version", 5_000_000, REPL, &repl),
-        marked("repl", build("build the REPL", &repl, "repl")),
+        build("repl", "build the REPL", &repl, "repl"),
         SetupStep::files("write the judge", 100_000, judge_files(&judge, &toolchain)),
-        marked("judge", build("build the judge", &judge, "sgs-judge")),
+        build("judge", "build the judge", &judge, "sgs-judge"),
     ];
     let env = env.map(|(name, value)| (name.to_owned(), value)).into();
     SetupPlan { steps, env, result: format!("the REPL with Mathlib, Lean {version}, in {}", root.display()) }

@@ -15,8 +15,6 @@ pub struct SourceCommand {
     pub keyword: String,
     /// Byte range, from the documentation comment, attributes and modifiers up to the next command.
     pub range: Range<usize>,
-    /// The command's tokens, as a range of the text's tokens.
-    pub tokens: Range<usize>,
     /// Whether attributes (`@[…]`) precede the keyword.
     pub has_attributes: bool,
     /// Modifiers that precede the keyword, in order: `private`, `noncomputable`, ….
@@ -58,23 +56,23 @@ pub fn commands(source: &str, tokens: &[SourceToken]) -> Vec<SourceCommand> {
         let text = token.text(source);
         match token.kind {
             TokenKind::DocComment => prefix.begin(index),
-            TokenKind::Open if text == "@[" => prefix.open_attributes(index),
+            TokenKind::Open if text == "@[" => {
+                prefix.begin(index);
+                (prefix.attributes, prefix.depth) = (true, 1);
+            }
             TokenKind::Word if is_among(MODIFIERS, text) => {
                 prefix.begin(index);
                 prefix.modifiers.push(text.to_owned());
             }
             TokenKind::Word | TokenKind::HashWord if begins(source, token, text, &prefix) => {
                 let prefix = std::mem::take(&mut prefix);
-                let first = prefix.first.unwrap_or(index);
-                let start = tokens.get(first).map_or(token.start, |t| t.start);
+                let start = tokens[prefix.first.unwrap_or(index)].start;
                 if let Some(last) = found.last_mut() {
                     last.range.end = start;
-                    last.tokens.end = first;
                 }
                 found.push(SourceCommand {
                     keyword: text.to_owned(),
                     range: start..source.len(),
-                    tokens: first..tokens.len(),
                     has_attributes: prefix.attributes,
                     modifiers: prefix.modifiers,
                 });
@@ -107,12 +105,6 @@ struct CommandPrefix {
 impl CommandPrefix {
     fn begin(&mut self, index: usize) {
         self.first.get_or_insert(index);
-    }
-
-    fn open_attributes(&mut self, index: usize) {
-        self.begin(index);
-        self.attributes = true;
-        self.depth = 1;
     }
 
     fn is_inside_attributes(&mut self, source: &str, token: &SourceToken) -> bool {

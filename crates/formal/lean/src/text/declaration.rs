@@ -3,58 +3,29 @@
 use super::lexer::{SourceToken, TokenKind};
 use std::ops::Range;
 
-/// The kind of a binder, given by its brackets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BinderKind {
-    /// `(x : T)`
-    Explicit,
-    /// `{x : T}`
-    Implicit,
-    /// `⦃x : T⦄`
-    StrictImplicit,
-    /// `[T]` or `[x : T]`
-    Instance,
-}
-
 /// A bracketed group of binders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binder {
-    /// The kind of its brackets.
-    pub kind: BinderKind,
     /// The names that it binds; empty for an anonymous instance.
     pub names: Vec<String>,
-    /// Byte range of the type.
+    /// Byte range of the type, without a default value and its `:=`.
     pub ty: Range<usize>,
-    /// Byte range of the default value, without its `:=`.
-    pub default: Option<Range<usize>>,
     /// Byte range, including the brackets.
     pub range: Range<usize>,
 }
 
 /// The beginning of a declaration's proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the text of a variant names its fields")]
 pub enum ProofStart {
     /// There is none: the text ends with the conclusion.
     Missing,
-    /// `:= by`
-    By {
-        /// Offset of `:=`.
-        assign: usize,
-        /// Offset after `by`.
-        after: usize,
-    },
-    /// `:=` and a term.
-    Term {
-        /// Offset of `:=`.
-        assign: usize,
-        /// Offset after `:=`.
-        after: usize,
-    },
-    /// Equations: `| pattern => …`.
-    Equations {
-        /// Offset of `|`.
-        at: usize,
-    },
+    /// `:= by`: the offset of `:=`, and the offset after `by`.
+    By { assign: usize, after: usize },
+    /// `:=` and a term: the offset of `:=`, and the offset after it.
+    Term { assign: usize, after: usize },
+    /// Equations, `| pattern => …`: the offset of `|`.
+    Equations { at: usize },
 }
 
 impl ProofStart {
@@ -71,8 +42,6 @@ impl ProofStart {
 /// The parts of a declaration, as byte ranges of its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declaration {
-    /// `theorem`, `lemma`, `example`, ….
-    pub keyword: Range<usize>,
     /// The declared name; empty for `example`.
     pub name: Range<usize>,
     /// The binders before the colon.
@@ -93,13 +62,7 @@ pub fn parse_declaration(source: &str, tokens: &[SourceToken]) -> Option<Declara
     let binders = reader.binders();
     let colon = reader.next().filter(|t| t.kind == TokenKind::Colon)?;
     let (end, proof) = reader.proof();
-    Some(Declaration {
-        keyword: keyword.start..keyword.end,
-        name,
-        binders,
-        conclusion: colon.end..end,
-        proof,
-    })
+    Some(Declaration { name, binders, conclusion: colon.end..end, proof })
 }
 
 struct DeclarationParser<'s> {
@@ -184,10 +147,8 @@ impl DeclarationParser<'_> {
                 TokenKind::Word | TokenKind::QuotedWord => {
                     self.at += 1;
                     binders.push(Binder {
-                        kind: BinderKind::Explicit,
                         names: vec![token.text(self.source).to_owned()],
                         ty: token.end..token.end,
-                        default: None,
                         range: token.start..token.end,
                     });
                 }
@@ -198,31 +159,20 @@ impl DeclarationParser<'_> {
     }
 
     fn binder(&self, open: SourceToken, close: SourceToken, inner: Range<usize>) -> Binder {
-        let kind = match open.text(self.source) {
-            "(" => BinderKind::Explicit,
-            "{" => BinderKind::Implicit,
-            "⦃" => BinderKind::StrictImplicit,
-            _ => BinderKind::Instance,
-        };
+        let is_instance = !matches!(open.text(self.source), "(" | "{" | "⦃");
         let tokens = &self.tokens[inner];
         let colon = tokens.iter().position(|t| t.kind == TokenKind::Colon);
         let (names, start) = match colon {
             Some(colon) => {
                 (tokens[..colon].iter().map(|t| t.text(self.source).to_owned()).collect(), tokens[colon].end)
             }
-            None if kind == BinderKind::Instance => (Vec::new(), open.end),
+            None if is_instance => (Vec::new(), open.end),
             None => (tokens.iter().map(|t| t.text(self.source).to_owned()).collect(), close.start),
         };
         // Find the `:=` of a default value, not that of a `let` in the type.
         let ty = &tokens[colon.unwrap_or(0)..];
         let assign = first_own_assign(&self.top_level(ty));
-        Binder {
-            kind,
-            names,
-            ty: start..assign.map_or(close.start, |t| t.start),
-            default: assign.map(|t| t.end..close.start),
-            range: open.start..close.end,
-        }
+        Binder { names, ty: start..assign.map_or(close.start, |t| t.start), range: open.start..close.end }
     }
 
     /// Finds the `:=` of the declaration, which does not belong to a `let` or `have` of the conclusion.
@@ -310,7 +260,6 @@ mod tests {
         let names: Vec<_> = d.binders.iter().map(|b| b.names.join(" ")).collect();
         assert_eq!(names, ["x y", "n", "", "a", "h"]);
         assert_eq!(&source[d.binders[3].ty.clone()], " Int ");
-        assert_eq!(&source[d.binders[3].default.clone().unwrap()], " 85");
         assert_eq!(source[d.conclusion.clone()].trim(), "x + 1 > 1");
         assert!(matches!(d.proof, ProofStart::By { after, .. } if after == source.len()));
     }
@@ -330,10 +279,8 @@ mod tests {
             "theorem a (h : let y := 1; y = x) (n : Nat := 3) (k : let z := 2\n  z = n := rfl) : p := by";
         let binders = parse(source).binders;
         assert_eq!(&source[binders[0].ty.clone()], " let y := 1; y = x");
-        assert_eq!(binders[0].default, None);
         assert_eq!(&source[binders[1].ty.clone()], " Nat ");
         assert_eq!(&source[binders[2].ty.clone()], " let z := 2\n  z = n ");
-        assert_eq!(&source[binders[2].default.clone().unwrap()], " rfl");
     }
 
     #[test]

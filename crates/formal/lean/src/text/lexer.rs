@@ -104,14 +104,10 @@ impl Lexer<'_> {
             // In `xs[i]'h`, `]'` is one symbol of Lean.
             ('\'', _) if self.follows_bracket() => self.push(TokenKind::Symbol, 1),
             ('\'', Some('\'')) => self.push(TokenKind::Symbol, 2),
-            ('\'', _) => {
-                let length = char_literal(rest);
-                if length > 0 {
-                    self.push(TokenKind::Char, length)
-                } else {
-                    self.push(TokenKind::Unclosed, rest.len())
-                }
-            }
+            ('\'', _) => match char_literal(rest) {
+                Some(length) => self.push(TokenKind::Char, length),
+                None => self.push(TokenKind::Unclosed, rest.len()),
+            },
             ('r', Some('"' | '#')) if raw_string(rest).is_some() => match raw_string(rest) {
                 Some(Some(length)) => self.push(TokenKind::Str, length),
                 _ => self.push(TokenKind::Unclosed, rest.len()),
@@ -227,18 +223,14 @@ fn raw_string(text: &str) -> Option<Option<usize>> {
     Some(inner.find(&close).map(|at| 1 + hashes + 1 + at + close.len()))
 }
 
-/// Returns the length of the character literal at the beginning of `text`, which starts with a quote, or 0.
-fn char_literal(text: &str) -> usize {
+/// Returns the length of the character literal at the beginning of `text`, which starts with a quote.
+fn char_literal(text: &str) -> Option<usize> {
     let body = &text[1..];
-    let length = match body.chars().next() {
-        Some('\\') => escape(body),
-        Some(c) => Some(c.len_utf8()),
-        None => None,
+    let length = match body.chars().next()? {
+        '\\' => escape(body)?,
+        c => c.len_utf8(),
     };
-    match length.filter(|at| body.as_bytes().get(*at) == Some(&b'\'')) {
-        Some(at) => at + 2,
-        None => 0,
-    }
+    (body.as_bytes().get(length) == Some(&b'\'')).then_some(length + 2)
 }
 
 /// Returns the length of the escape sequence at the beginning of `text`, which starts with a backslash, or `None` if Lean

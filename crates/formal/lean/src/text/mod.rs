@@ -14,10 +14,9 @@ mod statement;
 
 use std::borrow::Cow;
 
-pub use bounds::{Bounds, BoundsError};
+pub use bounds::Bounds;
 pub use command::{SourceCommand, commands};
-pub use declaration::{Binder, BinderKind, Declaration, ProofStart, parse_declaration};
-pub use header::HeaderError;
+pub use declaration::{Binder, Declaration, ProofStart, parse_declaration};
 pub(crate) use header::check_header;
 pub use lexer::{SourceToken, TokenKind, lex};
 pub use negation::negation;
@@ -27,6 +26,11 @@ pub use statement::{DeclaredName, LeanStatement, LeanStatementError, canonical_s
 /// Replaces CRLF line ends by LF. Lean normalizes the line ends of files, and refuses a carriage return elsewhere.
 pub(crate) fn unix_lines(text: &str) -> Cow<'_, str> {
     if text.contains('\r') { text.replace("\r\n", "\n").into() } else { text.into() }
+}
+
+/// Returns the words and symbols of a text, without comments.
+pub(crate) fn words(text: &str) -> Vec<&str> {
+    lex(text).iter().filter(|t| !t.is_trivia()).map(|t| t.text(text)).collect()
 }
 
 /// Returns whether a proof uses the tactic `try` (as a token: not `symmetry`, not in a comment, not `try?`).
@@ -40,9 +44,8 @@ pub(crate) fn is_among(words: &str, word: &str) -> bool {
 }
 
 /// Returns the line of a byte offset, counted from 1.
-fn line_of(source: &str, offset: usize) -> u32 {
-    let before = &source.as_bytes()[..offset.min(source.len())];
-    u32::try_from(before.iter().filter(|b| **b == b'\n').count()).unwrap_or(u32::MAX - 1) + 1
+fn line_of(source: &str, offset: usize) -> usize {
+    1 + source[..offset].matches('\n').count()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::command::commands;
 use super::declaration::{Declaration, ProofStart, parse_declaration};
 use super::lexer::{SourceToken, TokenKind, lex};
+use super::words;
 use std::ops::Range;
 
 /// A statement in canonical form, with its parts.
@@ -98,20 +99,16 @@ impl<'s> DeclaredName<'s> {
 
 /// The reason why a text is not a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages document the variants")]
 pub enum LeanStatementError {
-    /// The text contains no theorem with a name and a colon.
     #[error("no theorem with a name and a `:` before its conclusion")]
     NoStatement,
-    /// The beginning of the proof was not found.
     #[error("the beginning of the proof was not found (`:= by` or `:=` at the end of the statement)")]
     NoProofPosition,
-    /// There is a proof.
     #[error("the statement has a proof")]
     Proof,
-    /// There is more than one declaration, or another command.
     #[error("more than one command where one theorem is expected")]
     MoreThanOne,
-    /// Attributes or modifiers precede the theorem.
     #[error("attributes or modifiers before the theorem")]
     Modified,
 }
@@ -133,8 +130,7 @@ pub fn canonical_statement(text: &str) -> Result<LeanStatement, LeanStatementErr
         ProofStart::Missing => return without_proof(text, &tokens),
     };
     let is_by = matches!(declaration.proof, ProofStart::By { .. });
-    let meaning: Vec<&str> = lex(rest).iter().filter(|t| !t.is_trivia()).map(|t| t.text(rest)).collect();
-    match (meaning.as_slice(), is_by) {
+    match (words(rest).as_slice(), is_by) {
         ([], true) if rest.is_empty() => Ok(LeanStatement { text: text.to_owned(), declaration }),
         ([], _) | (["sorry"], _) | (["by", "sorry"], false) => {
             let end = declaration.proof.statement_end(text);
@@ -155,8 +151,7 @@ fn without_proof(text: &str, tokens: &[SourceToken]) -> Result<LeanStatement, Le
         let kept = if before.trim() == "--" { "" } else { before.trim_end() };
         return LeanStatement::read(&format!("{}\n  := by", format!("{head}{kept}").trim_end()));
     }
-    let ends_in_comment = tokens.last().is_some_and(|t| t.kind == TokenKind::LineComment);
-    let glue = if ends_in_comment { "\n  := by" } else { " := by" };
+    let glue = if comment.is_some() { "\n  := by" } else { " := by" };
     LeanStatement::read(&format!("{text}{glue}"))
 }
 
@@ -273,14 +268,9 @@ mod tests {
         ] {
             assert_eq!(canonical_conjecture(text), Err(LeanStatementError::MoreThanOne), "{text}");
         }
-        assert_eq!(
-            canonical_conjecture("@[simp] theorem b : P := by sorry"),
-            Err(LeanStatementError::Modified)
-        );
-        assert_eq!(
-            canonical_conjecture("private theorem b : P := by sorry"),
-            Err(LeanStatementError::Modified)
-        );
+        for text in ["@[simp] theorem b : P := by sorry", "private theorem b : P := by sorry"] {
+            assert_eq!(canonical_conjecture(text), Err(LeanStatementError::Modified), "{text}");
+        }
         assert_eq!(canonical_conjecture("example : P := by sorry"), Err(LeanStatementError::NoStatement));
         assert_eq!(canonical_conjecture("theorem b : P := by simp").unwrap().text, "theorem b : P := by");
     }

@@ -1,7 +1,7 @@
 //! Fuzz test of the rows of data sets and of the texts of models.
 
 use crate::fuzzing::Fuzzer;
-use sgs_lean::data::{read_text, write_jsonl};
+use sgs_lean::data::{read_text, write_line};
 use sgs_lean::read::{read_conjecture, read_conjecture_strict, read_proof, read_proof_strict};
 use sgs_lean::text::{Bounds, LeanStatement, negation};
 
@@ -49,7 +49,7 @@ fn fuzz_rows_of_data_sets() {
         for name in ["set.jsonl", "set.json", "set.lean"] {
             let Ok(import) = read_text(name, &text, "import Mathlib\n") else { continue };
             // An imported problem is written, and read back unchanged.
-            let written = write_jsonl(&import.targets);
+            let written: String = import.targets.iter().map(write_line).collect();
             let again = read_text("again.jsonl", &written, "").unwrap();
             assert_eq!((&again.targets, &again.skipped), (&import.targets, &Vec::new()), "{text}");
             is_whole |= !import.targets.is_empty();

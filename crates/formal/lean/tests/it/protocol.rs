@@ -38,7 +38,6 @@ fn repl(folder: &Path) -> ReplChecker {
         launch: launch(folder, &[]),
         options: vec![("autoImplicit".into(), "false".into())],
         probe: Probe::Axioms,
-        layers: TrustLayers::ALL,
         limits: limits(),
         recycling: Recycling { uses: 20, ..Recycling::default() },
     }

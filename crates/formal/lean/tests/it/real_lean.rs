@@ -162,7 +162,6 @@ fn repl(scratch: &Path, options: Vec<(String, String)>) -> ReplWorker {
         options,
         // This build refuses `#print axioms`.
         probe: Probe::Presence,
-        layers: TrustLayers::ALL,
         limits: Limits { proof_ms: 120_000, ..limits() },
         // A single start.
         recycling: Recycling { uses: 10_000, age_ms: u64::MAX, growth: u64::MAX },

@@ -34,7 +34,6 @@ fn config(folder: &Path, judge: bool) -> LeanConfig {
         launch: launch(folder, &[]),
         options: vec![("autoImplicit".into(), "false".into())],
         probe: Probe::Axioms,
-        layers: TrustLayers::ALL,
         limits,
         recycling: Recycling::default(),
     };

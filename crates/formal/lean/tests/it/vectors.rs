@@ -1,11 +1,12 @@
 //! Test vectors of the paper's code: prompts byte for byte, and the strict parsers.
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 use sgs_formal::Condition;
 use sgs_lean::Templates;
-use sgs_lean::check::{LeanMessage, Probe, Region, Severity, TrustLayers, judge_messages, reference_rule};
+use sgs_lean::check::{LeanMessage, Probe, Region, Severity, judge_messages, reference_rule};
 use sgs_lean::prompt::{self, SolverForm};
-use sgs_lean::read::{read_conjecture_strict, read_proof_strict, read_review_strict, split_snippet};
+use sgs_lean::read::{read_conjecture_strict, read_proof_strict, read_review_strict};
 use sgs_selfplay::{Problem, ProblemId, Verdict};
 
 fn cases(section: &str) -> Vec<Value> {
@@ -97,17 +98,6 @@ fn reviews_are_read_and_scored_as_the_reference_does() {
     }
 }
 
-#[test]
-fn files_are_split_as_the_reference_splits_them() {
-    for case in cases("split_snippet") {
-        let (header, body) = split_snippet(text(&case, "in"));
-        assert_eq!(
-            [header.as_str(), body.as_str()],
-            [case["out"][0].as_str().unwrap(), case["out"][1].as_str().unwrap()]
-        );
-    }
-}
-
 /// The verdict rule of the paper's code, on complete REPL replies. It accepts a reply without messages as a proof. We use it
 /// nowhere: `replies_without_evidence_are_not_proofs`.
 #[test]
@@ -135,8 +125,7 @@ fn replies_are_judged_as_the_reference_judges_them() {
 
 #[test]
 fn replies_without_evidence_are_not_proofs() {
-    let region =
-        Region { all: 1..=9, pin: None, statement: 2..=3, probe: 7..=8, witness: "sgs_agree_0_n".into() };
+    let region = Region { pin: None, statement: 2..=3, probe: 7..=8, witness: "sgs_agree_0_n".into() };
     let mut accepted = 0;
     for case in cases("lean_verdict") {
         let name = text(&case, "name");
@@ -147,12 +136,11 @@ fn replies_without_evidence_are_not_proofs() {
             .map(|m| {
                 let message =
                     json!({"severity": m["severity"], "data": m["data"], "pos": {"line": 5, "column": 0}});
-                LeanMessage::from_json(&message).unwrap()
+                LeanMessage::deserialize(&message).unwrap()
             })
             .collect();
         let sorries = case["repl_json"]["sorries"].as_array().map_or(0, Vec::len);
-        let own: Vec<&LeanMessage> = messages.iter().collect();
-        let outcome = judge_messages(&own, sorries, &region, Probe::Axioms, TrustLayers::ALL);
+        let outcome = judge_messages(&messages, sorries, &region, Probe::Axioms);
         // None of these replies mentions our witness theorem.
         assert_ne!(outcome.verdict, Verdict::Proved, "{name}");
         accepted += usize::from(case["complete"] == true);

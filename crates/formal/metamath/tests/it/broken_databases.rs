@@ -2,15 +2,12 @@
 
 use sgs_metamath::database::Database;
 use sgs_metamath::kernel::{Kernel, verify_theorem};
-use sgs_metamath::source::DatabaseError;
 use sgs_metamath::theory::{Theory, TheoryError};
 
 #[track_caller]
 fn broken(text: &str, line: u32, column: u32, message: &str) {
     let error = Database::parse("broken.mm", text.as_bytes()).unwrap_err();
-    let DatabaseError::Syntax { place, message: found } = &error else { panic!("{error}") };
-    assert_eq!((place.line, place.column), (line, column), "{error}");
-    assert!(found.contains(message), "{error}");
+    assert!(error.message.contains(message), "{error}");
     assert!(error.to_string().starts_with(&format!("broken.mm:{line}:{column}: ")), "{error}");
 }
 
@@ -129,7 +126,7 @@ fn malformed_inclusions_are_reported() {
     assert!(read("$[ ../x.mm $]").to_string().contains("is outside of the database's folder"));
     assert!(read("$[ /etc/passwd $]").to_string().contains("is outside"));
     let missing = read("$[ missing.mm $]");
-    assert!(matches!(missing, DatabaseError::Io { .. }) && missing.to_string().contains("missing.mm"));
+    assert!(missing.message.contains("cannot read") && missing.place.contains("missing.mm"), "{missing}");
     std::fs::write(folder.path().join("part.mm"), "$c a $.\n$c\n  a $.").unwrap();
     let inside = read("$[ part.mm $]").to_string();
     assert!(inside.contains("part.mm:3:3: symbol `a` is declared twice"), "{inside}");
@@ -137,7 +134,8 @@ fn malformed_inclusions_are_reported() {
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     let irregular = read("$[ fifo.mm $]").to_string();
     assert!(irregular.contains("fifo.mm") && irregular.contains("regular file"), "{irregular}");
-    assert!(matches!(Database::read(&folder.path().join("none.mm")), Err(DatabaseError::Io { .. })));
+    let none = Database::read(&folder.path().join("none.mm")).unwrap_err();
+    assert!(none.message.contains("cannot read"), "{none}");
 }
 
 #[test]

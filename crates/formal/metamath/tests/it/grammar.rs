@@ -1,7 +1,7 @@
 //! Tests parsing of formulas: ambiguity, postfix operators, limits, and unsupported grammars.
 
 use sgs_metamath::database::{Database, Symbol};
-use sgs_metamath::grammar::{Grammar, GrammarError, MAX_DEPTH, MAX_FORMULA, ParseError, Tree};
+use sgs_metamath::grammar::{Grammar, MAX_DEPTH, MAX_FORMULA, ParseError, Tree};
 
 struct Language {
     database: Database,
@@ -38,15 +38,13 @@ impl Language {
     #[track_caller]
     fn reads(&self, typecode: &str, text: &str) -> Tree {
         let tree = self.parse_as(typecode, text).unwrap();
-        let mut back = Vec::new();
-        self.grammar.unparse(&tree, &mut back);
-        assert_eq!(back, self.symbols(text));
+        assert_eq!(self.grammar.unparse(&tree), self.symbols(text));
         assert_eq!(self.grammar.subtree_end(&tree, 0), tree.len());
         tree
     }
 }
 
-fn refused(text: &str) -> GrammarError {
+fn refused(text: &str) -> String {
     Grammar::new(&Database::parse("language.mm", text.as_bytes()).unwrap()).unwrap_err()
 }
 
@@ -108,9 +106,9 @@ fn left_recursion_through_several_types_is_rejected() {
     );
     assert_eq!(language.reads("wff", "x e. A").len(), 4);
     let back = refused("$c a b |- $. $v x y $. fx $f a x $. fy $f b y $. ab $a a y $. ba $a b x $.");
-    assert!(back.message.contains("left recursion through other types"), "{back}");
+    assert!(back.contains("left recursion through other types"), "{back}");
     let own = refused("$c a |- $. $v x $. fx $f a x $. aa $a a x $.");
-    assert_eq!(own.label, "aa");
+    assert!(own.starts_with("aa: "), "{own}");
 }
 
 #[test]
@@ -122,8 +120,7 @@ fn unsupported_syntax_axioms_are_named() {
     ];
     for (text, message) in cases {
         let error = refused(text);
-        assert_eq!(error.label, "bad");
-        assert!(error.message.contains(message), "{error}");
+        assert!(error.starts_with("bad: ") && error.contains(message), "{error}");
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 
 static MINI: LazyLock<Theory> = LazyLock::new(|| Theory::read(Path::new("tests/data/mini.mm")).unwrap());
 
-fn parse(text: &str) -> Result<Statement, sgs_metamath::statement::StatementError> {
+fn parse(text: &str) -> Result<Statement, sgs_formal::Malformed> {
     Statement::parse(&MINI, text, StatementLimits::default())
 }
 

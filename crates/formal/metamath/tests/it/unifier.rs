@@ -2,14 +2,14 @@
 
 use sgs_metamath::database::{Database, StatementId};
 use sgs_metamath::grammar::TreeNode;
-use sgs_metamath::judge::{Decision, Judge, kernel_accepts};
+use sgs_metamath::judge::{Judge, kernel_accepts};
 use sgs_metamath::kernel::Kernel;
 use sgs_metamath::proof::{ProofOp, essential_steps};
 use sgs_metamath::proof_text::read_steps;
 use sgs_metamath::statement::{Statement, StatementLimits};
 use sgs_metamath::theory::{RuleId, Theory};
 use sgs_metamath::unify::{Goal, ProofLimits, ProofStep, Unifier};
-use sgs_selfplay::Verdict;
+use sgs_selfplay::{Judgement, Verdict};
 use std::path::Path;
 
 const LOGIC: &str = "$c ( ) -> wff |- A. setvar = $. $v ph ps ch x y z $.
@@ -33,7 +33,7 @@ fn theory() -> Theory {
     Theory::new(Database::parse("logic.mm", LOGIC.as_bytes()).unwrap()).unwrap()
 }
 
-fn decide_in(theory: &Theory, context: &str, statement: &str, proof: &str) -> Decision {
+fn decide_in(theory: &Theory, context: &str, statement: &str, proof: &str) -> Judgement {
     let statement = Statement::parse(theory, statement, StatementLimits::default()).unwrap();
     let end = StatementId(theory.database().statements().len() as u32);
     let before = if context.is_empty() { end } else { theory.database().find(context).unwrap() };
@@ -42,7 +42,7 @@ fn decide_in(theory: &Theory, context: &str, statement: &str, proof: &str) -> De
     Judge::new().decide(theory, &goal, &steps, ProofLimits::default())
 }
 
-fn decide(statement: &str, proof: &str) -> Decision {
+fn decide(statement: &str, proof: &str) -> Judgement {
     decide_in(&theory(), "", statement, proof)
 }
 
@@ -235,7 +235,7 @@ fn steps_that_do_not_exist_are_rejected() {
         assert_eq!((decision.verdict, decision.step), (Verdict::Refused, Some(1)), "{}", decision.reason);
         assert!(decision.reason.contains(reason), "{}", decision.reason);
     }
-    let unchecked = Unifier::new().expand(&theory, &goal, &[end], ProofLimits::default());
+    let unchecked = Unifier::new().expand(&theory, &goal, ProofLimits::default());
     assert!(unchecked.unwrap_err().reason.contains("no accepted proof"));
 }
 

@@ -90,7 +90,7 @@ fn long_lines_and_broken_text_are_bad_lines() {
     );
     let run = run(&mini(), &input);
     assert_eq!((run.summary.bad_lines, run.summary.proved), (2, 1));
-    assert!(run.reports[0].contains("bytes, more than"), "{}", run.reports[0]);
+    assert!(run.reports[0].contains("more than 1048576 bytes"), "{}", run.reports[0]);
     assert!(run.reports[1].starts_with("line 2: "), "{}", run.reports[1]);
 }
 

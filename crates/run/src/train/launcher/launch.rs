@@ -4,10 +4,10 @@ use super::{RankEnv, env_name};
 use crate::error::{Context, Result, RunError, bail};
 use crate::{Code, Outcome};
 use sgs_base::excerpt;
+use sgs_fleet::launch::read_end;
 use sgs_fleet::token::fresh_secret;
-use sgs_lm::ranks::Rendezvous;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -25,12 +25,10 @@ pub(crate) fn rendezvous_file(folder: &Path) -> PathBuf {
     folder.join("rendezvous")
 }
 
-/// Returns the path of a rank's log.
 pub(crate) fn log_file(folder: &Path, rank: usize) -> PathBuf {
     folder.join(format!("rank-{rank}.log"))
 }
 
-/// The process of a rank.
 struct RankProcess {
     rank: usize,
     child: Child,
@@ -83,9 +81,6 @@ pub struct RankProcesses {
 impl RankProcesses {
     /// Runs this command again as every rank except rank 0. The processes end with this one. Also returns this
     /// process's own rank environment.
-    ///
-    /// # Errors
-    /// Returns an error if a process cannot be started.
     pub fn start(ranks: usize, folder: &Path, patience: Duration) -> Result<(Self, RankEnv)> {
         let token = prepare(folder)?;
         let mut others = Self { started: Vec::new(), ranks };
@@ -93,18 +88,7 @@ impl RankProcesses {
             // Dropping `others` ends the processes that were already started.
             others.started.push(start(rank, ranks, folder, &token, false)?);
         }
-        let env = RankEnv {
-            rank: 0,
-            ranks,
-            local_rank: 0,
-            local_ranks: ranks,
-            rendezvous: Rendezvous::File(rendezvous_file(folder)),
-            token,
-            folder: None,
-            log: None,
-            patience,
-        };
-        Ok((others, env))
+        Ok((others, RankEnv::on_one_machine(0, ranks, folder, token, patience)))
     }
 
     /// Runs `meet`, which needs the other ranks to join, in a thread. A rank that exits early is an error.
@@ -233,14 +217,11 @@ fn only_lost_another(one: &RankProcess) -> bool {
 }
 
 fn describe(lost: &RankProcess, ranks: usize) -> String {
-    let how = match lost.status {
-        Some(status) => match (status.signal(), status.code()) {
-            (Some(9), _) => "was killed by signal 9 (by hand, or because memory ran out)".to_owned(),
-            (Some(signal), _) => format!("was killed by signal {signal}"),
-            (None, Some(code)) => format!("ended with code {code}"),
-            (None, None) => "ended".to_owned(),
-        },
-        None => "ended".to_owned(),
+    let how = match lost.status.map(|status| (status.signal(), status.code())) {
+        Some((Some(9), _)) => "was killed by signal 9 (by hand, or because memory ran out)".to_owned(),
+        Some((Some(signal), _)) => format!("was killed by signal {signal}"),
+        Some((None, Some(code))) => format!("ended with code {code}"),
+        _ => "ended".to_owned(),
     };
     let mut text = format!(
         "rank {} of {ranks} {how} (host {}, process {}, log {})",
@@ -259,14 +240,6 @@ fn describe(lost: &RankProcess, ranks: usize) -> String {
 
 /// Returns the last lines of a rank's log, or an empty text if it cannot be read.
 fn end_of_log(path: &Path) -> String {
-    let read = || -> std::io::Result<Vec<u8>> {
-        let mut file = File::open(path)?;
-        let len = file.metadata()?.len();
-        file.seek(SeekFrom::Start(len.saturating_sub(2 * excerpt::MOST_BYTES as u64)))?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    let bytes = read().unwrap_or_default();
-    excerpt::end_of(&String::from_utf8_lossy(&bytes)).into_owned()
+    let text = read_end(path, 2 * excerpt::MOST_BYTES as u64).unwrap_or_default();
+    excerpt::end_of(&text).into_owned()
 }

@@ -26,9 +26,7 @@ mod env_name {
 
 /// How this process takes part in training.
 pub enum LaunchMode {
-    /// As a single process.
     Single,
-    /// As one of several ranks.
     Rank(RankEnv),
     /// This process launched the ranks and does not train. They ended with this outcome.
     Launched(Outcome),
@@ -59,11 +57,9 @@ pub fn is_launched() -> bool {
 
 /// The decision on how this process takes part in training, before any rank is started.
 pub enum RankPlan {
-    /// Train alone.
     Single,
     /// Launch this many ranks.
     Launch(usize),
-    /// Join as a rank.
     Rank(RankEnv),
 }
 
@@ -78,7 +74,6 @@ impl RankPlan {
     }
 }
 
-/// The rank options of a command.
 #[derive(Clone, Debug)]
 pub struct RankOptions {
     /// World size. Without `rank`, all ranks are started here.
@@ -165,17 +160,8 @@ fn launched_rank(options: &RankOptions) -> Result<RankEnv> {
             std::process::exit(Code::Failed.into());
         })
         .context("cannot start a thread")?;
-    Ok(RankEnv {
-        rank,
-        ranks,
-        local_rank: rank,
-        local_ranks: ranks,
-        rendezvous: Rendezvous::File(launch::rendezvous_file(&folder)),
-        token: get(env_name::TOKEN)?,
-        log: Some(launch::log_file(&folder, rank)),
-        folder: Some(folder),
-        patience: options.patience,
-    })
+    let env = RankEnv::on_one_machine(rank, ranks, &folder, get(env_name::TOKEN)?, options.patience);
+    Ok(RankEnv { log: Some(launch::log_file(&folder, rank)), folder: Some(folder), ..env })
 }
 
 /// Returns the GPU of a rank: the one with its local rank, or the only one that is visible.
@@ -191,6 +177,13 @@ pub fn gpu_of(device: DeviceKind, env: Option<&RankEnv>) -> Result<usize> {
 }
 
 impl RankEnv {
+    /// Returns the environment of a rank whose ranks are all on this machine and meet in `folder`.
+    fn on_one_machine(rank: usize, ranks: usize, folder: &Path, token: String, patience: Duration) -> Self {
+        let rendezvous = Rendezvous::File(launch::rendezvous_file(folder));
+        let (local_rank, local_ranks) = (rank, ranks);
+        Self { rank, ranks, local_rank, local_ranks, rendezvous, token, folder: None, log: None, patience }
+    }
+
     /// Returns the folder in which the launcher of this rank keeps the logs of all ranks, if there is a launcher.
     pub fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()

@@ -17,7 +17,6 @@ pub(crate) struct Step {
     pub rendezvous: Option<String>,
 }
 
-/// Range of rendezvous ports.
 const PORTS: std::ops::Range<u64> = 20_000..40_000;
 
 /// Returns the Slurm step of this process, if the step has several tasks. `get` reads the environment. Only `srun` sets
@@ -123,18 +122,13 @@ mod tests {
 
     #[test]
     fn a_batch_script_is_no_rank() {
-        let batch = |name: &str| match name {
-            "SLURM_PROCID" => Some("0".to_owned()),
-            "SLURM_NTASKS" => Some("4".to_owned()),
-            _ => None,
-        };
-        assert_eq!(step(batch).unwrap(), None);
-        let single = |name: &str| match name {
-            "SLURM_PROCID" => Some("0".to_owned()),
-            "SLURM_STEP_NUM_TASKS" => Some("1".to_owned()),
-            _ => None,
-        };
-        assert_eq!(step(single).unwrap(), None);
+        for (variable, value) in [("SLURM_NTASKS", "4"), ("SLURM_STEP_NUM_TASKS", "1")] {
+            let get = |name: &str| match name {
+                "SLURM_PROCID" => Some("0".to_owned()),
+                name => (name == variable).then(|| value.to_owned()),
+            };
+            assert_eq!(step(get).unwrap(), None, "{variable}");
+        }
     }
 
     #[test]

@@ -29,9 +29,6 @@ impl std::fmt::Debug for BoardAccess {
 
 impl BoardAccess {
     /// Serves the tasks of one `kind` of a board to the other ranks, at the address `ip` of this machine.
-    ///
-    /// # Errors
-    /// Returns an error if the system has no random bytes or the service cannot start.
     pub fn open(
         fleet: &Fleet,
         ip: IpAddr,
@@ -53,9 +50,6 @@ impl BoardAccess {
     }
 
     /// Creates a client of the board on rank 0's machine.
-    ///
-    /// # Errors
-    /// Returns an error if the secret is not a valid token.
     pub fn client(&self, rank_0: IpAddr) -> Result<Client> {
         let fingerprint = Identity::from_secret(&self.secret).fingerprint();
         let token = AuthToken::new(&self.secret, "rank 0")?.with_fingerprint(Some(fingerprint));

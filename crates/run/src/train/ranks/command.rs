@@ -8,14 +8,12 @@ use sgs_lm::loss::TrainExample;
 use std::borrow::Cow;
 use std::path::PathBuf;
 
-/// A command of rank 0.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub enum RankCommand<'a> {
     /// Load the trained weights and connect. Sent first, and once.
     Load {
         /// The run's configuration as TOML.
         config: String,
-        /// Folder of the base model.
         base: PathBuf,
         /// Checkpoint to continue from; `None` for the base model.
         at: Option<PathBuf>,
@@ -43,18 +41,10 @@ pub enum RankCommand<'a> {
 }
 
 impl RankCommand<'_> {
-    /// Encodes the command.
-    ///
-    /// # Errors
-    /// Returns an error if a path is not UTF-8.
     pub fn encode(&self) -> Result<Vec<u8>> {
         postcard::to_stdvec(self).context("a command to the ranks")
     }
 
-    /// Decodes a command.
-    ///
-    /// # Errors
-    /// Returns an error if the bytes are not a command.
     pub fn decode(bytes: &[u8]) -> Result<RankCommand<'static>> {
         postcard::from_bytes(bytes)
             .context("a command of rank 0 cannot be read: start all ranks with the same program")

@@ -36,12 +36,10 @@ impl<D: Device> DistributedTrainer<D> {
         Self { commands, ..Self::new(trainer) }
     }
 
-    /// Returns the trainer.
     pub fn trainer(&mut self) -> &mut Trainer<D> {
         &mut self.trainer
     }
 
-    /// Returns the channel for commands to other ranks.
     pub fn commands(&self) -> Option<&CommandChannel> {
         self.commands.as_ref()
     }
@@ -92,9 +90,6 @@ impl<D: Device> DistributedTrainer<D> {
     }
 
     /// Trains a policy on examples once, on all ranks.
-    ///
-    /// # Errors
-    /// Returns an error as `pass::train_once` does.
     pub fn train_once(
         &mut self,
         config: &RunConfig,

@@ -21,7 +21,6 @@ pub fn job() -> String {
     format!("sgs run {}", env!("CARGO_PKG_VERSION"))
 }
 
-/// The process group of a run, as rank 0 sees it.
 pub struct RankGroup {
     ranks: usize,
     join_timeout: Duration,
@@ -33,9 +32,6 @@ pub struct RankGroup {
 impl RankGroup {
     /// Joins ranks that were started elsewhere. This comes first, so that the ranks are notified if this process fails.
     /// Ranks that this process launches join in [`RankGroup::start`].
-    ///
-    /// # Errors
-    /// Returns an error if a rank does not join.
     pub fn new(plan: RankPlan, join_timeout: Duration) -> Result<Self> {
         let mut ranks = Self { ranks: plan.ranks(), join_timeout, env: None, group: None, processes: None };
         if let RankPlan::Rank(env) = plan {
@@ -66,9 +62,6 @@ impl RankGroup {
 
     /// Launches the other ranks, if this process must do so, and joins them. Their logs are written to the run's
     /// folder.
-    ///
-    /// # Errors
-    /// Returns an error if a process cannot be started or exits at once.
     pub fn start(&mut self, run: &Path) -> Result<()> {
         if self.ranks == 1 || self.group.is_some() {
             return Ok(());
@@ -88,10 +81,6 @@ impl RankGroup {
         self.env.as_ref().map_or(all, |env| env.threads(all))
     }
 
-    /// Returns the GPU of this rank.
-    ///
-    /// # Errors
-    /// Returns an error if the machine has too few GPUs.
     pub fn gpu(&self, kind: DeviceKind) -> Result<usize> {
         gpu_of(kind, self.env.as_ref())
     }
@@ -103,9 +92,6 @@ impl RankGroup {
 
     /// Ends the group and returns the run's result. If a rank was lost, the error contains the last lines of its log
     /// and explains how to resume.
-    ///
-    /// # Errors
-    /// Returns the error of `done`.
     pub fn end<T>(self, done: Result<T>, run: &Path) -> Result<T> {
         // If the group was never taken, it ends here, which tells the other ranks to exit.
         drop(self.group);

@@ -23,7 +23,6 @@ pub(super) struct UsageClock {
 }
 
 impl UsageClock {
-    /// Starts the measurement.
     pub(super) fn new(sampler: Option<BusyTime>) -> Self {
         Self { sampler, since: (Instant::now(), 0.0), update: None, trained: Duration::ZERO }
     }
