@@ -29,6 +29,15 @@ pub fn last_lines(text: &str, lines: usize) -> Cow<'_, str> {
     }
 }
 
+/// Returns the beginning and the end of a reason, which together have at most 300 characters.
+pub fn ends_of(reason: &str) -> Cow<'_, str> {
+    let Some((begin, _)) = reason.char_indices().nth(MOST_CHARACTERS) else { return Cow::Borrowed(reason) };
+    match reason.char_indices().nth_back(2 * MOST_CHARACTERS - 1) {
+        Some((end, _)) if end > begin => Cow::Owned(format!("{} … {}", &reason[..begin], &reason[end..])),
+        _ => Cow::Borrowed(reason),
+    }
+}
+
 /// Returns the first characters of a line of a user's file. A line that was shortened ends with `…`.
 pub fn beginning_of(line: &str) -> Cow<'_, str> {
     let line = line.trim();
@@ -41,6 +50,14 @@ pub fn beginning_of(line: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_reason_keeps_its_ends() {
+        let short = "∀".repeat(300);
+        assert_eq!(ends_of(&short), short);
+        let long = format!("{}x{}", "∀".repeat(100), "∃".repeat(200));
+        assert_eq!(ends_of(&long), format!("{} … {}", "∀".repeat(100), "∃".repeat(200)));
+    }
 
     #[test]
     fn long_output_is_cut_to_its_last_lines_and_bytes() {

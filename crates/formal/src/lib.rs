@@ -284,7 +284,8 @@ pub trait FormalSystem: Send + Sync {
         1
     }
 
-    /// Returns true if a verification takes microseconds: less than handing the proof to another thread or process.
+    /// Returns true if a verification takes microseconds: less than handing the proof to another thread or process. The
+    /// threads that verify then have stacks of the default size.
     fn is_quick(&self) -> bool {
         false
     }

@@ -193,9 +193,10 @@ impl HeldOutChange {
         };
         let [before, after] = self.printed();
         if before == after {
+            let meaning = if low > 0.0 || high < 0.0 { format!(", {meaning}") } else { String::new() };
             let [low, high] = [low, high].map(signed_points);
             let interval = format!("95% interval of the change over the problems {low} to {high} points");
-            return Some(format!("{stayed} ({interval})"));
+            return Some(format!("{stayed} ({interval}){meaning}"));
         }
         // The rates are printed with one decimal: their difference must be that of the printed ones.
         // `format!` rounds ties to even.

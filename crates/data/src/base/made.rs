@@ -230,13 +230,10 @@ fn write_sums(model: &Path) -> Result<()> {
 }
 
 fn check(model: &Path) -> Result<()> {
-    for (name, sum) in listed_checksums(model)? {
+    let advice = || format!("remove the folder {}, and the next run makes it again", model.display());
+    for (name, sum) in listed_checksums(model).with_context(advice)? {
         if checksum(&model.join(&name))? != sum {
-            bail!(
-                "{} was altered: remove the folder {}, and the next run makes it again",
-                model.join(name).display(),
-                model.display()
-            );
+            bail!("{} was altered: {}", model.join(name).display(), advice());
         }
     }
     Ok(())

@@ -81,15 +81,14 @@ impl External {
             }
         });
         let micros = start.elapsed().as_micros() as u64 / proofs.len().max(1) as u64;
-        let judgement = |verdict, reason: String, step| Judgement {
-            verdict,
-            reason: reason.chars().take(LONGEST_REASON).collect(),
-            step,
-            micros,
-        };
+        let judgement = |verdict, reason, step| Judgement { verdict, reason, step, micros };
+        let shortened = |reason: String| reason.chars().take(LONGEST_REASON).collect();
         match answer {
-            Ok(verdicts) => verdicts.into_iter().map(|v| judgement(v.verdict, v.reason, v.step)).collect(),
+            Ok(verdicts) => {
+                verdicts.into_iter().map(|v| judgement(v.verdict, shortened(v.reason), v.step)).collect()
+            }
             Err(fault) => {
+                // Do not shorten a fault: it is short, and its end says why the process failed.
                 let reason = format!("external `verify`: {fault}");
                 proofs.iter().map(|_| judgement(Verdict::Infra, reason.clone(), None)).collect()
             }

@@ -180,6 +180,21 @@ impl LeanSettings {
         }
     }
 
+    /// Adapts the settings of a run to this machine: the default folder replaces an installation's folder that does not
+    /// exist here, and a folder for scratch files whose parent does not exist is ignored.
+    #[must_use]
+    pub fn on_this_machine(mut self) -> Self {
+        let default = Self { root: PathBuf::new(), ..self.clone() }.root();
+        if !self.root().is_dir() && default.is_dir() {
+            self.root = std::path::absolute(&default).unwrap_or(default);
+        }
+        let has_parent = |path: &PathBuf| {
+            path.parent().is_some_and(|parent| parent.as_os_str().is_empty() || parent.is_dir())
+        };
+        self.scratch = self.scratch.filter(has_parent);
+        self
+    }
+
     /// Returns the maximum number of theorems per file.
     pub fn theorems_per_file(&self) -> usize {
         match (self.theorems_per_file, self.backing) {
@@ -436,6 +451,17 @@ fn library_path(mathlib: &Path) -> OsString {
 mod tests {
     use super::*;
     use sgs_keys::KeyTable;
+
+    #[test]
+    fn paths_of_another_machine_are_left_out() {
+        let here = tempfile::tempdir().unwrap();
+        let scratch = Some(here.path().join("scratch"));
+        let kept =
+            LeanSettings { root: here.path().into(), scratch: scratch.clone(), ..LeanSettings::default() };
+        assert_eq!(kept.clone().on_this_machine(), kept);
+        let moved = LeanSettings { scratch: Some(here.path().join("none/scratch")), ..kept };
+        assert_eq!(moved.on_this_machine().scratch, None);
+    }
 
     /// The texts of the keys must name the constants that an empty value selects.
     #[test]

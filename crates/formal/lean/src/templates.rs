@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 type BuiltIn = (&'static str, &'static str);
 
 macro_rules! built_in {
-    ($($template:ident = $name:literal),* $(,)?) => {
-        $(pub(crate) const $template: BuiltIn = ($name, include_str!(concat!("prompts/", $name, ".txt")));)*
+    ($($template:ident = $name:literal, $text:expr;)*) => {
+        $(pub(crate) const $template: BuiltIn = ($name, $text);)*
 
         /// Names and texts of the templates that [`Prompts`] can replace.
         pub const BUILT_IN_PROMPTS: &[BuiltIn] = &[$($template),*];
@@ -19,14 +19,14 @@ macro_rules! built_in {
 }
 
 built_in! {
-    SOLVER = "solver",
-    SOLVER_COT = "solver_cot",
-    REPAIR = "repair",
-    REPAIR_COT = "repair_cot",
-    CONJECTURER = "conjecturer",
-    CONJECTURER_STP = "conjecturer_stp",
-    CONJECTURER_UNCONDITIONED = "conjecturer_unconditioned",
-    GUIDE = "guide",
+    SOLVER = "solver", include_str!("prompts/solver.txt");
+    SOLVER_COT = "solver_cot", include_str!("prompts/solver_cot.txt");
+    REPAIR = "repair", include_str!("prompts/repair.txt");
+    REPAIR_COT = "repair_cot", include_str!("prompts/repair_cot.txt");
+    CONJECTURER = "conjecturer", include_str!("prompts/conjecturer.txt");
+    CONJECTURER_STP = "conjecturer_stp", include_str!("prompts/conjecturer_stp.txt");
+    CONJECTURER_UNCONDITIONED = "conjecturer_unconditioned", include_str!("prompts/conjecturer_unconditioned.txt");
+    GUIDE = "guide", include_str!("prompts/guide.txt");
 }
 
 /// Maximum size of a template in bytes.

@@ -7,7 +7,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {message}")]
 pub struct DatabaseError {
-    /// The file, and the line and column (in bytes, from 1) at which it violates a rule of the Metamath language.
+    /// The file, and the line and column (in bytes, from 1) at which it violates a rule of the Metamath language. Only the
+    /// file if it cannot be read.
     pub place: String,
     /// Description of the error.
     pub message: String,

@@ -8,6 +8,7 @@ use crate::error::{Context, Result, bail};
 use sgs_base::digest::checksum_of;
 use sgs_base::files::read_to_string;
 use sgs_keys::KeyTable as _;
+use sgs_lean::LeanSettings;
 use sgs_rundir::directories::checksum;
 use sgs_rundir::metrics::names;
 use sgs_rundir::{FrozenConfig, RunDir, RunView};
@@ -239,7 +240,10 @@ pub fn config_of(run: &RunView) -> Result<RunConfig> {
     let mut table = run.config()?;
     table.remove("frozen");
     remove_old_keys(&mut table);
-    table.try_into().context("config.toml of the run")
+    let mut config: RunConfig = table.try_into().context("config.toml of the run")?;
+    // The run records absolute paths, and may have been moved.
+    config.lean = config.lean.map(LeanSettings::on_this_machine);
+    Ok(config)
 }
 
 /// Removes the keys that earlier versions of the program wrote.

@@ -262,13 +262,12 @@ pub fn external(config: &RunConfig) -> Result<External> {
 /// Returns the command of an external system, executed in the sandbox of Lean's processes.
 fn sandboxed(settings: &ExternalSettings) -> Result<Vec<String>> {
     let mut read = Sandbox::system_files();
-    read.push(match settings.folder.as_str() {
-        "" => std::env::current_dir().context("cannot determine the current folder")?,
-        folder => folder.into(),
-    });
-    for path in &settings.read {
+    // The launcher starts in `folder`, so a relative path would be resolved twice.
+    let folder = if settings.folder.is_empty() { "." } else { &settings.folder };
+    let paths = settings.read.iter().map(|path| ("read", path.as_str()));
+    for (key, path) in [("folder", folder)].into_iter().chain(paths) {
         let found = fs::canonicalize(path);
-        read.push(found.map_err(|error| Usage(format!("external.read: {path}: {error}")))?);
+        read.push(found.map_err(|error| Usage(format!("external.{key}: {path}: {error}")))?);
     }
     let sandbox = Sandbox { read, children: true, require: true, ..Sandbox::default() };
     let mut command = Vec::new();

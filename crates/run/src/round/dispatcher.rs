@@ -360,7 +360,7 @@ impl<'a> Dispatcher<'a> {
                     records.extend(record);
                 }
                 Err(error) => {
-                    tracing::warn!("a verification in this process failed: {error:#}");
+                    verify::note_failure(&format!("{error:#}"));
                     others.push(group);
                 }
             }

@@ -2,6 +2,7 @@
 //! rewarded, and a run stops if they exceed 1% of the work.
 
 use crate::error::{Result, bail};
+use sgs_base::excerpt;
 use sgs_fleet::BoardStatus;
 use sgs_selfplay::outcome::ConjectureStatus;
 use sgs_selfplay::{Event, RoundOutcome, TaskKind, Verdict};
@@ -46,7 +47,7 @@ impl FaultCounts {
             _ => return,
         };
         *self.lost.entry(about).or_insert(0) += 1;
-        *self.reasons.entry(reason.chars().take(300).collect()).or_insert(0) += 1;
+        *self.reasons.entry(excerpt::ends_of(reason).into_owned()).or_insert(0) += 1;
     }
 
     /// Returns the lost share of a kind. Judgements and reviews are submitted one by one, long after their subjects.

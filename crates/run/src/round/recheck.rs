@@ -1,6 +1,6 @@
 //! Re-verifies proofs that remote workers report as valid.
 //!
-//! If verification takes microseconds (Metamath), this process repeats every check. If it takes seconds (Lean) and the
+//! If the system verifies one proof at a time (Metamath), this process repeats every check. Otherwise (Lean), if the
 //! configuration asks for it, another worker repeats a sample of them, and all proofs of targets that have never been
 //! solved.
 //!

@@ -22,8 +22,8 @@ impl SamplingContext<'_> {
         bytes: &[u8],
     ) -> Result<Vec<Entry>> {
         if let Some(Command::Verify { .. }) = commands.first() {
-            let (found, asked) = (tasks::items(bytes).context("verdicts from a worker")?, commands.len());
-            ensure!(found == asked as u64, "{found} verdicts for {asked} proofs");
+            // Check the number before the items are decoded.
+            verdict_count(tasks::items(bytes).context("verdicts from a worker")?, commands.len())?;
             return judgement_entries(commands, tasks::unpack(bytes).context("verdicts from a worker")?);
         }
         let (found, asked) = (tasks::items(bytes).context("completions from a worker")?, commands.len());
@@ -167,11 +167,18 @@ fn known<T>(read: Result<T, Malformed>) -> Result<Result<T, String>, String> {
 /// Maximum length of a verdict's reason in bytes. Reasons go into the journal and the tables.
 const MAX_REASON_BYTES: usize = 1 << 20;
 
+fn verdict_count(found: u64, asked: usize) -> Result<()> {
+    ensure!(found == asked as u64, "{found} verdicts for {asked} proofs");
+    Ok(())
+}
+
 /// Returns an entry for each of these commands, which verify proofs.
 ///
 /// # Errors
-/// Returns an error if a checker failed or the reason of a verdict is too long. No judgement is used then.
+/// Returns an error if the number of judgements differs, a checker failed, or the reason of a verdict is too long. No
+/// judgement is used then.
 pub(crate) fn judgement_entries(commands: &[Command], judgements: VerifyResult) -> Result<Vec<Entry>> {
+    verdict_count(judgements.len() as u64, commands.len())?;
     // A checker that breaks gives no verdict; its worker must report a failure.
     if let Some(broken) = judgements.iter().find(|j| j.verdict == Verdict::Infra) {
         bail!("the verdict `infra` is not allowed in a result: {}", broken.reason);

@@ -238,8 +238,8 @@ impl RunWorkers {
         }
     }
 
-    /// Returns the policy without rechecks by other workers. If remote workers may connect and verification is quick,
-    /// this process rechecks all verdicts. Otherwise, none is rechecked.
+    /// Returns the policy without rechecks by other workers. If remote workers may connect and the system verifies one
+    /// proof at a time, this process rechecks all verdicts. Otherwise, none is rechecked.
     pub(crate) fn local_recheck(&self, system: &dyn FormalSystem) -> RecheckPolicy {
         if self.remote.is_some() && verifies_one_by_one(system) {
             RecheckPolicy::Local

@@ -98,15 +98,19 @@ fn answer(session: &WorkerSession, system: &dyn FormalSystem, lease: &Lease, can
     let outcome = match verify(system, lease) {
         Ok(judgements) => LeaseOutcome::Done(judgements),
         Err(reason) => {
-            let failures = FAILURES.fetch_add(1, Ordering::Relaxed) + 1;
-            // One faulty checker can fail every task, so log ever fewer of its failures.
-            if failures.is_power_of_two() {
-                tracing::warn!("the checker failed (failure {failures} of this process): {reason}");
-            }
+            note_failure(&reason);
             LeaseOutcome::Failed(reason)
         }
     };
     session.finish(lease.id(), outcome);
+}
+
+/// Counts a failed verification, and logs it. One faulty checker can fail every task, so ever fewer failures are logged.
+pub(crate) fn note_failure(reason: &str) {
+    let failures = FAILURES.fetch_add(1, Ordering::Relaxed) + 1;
+    if failures.is_power_of_two() {
+        tracing::warn!("the checker failed (failure {failures} of this process): {reason}");
+    }
 }
 
 /// Verifies the proofs of a task.

@@ -21,7 +21,7 @@ names! {
     TIME_CONJECTURES = "time_conjectures_s": "Wall time in the sampler of this process that samples conjectures, seconds; absent where other processes sample.";
     TIME_ROLLOUTS = "time_rollouts_s": "Wall time in the sampler of this process that samples rollouts, seconds; absent where other processes sample.";
     TIME_REVIEWS = "time_reviews_s": "Wall time in the sampler of this process that samples reviews, seconds; absent where other processes sample.";
-    TIME_DISPATCHER = "time_dispatcher_s": "Wall time in which the dispatcher read results, wrote them or submitted tasks, seconds. It overlaps with sampling.";
+    TIME_DISPATCHER = "time_dispatcher_s": "Wall time in which the dispatcher read results, wrote them, submitted tasks or verified proofs of a quick system, seconds. It overlaps with sampling.";
     TIME_CHECKS = "time_checks_s": "Time in the checker, seconds, summed over its threads or workers.";
     TIME_UPDATE_SOLVER = "time_update_solver_s": "Wall time of the Solver's update, seconds.";
     TIME_UPDATE_CONJECTURER = "time_update_conjecturer_s": "Wall time of the Conjecturer's update, seconds.";

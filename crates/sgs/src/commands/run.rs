@@ -252,15 +252,24 @@ fn same_seed(view: &RunView, seed: &str) -> Result<Usage> {
     };
     let plain = config::resolve(&layers, std::env::vars()).ok().map(|plain| plain.config);
     let is_plain = |plain: &RunConfig| folder::differences(view, plain).is_ok_and(|all| all.is_empty());
-    let RunConfig { method, size, rounds, seed: own, .. } = &config;
+    let RunConfig { method, size, rounds, minutes, generations, seed: own, .. } = &config;
     let path = view.path().display();
     let new = match plain.filter(is_plain) {
         Some(plain) => {
-            let rounds = if plain.rounds == *rounds { String::new() } else { format!(" --rounds {rounds}") };
-            format!("`sgs run {method} --size {size}{rounds} --seed {seed}`")
+            let mut limits = String::new();
+            if plain.rounds != *rounds {
+                limits.push_str(&format!(" --rounds {rounds}"));
+            }
+            if plain.minutes != *minutes {
+                limits.push_str(&format!(" --minutes {minutes}"));
+            }
+            if plain.generations != *generations {
+                limits.push_str(&format!(" --generations {generations}"));
+            }
+            format!("`sgs run {method} --size {size}{limits} --seed {seed}`")
         }
         None => format!(
-            "copy {path}/config.toml to FILE.toml, remove everything from the line `[frozen]` on, and \
+            "copy {path}/config.toml to FILE.toml, remove everything from its last line `[frozen]` on, and \
              `sgs run FILE.toml --seed {seed}`"
         ),
     };

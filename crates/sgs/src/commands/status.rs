@@ -167,10 +167,12 @@ fn status(view: &RunView, shown: usize) -> Result<RunStatus> {
 /// Returns the metrics of the base model's evaluation and of the last one. Adds a note if they cannot be read.
 fn evaluations(view: &RunView, notes: &mut Vec<String>) -> [Option<MetricValues>; 2] {
     let all = view.evaluations().map_err(|error| notes.push(error.to_string())).unwrap_or_default();
-    let base = all.first().filter(|first| first.after == 0);
-    [base, all.last()].map(|evaluation| {
-        evaluation?.metrics().map_err(|error| notes.push(format!("evaluation: {error}"))).ok()
-    })
+    let mut read: Vec<Option<MetricValues>> = Vec::new();
+    for evaluation in all.iter().take(1).chain(all.iter().skip(1).last()) {
+        read.push(evaluation.metrics().map_err(|error| notes.push(format!("evaluation: {error}"))).ok());
+    }
+    let base = read.first().cloned().flatten().filter(|_| all.first().is_some_and(|first| first.after == 0));
+    [base, read.pop().flatten()]
 }
 
 /// Returns the value of a key in the outermost table, or in the first inner table that has it. Ignores tables.

@@ -9,7 +9,6 @@ use sgs_fleet::{
     WorkerSummary,
 };
 use sgs_formal::FormalSystem;
-use sgs_lean::LeanSettings;
 use sgs_lm::Device;
 use sgs_lm_sampler::{Decode, SamplerOptions};
 use sgs_metamath::system::Metamath;
@@ -24,7 +23,6 @@ use sgs_run::workers::manifest::RunManifest;
 use sgs_run::workers::tasks::{GENERATE, VERIFY};
 use sgs_run::workers::verify;
 use sgs_run::workers::weight_sync::{SyncedWeights, WeightSource};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
@@ -193,12 +191,7 @@ fn verify(args: &WorkerVerifyArgs) -> Result<Outcome> {
             Arc::new(Metamath::shipped()?)
         }
         SystemName::Lean => {
-            let mut base = manifest.lean.clone().unwrap_or_default();
-            // The run records the absolute path of its Lean. Another machine may have Lean in the default folder instead.
-            let default = LeanSettings { root: PathBuf::new(), ..base.clone() };
-            if !base.root().is_dir() && default.root().is_dir() {
-                base = default;
-            }
+            let base = manifest.lean.clone().unwrap_or_default().on_this_machine();
             let mut settings = lean::settings_over(base, &args.lean)?;
             if args.slots > 0 {
                 settings.slots = args.slots;

@@ -72,6 +72,8 @@ fn resource_limits(sandbox: &Sandbox) -> Result<String, String> {
         setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) })
             .map_err(|e| format!("{resource:?}: {e}"))
     };
+    // There is no limit on addresses, because Lean maps gigabytes of libraries, and none on processor time, because a
+    // process checks many proofs.
     set(Resource::Core, 0)?;
     set(Resource::Fsize, sandbox.file_bytes)?;
     set(Resource::Nofile, OPEN_FILES)?;
