@@ -200,9 +200,12 @@ private partial def runHeader (imported : Environment) (text : String) (state : 
   match ← examine .header #[stx] state with
   | .error what => return .error { reason := s!"the header contains {what}", refused := true }
   | .ok () =>
+    let before := state.env
     let state ← elaborateInHeader imported text state stx
     if let some name := definedSyntax state.env then
       return .error { reason := s!"the header contains the definition `{showName name}` of type `Lean.Syntax`", refused := true }
+    if let some name := declaredInternal stx before state.env then
+      return .error { reason := s!"the header contains a declaration with the name `{showName name}`", refused := true }
     if let some error ← firstError state.messages.toList then
       if state.messages.toList.any (·.data.hasTag (· == foreignCode)) then
         return .error { reason := s!"the header contains {error}", refused := true }

@@ -118,6 +118,11 @@ def freeInHeaders : List Name :=
 /-- Parts that declare more than a theorem. -/
 def declaring : List Name := [`Lean.Parser.Term.whereDecls, `Lean.Parser.Term.letrec, `Lean.Parser.Tactic.letrec, `Lean.Parser.Term.doLetRec]
 
+/-- Nodes whose own identifiers are names that they declare. -/
+def declaringNames : List Name := under `Lean.Parser.Command [
+  "declId", "namespace", "namedName", "ctor", "structCtor", "structExplicitBinder", "structImplicitBinder", "structInstBinder",
+  "structSimpleBinder", "computedField"]
+
 /-- Whether a part says why a recursion ends (`termination_by`, `decreasing_by`), or is elaborated at that time. -/
 def isTermination (kind : Name) : Bool :=
   kind == `Lean.Parser.Term.whereFinally ||

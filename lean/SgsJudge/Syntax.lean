@@ -126,6 +126,9 @@ private def expansions (hidden : Hidden) (stx : Syntax) : Command.CommandElabM (
     catch _ => pure ()
   return found
 
+/-- Whether a constant belongs to the imported library. -/
+def isImported (env : Environment) (name : Name) : Bool := (env.getModuleIdxFor? name).isSome
+
 /-- Whether Lean gives such names to the tactics of default arguments, which are constants of type `Lean.Syntax`. -/
 private def isDefaultName (part : String) : Bool := part.startsWith "_auto"
 
@@ -137,6 +140,45 @@ def definedSyntax (env : Environment) : Option Name :=
   let add (found : Option Name) (name : Name) (info : ConstantInfo) : Option Name :=
     if info.type.isConstOf ``Syntax && !isDefault name then some name else found
   env.constants.foldStage2 add none
+
+/-- Parts of a name that begin like those that Lean gives to what it makes itself, such as the default value `_default` of a
+field. -/
+def internalParts (name : Name) : List String :=
+  (components name.eraseMacroScopes).filter fun part => part.startsWith "_" && part != "_root_"
+
+/-- Such parts of the names in a text. -/
+partial def writtenParts : Syntax → List String
+  | .ident _ _ name _ => internalParts name
+  | .node _ _ children => children.foldl (fun found child => writtenParts child ++ found) []
+  | _ => []
+
+/-- A constant that a command has declared with such a name. The name is part of the text, or makes a definition of the header
+look like a part of a constant of the library. Lean evaluates such parts, for example in configurations. Those with `_aux_`
+are the code of a notation, and `checkName` refuses them in texts. -/
+def declaredInternal (stx : Syntax) (before after : Environment) : Option Name :=
+  let written := writtenParts stx
+  let isOfLibrary (name : Name) (info : ConstantInfo) : Bool := match name, info with
+    | _, .thmInfo _ => false
+    | .str parent last, _ => last.startsWith "_" && !last.startsWith "_aux_" && isImported after parent
+    | _, _ => false
+  let add (found : Option Name) (name : Name) (info : ConstantInfo) : Option Name :=
+    if found.isSome || before.contains name then found
+    else if isOfLibrary name info || (internalParts name).any written.contains then some name
+    else none
+  after.constants.foldStage2 add none
+
+/-- Checks a name that a text declares. -/
+private def checkDeclared (name : Name) : WalkM Unit := do
+  if let some part := (internalParts name).head? then refuse s!"a declaration with the name `{part}`"
+
+/-- Checks the names that a node declares. -/
+private def checkDeclaration (kind : Name) (stx : Syntax) : WalkM Unit := do
+  if kind == ``Parser.Term.letRecDecl then
+    if let part :: _ := writtenParts stx[2][0][0] then refuse s!"a declaration with the name `{part}`"
+  if declaringNames.contains kind then
+    for part in stx.getArgs do
+      for name in #[part] ++ part.getArgs do
+        if name.isIdent then checkDeclared name.getId
 
 /-- Checks a name. Names with `_aux_` are those of the code of notations, parts of which are no constants: a definition with
 such a name could replace one. -/
@@ -181,9 +223,6 @@ private partial def numberOf (stx : Syntax) : Option Nat :=
   else if kind == `«term_^_» then both fun base power => if base ≤ 1 || power ≤ 24 then base ^ min power 24 else maxShift + 1
   else if kind == `«term_<<<_» then both fun n bits => if n == 0 || bits ≤ 24 then n <<< min bits 24 else maxShift + 1
   else none
-
-/-- Whether a constant belongs to the imported library. -/
-def isImported (env : Environment) (name : Name) : Bool := (env.getModuleIdxFor? name).isSome
 
 /-- Whether Lean unfolds a constant wherever it looks for an instance. -/
 private def isReducible (env : Environment) (name : Name) : Bool := getReducibilityStatusCore env name matches .reducible
@@ -316,7 +355,10 @@ private partial def checkLiteral (stx : Syntax) : WalkM Unit := do
   | .node _ kind children =>
     if isNotation (← getEnv) kind then refuse s!"the notation `{showName kind}` in a configuration"
     else if kind == ``Parser.Term.structInstLVal then
-      if stx.getArgs.any fun part => (components part.getId).contains "native" then refuse "the configuration `native`"
+      -- A number or an index could name `native`, and the term of an index would not be examined.
+      unless stx[0].isIdent && stx[1].getArgs.isEmpty do refuse "a field without a name in a configuration"
+      if (components stx[0].getId).contains "native" then refuse "the configuration `native`"
+    else if kind == ``Parser.Term.structInst && !stx[1].isNone then refuse "an updated structure in a configuration"
     else if kind == ``Parser.Term.structInstField && stx[1].isNone then refuse "a field without a value in a configuration"
     else if kind == ``Parser.Term.dotIdent then checkConstructor stx[1].getId (dotted := true)
     -- Anything else could be coerced to a function.
@@ -357,6 +399,7 @@ private def terminationsOf (suffix : Syntax) : Nat :=
 def walkKind (kind : Name) (stx : Syntax) : WalkM Unit := do
   let role := (← get).role
   if setOptions.contains kind then checkOption stx
+  checkDeclaration kind stx
   if kind == `«term_<<<_» && (numberOf stx[2]).any (· > maxShift) then refuse "a shift by so many bits"
   if declaring.contains kind then modify ({ · with declares := true })
   if kind == ``Parser.Command.mutual then modify ({ · with declares := true })

@@ -498,8 +498,8 @@ fn assert_reasons(worker: &mut FileWorker, request: Vec<(Candidate, &str)>) {
     }
 }
 
-/// Lean runs a constant of type `Lean.Syntax` as a tactic if the type of an argument names it. No text may define such a
-/// constant where a later part of it could be elaborated.
+/// Lean runs a constant of type `Lean.Syntax` as a tactic if the type of an argument names it, and finds other constants by
+/// their names. No text may define such a constant where a later part of it could be elaborated.
 #[test]
 #[ignore = "runs Lean: minutes of CPU time; `just lean` runs it"]
 fn texts_are_examined_for_definitions_that_lean_runs_as_tactics() {
@@ -520,11 +520,15 @@ fn texts_are_examined_for_definitions_that_lean_runs_as_tactics() {
                      exact congrArg Nat.succ (go k)\n    termination_by m\n  exact congrArg (· + 1) (go 0)";
     let defaults = "def half (n : Nat) (_ : 0 < n := by decide) : Nat := n / 2\nstructure S where\n  x : Nat\n  \
                     h : x = x := by rfl\ndef s : S := { x := half 2 }\n";
-    let named = "def Foo._auto_1 : Lean.Syntax := .missing\n";
     let requests = [
         vec![
             (under("", with_default, "\n  exact b"), ""),
             (under("", "", recursive), ""),
+            (under("", "", "\n  have _h : True := trivial\n  rfl"), ""),
+            (
+                under("", "", "\n  rfl\nwhere\n  _default : Nat := 5\n"),
+                "a declaration with the name `_default`",
+            ),
             (under("", "", &format!("\n  {run}  rfl")), "the name `autoParam`"),
             (
                 under(
@@ -546,9 +550,20 @@ fn texts_are_examined_for_definitions_that_lean_runs_as_tactics() {
             under(&format!("mutual\ndef evil := Lean.mkAtom \"rfl\"\n{ends}end\n"), "", "\n  rfl"),
             beside,
         )],
-        vec![(under(named, "", "\n  rfl"), "the name `_auto_1`")],
     ];
-    for request in requests {
+    // No text declares a name like those of what Lean makes itself, such as the default value of a field.
+    let declarations = [
+        "def Lean.Meta.Simp.ConfigCtx.maxSteps._default : Nat := 5\n",
+        "namespace Lean.Meta.Simp.ConfigCtx.maxSteps\nabbrev _default : Nat := 5\n",
+        "notation (name := _default) \"zzz\" => True\n",
+        "mutual\ndef f : Nat := 1\ninstance _default : Inhabited Nat := ⟨5⟩\nend\n",
+        "namespace Lean.Meta.Simp\ndef ConfigCtx : Nat := 5\nwhere\n  maxSteps._default : Nat := 5\n",
+        "structure S where\n  n : Nat\n  _default : Nat\n",
+        "inductive T where\n  | _default (n : Nat)\n",
+    ];
+    let named = declarations
+        .map(|header| vec![(under(header, "", "\n  rfl"), "a declaration with the name `_default`")]);
+    for request in requests.into_iter().chain(named) {
         assert_reasons(&mut worker, request);
     }
 }
@@ -593,9 +608,13 @@ fn texts_are_examined_through_the_notations_of_a_header() {
                  class G (α : Type) extends Mul α where\n  e : α\n  e_mul : ∀ a : α, e * a = a\n\
                  structure S where\n  has : Nat → Prop\ninstance : Membership Nat S := ⟨fun s n => s.has n⟩\n\
                  notation \"⟪\" f \"⟫\" => F.f f\nnotation \"𝟙\" => G.e\nnotation \"𝒰\" => S.mk (fun _ => True)\n";
+    let field = "a field without a name in a configuration";
     let own = "set_option warningAsError true\nstructure S where\n  n : Nat\nderiving DecidableEq, Repr\ninstance : Add S := ⟨fun a b => ⟨a.n + b.n⟩⟩\n\
                def P (n : Nat) : Prop := n = 1\ninstance : DecidablePred P := fun n => inferInstanceAs (Decidable (n = 1))\n\
-               infixl:65 \" +++ \" => fun (a b : S) => a + b\nnotation \"zzz\" => S.mk 1\n";
+               infixl:65 \" +++ \" => fun (a b : S) => a + b\nnotation \"zzz\" => S.mk 1\n\
+               namespace Nat\ndef f (_h : True) : Nat → Nat\n  | 0 => 0\n  | n + 1 => f trivial n\n\
+               structure Q (n : Nat := 3) where\n  a : Nat := 1\n  b : a = a := by rfl\n\
+               example (_h : True) : f trivial 0 = 0 := rfl\nlocal notation \"yyy\" => f trivial\nend Nat\n";
     let variables = "variable {α : Type} [DecidableEq α]\nvariable (p : Prop) (hp : p)\ninclude hp\n";
     let requests = [
         vec![
@@ -606,7 +625,7 @@ fn texts_are_examined_through_the_notations_of_a_header() {
         vec![(under(&named("app"), plain, "\n  rfl"), "the name `Lean.Parser.Term.app` of a notation")],
         vec![(under(&named("_root_.myconfig"), plain, "\n  rfl"), "_root_.myconfig` of a notation")],
         vec![(under(&named("antiquot"), plain, "\n  rfl"), "antiquot` of a notation")],
-        vec![(under("def _aux_f._closed_0 : Nat := 1\n", plain, "\n  rfl"), "the name `_aux_f`")],
+        vec![(under("def _aux_f : Nat := 1\n", plain, "\n  rfl"), "the name `_aux_f`")],
         vec![
             (under(&scoped, plain, "\n  rfl"), ""),
             (under(&scoped, plain, opened), option),
@@ -647,6 +666,13 @@ fn texts_are_examined_through_the_notations_of_a_header() {
                 "",
             ),
             (under(right, plain, "\n  simp (maxSteps := 5 3)"), "a function without a name"),
+            (under(right, plain, "\n  decide (config := { 2 := true })"), field),
+            (under(right, plain, "\n  simp (config := { [id 5] := true })"), field),
+            (under(right, plain, "\n  simp (config := { maxSteps[id 5] := true })"), field),
+            (
+                under(right, plain, "\n  simp (config := { \"a\" with [id 5] := 'b' })"),
+                "an updated structure",
+            ),
         ],
         vec![(under(own, "theorem t : (zzz +++ zzz).n = 2 ∧ P 1 := by", "\n  exact ⟨rfl, by decide⟩"), "")],
         vec![(under(joined, plain, "\n  rfl"), "joined to a command with `in`")],
