@@ -456,8 +456,7 @@ mod tests {
     fn paths_of_another_machine_are_left_out() {
         let here = tempfile::tempdir().unwrap();
         let scratch = Some(here.path().join("scratch"));
-        let kept =
-            LeanSettings { root: here.path().into(), scratch: scratch.clone(), ..LeanSettings::default() };
+        let kept = LeanSettings { root: here.path().into(), scratch, ..LeanSettings::default() };
         assert_eq!(kept.clone().on_this_machine(), kept);
         let moved = LeanSettings { scratch: Some(here.path().join("none/scratch")), ..kept };
         assert_eq!(moved.on_this_machine().scratch, None);

@@ -237,8 +237,8 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
 /// Returns the seed that the arguments of `sgs resume` ask for, which is not possible.
 fn asked_seed(args: &ResumeArgs) -> Option<String> {
     let set = args.set.iter().filter_map(|setting| setting.split_once('='));
-    let set = set.filter(|(key, _)| key.trim() == "seed").map(|(_, value)| value.trim().to_owned());
-    args.seed.clone().or(set.last())
+    let mut set = set.filter(|(key, _)| key.trim() == "seed").map(|(_, value)| value.trim().to_owned());
+    args.seed.clone().or(set.next_back())
 }
 
 /// Returns the error about another seed for an existing run. It contains the command of a new run with that seed.
