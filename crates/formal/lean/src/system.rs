@@ -93,6 +93,11 @@ pub struct Lean {
 }
 
 impl Lean {
+    /// Returns a checksum of the prompts that replace built-in ones, or `None` if there are none.
+    pub fn checksum_of_prompts(&self) -> Option<String> {
+        self.config.templates.checksum()
+    }
+
     /// Starts the pool. Call [`Lean::canaries`] before trusting its verdicts.
     pub fn start(config: LeanConfig) -> Result<Self, StartError> {
         let pool = Pool::new(&config.checker, config.slots)?;

@@ -1,6 +1,7 @@
 //! Templates of the roles' prompts: the built-in ones, and those that a user replaces them with.
 
 use serde::{Deserialize, Serialize};
+use sgs_base::digest::checksum_of;
 use sgs_base::files;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -61,6 +62,13 @@ impl Templates {
     /// Returns the text that replaces a built-in template, or its own text.
     pub(crate) fn get(&self, (name, text): BuiltIn) -> &str {
         self.0.get(name).map_or(text, String::as_str)
+    }
+
+    /// Returns a checksum of the texts that replace built-in templates, or `None` if there are none.
+    pub(crate) fn checksum(&self) -> Option<String> {
+        let texts: String =
+            self.0.iter().map(|(name, text)| format!("{name} {} {text}", text.len())).collect();
+        (!self.is_built_in()).then(|| checksum_of(texts.as_bytes()))
     }
 
     /// Returns whether all templates are built-in ones.
@@ -185,6 +193,14 @@ mod tests {
         for (name, text) in BUILT_IN_PROMPTS {
             check("", name, text).unwrap();
         }
+    }
+
+    #[test]
+    fn only_own_templates_have_a_checksum() {
+        let of = |name: &str, text: &str| Templates([(name.into(), text.into())].into()).checksum().unwrap();
+        assert_eq!(Templates::default().checksum(), None);
+        assert_eq!(of("solver", "a"), of("solver", "a"));
+        assert!(of("solver", "a") != of("solver", "b") && of("solver", "a") != of("guide", "a"));
     }
 
     #[test]

@@ -163,11 +163,14 @@ impl Filter<'_> {
     }
 
     fn rollouts(&self, stage: &Rollouts, problems: &[Problem]) -> Result<Vec<Finding>> {
-        let made = json!({
+        let mut made = json!({
             "model": model(&stage.model, &stage.endpoint), "k": stage.k, "negation": stage.negation,
             "prompt": stage.prompt, "context": stage.context, "seed": self.config.seed,
             "checker": FormalSystem::identity(self.system),
         });
+        if let Some(checksum) = self.system.checksum_of_prompts().filter(|_| stage.prompt.is_empty()) {
+            made["prompts"] = checksum.into();
+        }
         let mut ledger = Ledger::open(&self.file(&stage.name), &made)?;
         rollouts::attempt(
             stage,
