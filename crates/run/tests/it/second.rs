@@ -27,11 +27,13 @@ struct Easy {
     is_quick: bool,
     /// Number of verifications that still fail.
     faults: AtomicUsize,
+    /// Number of verifications on a thread of Rayon, where workers have none.
+    in_place: AtomicUsize,
 }
 
 /// Returns a system with slow verification.
 fn slow() -> Easy {
-    Easy { is_quick: false, faults: AtomicUsize::new(0) }
+    Easy { is_quick: false, faults: AtomicUsize::new(0), in_place: AtomicUsize::new(0) }
 }
 
 impl FormalSystem for Easy {
@@ -73,6 +75,7 @@ impl FormalSystem for Easy {
         self.is_quick
     }
     fn verify(&self, problem: &Problem, proof: &str) -> Judgement {
+        self.in_place.fetch_add(usize::from(rayon::current_thread_index().is_some()), Ordering::SeqCst);
         let take = |left: usize| left.checked_sub(1);
         if self.faults.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok() {
             let reason = "the checker failed".to_owned();
@@ -241,10 +244,16 @@ fn a_forged_verdict_is_refused_by_the_coordinator_where_a_check_takes_no_time() 
 fn proofs_of_a_quick_system_are_verified_in_place_and_again_after_a_failure() {
     let dir = tempfile::tempdir().unwrap();
     let (slow_run, quick_run) = (dir.path().join("slow"), dir.path().join("quick"));
-    assert_eq!(runner(&slow_run, Arc::new(slow()), None).work(&mut |_| ()).unwrap(), Outcome::Done);
-    let quick = Arc::new(Easy { is_quick: true, faults: AtomicUsize::new(2) });
-    let system: Arc<dyn FormalSystem> = Arc::clone(&quick) as Arc<_>;
-    assert_eq!(runner(&quick_run, system, None).work(&mut |_| ()).unwrap(), Outcome::Done);
+    let work = |run: &Path, system: &Arc<Easy>| {
+        let system: Arc<dyn FormalSystem> = Arc::clone(system) as Arc<_>;
+        assert_eq!(runner(run, system, None).work(&mut |_| ()).unwrap(), Outcome::Done);
+    };
+    let (slow, quick) =
+        (Arc::new(slow()), Arc::new(Easy { is_quick: true, faults: AtomicUsize::new(2), ..slow() }));
+    work(&slow_run, &slow);
+    work(&quick_run, &quick);
+    assert_eq!(slow.in_place.load(Ordering::SeqCst), 0);
+    assert!(quick.in_place.load(Ordering::SeqCst) > proved(&quick_run));
     assert_eq!(quick.faults.load(Ordering::SeqCst), 0, "two verifications failed");
     assert!(proved(&quick_run) > 0);
     assert_eq!(verdicts(&quick_run), verdicts(&slow_run));
