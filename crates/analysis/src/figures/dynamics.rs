@@ -261,7 +261,7 @@ pub(super) fn timings(run: &RunData) -> Option<Figure> {
         id: "timings".into(),
         title: "Wall time by stage".into(),
         caption: format!(
-            "Wall time of the rounds by stage{per}. The stages add up to the wall time. Conjectures, rollouts and reviews are sampled at the same time: the time of the sampling stage is divided among them in proportion to the time that each spent in the sampler. Checks overlap with sampling, and the publication of a round with the next round; neither is a stage of its own."
+            "Wall time of the rounds by stage{per}. The stages add up to the wall time. Conjectures, rollouts and reviews are sampled at the same time: the time of the sampling stage is divided among them in proportion to the time that each spent in the sampler. Checks overlap with sampling, and the publication of a round with the next round; neither is a separate stage."
         ),
         panels: vec![FigurePanel {
             title: String::new(),

@@ -138,7 +138,7 @@ impl RunWorkers {
         // A server may take minutes to reply. In a separate thread, it does not delay an interrupt.
         let connect = move || {
             let own = || policies::tokenizer(&base, &model);
-            // After an interrupt, nobody receives it.
+            // After an interrupt, the receiver is gone.
             let _ = sender.send(Servers::connect(&config, own, &probes, config.window(&model)));
         };
         std::thread::Builder::new().name("connect".into()).spawn(connect).context("cannot start a thread")?;

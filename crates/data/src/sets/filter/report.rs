@@ -54,7 +54,7 @@ pub fn report(config: &FilterConfig, rows: &[Row], targets: &[Target], fates: &[
         ));
     }
     text.push_str(
-        "\n`kept.jsonl` holds what is left, `fates.jsonl` what became of each problem, and by what.\n",
+        "\n`kept.jsonl` holds the problems that are kept, `fates.jsonl` the fate of each problem and the stage that decided it.\n",
     );
     // By fate and stage: the number of problems, and examples.
     let mut groups: BTreeMap<(String, String), (usize, String)> = BTreeMap::new();

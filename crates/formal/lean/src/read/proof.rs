@@ -107,7 +107,7 @@ fn candidate(code: &str, name: &str) -> Option<TheoremReading> {
         Some((text, declaration)) => body(text, declaration.proof),
         None => Err(Malformed::new("no-statement", "the theorem has no name or no `:`")),
     };
-    // Nothing within a `mutual` block has an `end` of its own.
+    // Nothing within a `mutual` block has a separate `end`.
     let mut is_open = false;
     let ends_mutual = found.iter().map(|command| match command.keyword.as_str() {
         "end" => std::mem::take(&mut is_open),

@@ -218,7 +218,7 @@ fn only_lost_another(one: &RankProcess) -> bool {
 
 fn describe(lost: &RankProcess, ranks: usize) -> String {
     let how = match lost.status.map(|status| (status.signal(), status.code())) {
-        Some((Some(9), _)) => "was killed by signal 9 (by hand, or because memory ran out)".to_owned(),
+        Some((Some(9), _)) => "was killed by signal 9 (by a user, or because memory ran out)".to_owned(),
         Some((Some(signal), _)) => format!("was killed by signal {signal}"),
         Some((None, Some(code))) => format!("ended with code {code}"),
         _ => "ended".to_owned(),
