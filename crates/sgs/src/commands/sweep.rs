@@ -5,7 +5,7 @@ mod machine;
 mod mps;
 mod plan;
 
-use super::{compare, report};
+use super::{compare, made, report};
 use crate::args::SweepArgs;
 use crate::exit::Outcome;
 use crate::{output, signals};
@@ -16,9 +16,10 @@ use plan::{SweepPlan, SweepRun};
 use sgs_analysis::figures::FigureOptions;
 use sgs_analysis::run::{RunData, metric, read_metrics};
 use sgs_base::excerpt;
+use sgs_data::base::made::MadeBase;
 use sgs_fleet::launch::quote;
 use sgs_run::config::RunConfig;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -48,16 +49,24 @@ pub fn run(args: &SweepArgs) -> Result<Outcome> {
         slots.what(),
         sweep.done.len()
     );
+    // Before the runs share the machine: the first of them would train the base model with its part of the cores, while
+    // the others wait for it.
+    if sweep.make_bases()? {
+        return Ok(interrupted(&args.file));
+    }
     let mps = slots.start_mps(&MpsControl::of_machine(), sweep.waiting.len());
     if !mps.is_empty() {
         eprintln!("{mps}");
     }
-    let stopped = sweep.run_all(slots)?;
-    if stopped {
-        eprintln!("stopped; to continue: `sgs sweep {}`", args.file.display());
-        return Ok(Outcome::Interrupted);
+    if sweep.run_all(slots)? {
+        return Ok(interrupted(&args.file));
     }
     sweep.finish(&out)
+}
+
+fn interrupted(file: &Path) -> Outcome {
+    eprintln!("stopped; to continue: `sgs sweep {}`", file.display());
+    Outcome::Interrupted
 }
 
 /// Returns `runs/NAME` for `NAME.toml`.
@@ -135,6 +144,19 @@ impl Sweep {
             }
         }
         Ok(Self { all, waiting, done, failed: 0 })
+    }
+
+    /// Trains the base models that the waiting runs need and that are not in the cache; returns whether the user stopped
+    /// the sweep.
+    fn make_bases(&self) -> Result<bool> {
+        let (_, _guard) = signals::guard()?;
+        let mut made = HashSet::new();
+        for member in &self.waiting {
+            if made.insert(&member.config.model.base) && made::ensure(&member.config)? == MadeBase::Interrupted {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Executes all runs; returns whether the user stopped the sweep. No run stays active in either case.

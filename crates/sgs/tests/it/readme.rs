@@ -137,6 +137,7 @@ const COMMANDS: &[(&str, Check)] = &[
     // examples/README.md
     ("sgs run examples/run.toml --out runs/example", SUCCEEDS),
     ("sgs sweep examples/deep.toml --dry-run", SUCCEEDS),
+    ("sgs sweep examples/deep-proofs.toml --out /dev/shm/deep-proofs", Append("--dry-run")),
     ("sgs prove --run runs/example < examples/statements.txt", Run(PROVED_OR_NOT, "")),
     ("RUN=runs/example jupyter lab examples/tables.ipynb", Skip),
 ];
