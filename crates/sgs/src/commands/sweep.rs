@@ -152,7 +152,9 @@ impl Sweep {
         let (_, _guard) = signals::guard()?;
         let mut made = HashSet::new();
         for member in &self.waiting {
-            if made.insert(&member.config.model.base) && made::ensure(&member.config)? == MadeBase::Interrupted {
+            if made.insert(&member.config.model.base)
+                && made::ensure(&member.config)? == MadeBase::Interrupted
+            {
                 return Ok(true);
             }
         }

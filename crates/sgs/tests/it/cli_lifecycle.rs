@@ -6,6 +6,7 @@ use crate::snapshot::snapshot;
 use rustix::process::{Pid, Signal, kill_process};
 use sgs_run::config::folder::seconds_worked;
 use sgs_rundir::RunView;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -390,4 +391,28 @@ fn a_sweep_completes_its_runs_and_can_be_resumed() {
         let done = sgs(&["sweep", &file(folder.path(), "wrong.toml", wrong), "--out", "none"]).expect(2);
         assert!(done.err.contains(message), "{}", done.err);
     }
+}
+
+#[test]
+fn a_sweep_makes_the_base_model_before_its_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = file(
+        dir.path(),
+        "two.toml",
+        "seeds = [1, 2]\njobs = 2\nsize = \"metamath-quick\"\n[set.model]\nbase = \"made:13m\"\ndevice = \"cpu\"\n",
+    );
+    let mut sweep = command(&["sweep", &plan, "--out", &path(dir.path(), "out")])
+        .env("XDG_CACHE_HOME", dir.path())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(sweep.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let before: Vec<String> =
+        lines.take_while(|line| !line.contains("the base model made:13m is missing")).collect();
+    // Training would take hours.
+    sweep.kill().unwrap();
+    sweep.wait().unwrap();
+    assert_eq!(before.len(), 1, "{before:?}");
+    assert!(before[0].starts_with("2 runs in "), "{before:?}");
+    assert!(!dir.path().join("out/sgs-seed1.log").exists(), "a run was started");
 }
