@@ -1,10 +1,8 @@
 //! Comparisons of runs at equal numbers of generations. Only measured values are compared: nothing is interpolated.
 
 use crate::fit::{Fit, Parameter};
-use crate::run::TargetHistory;
 use crate::stats::{measured_at, seed_mean, student};
 use serde::Serialize;
-use std::collections::BTreeSet;
 
 /// Keys of the budget of a run, which do not change its rounds.
 pub const BUDGET: [&str; 3] = ["rounds", "minutes", "generations"];
@@ -130,27 +128,6 @@ fn variance(values: &[f64]) -> f64 {
     values.iter().map(|v| (v - m).powi(2)).sum::<f64>() / values.len().saturating_sub(1).max(1) as f64
 }
 
-/// Returns D_hard: the targets that a baseline sampled but never solved (paper, Appendix F.3).
-pub fn never_solved(baseline: &[TargetHistory]) -> BTreeSet<&str> {
-    baseline.iter().filter(|t| t.solved_round.is_none()).map(|t| t.id.as_str()).collect()
-}
-
-/// Returns the cumulative solve rate of a run on the targets in `hard`, at each of `rounds` (round, generations).
-pub fn hard_curve(
-    targets: &[TargetHistory],
-    hard: &BTreeSet<&str>,
-    rounds: &[(u32, f64)],
-) -> Vec<(f64, f64)> {
-    if hard.is_empty() {
-        return Vec::new();
-    }
-    let mut solved: Vec<u32> =
-        targets.iter().filter(|t| hard.contains(t.id.as_str())).filter_map(|t| t.solved_round).collect();
-    solved.sort_unstable();
-    let share = |round: u32| solved.partition_point(|r| *r <= round) as f64 / hard.len() as f64;
-    rounds.iter().map(|&(round, generations)| (generations, share(round))).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -216,21 +193,5 @@ mod tests {
         assert_eq!(seeds.basis, Basis::Seeds);
         assert!((seeds.difference - 0.06).abs() < 0.02);
         assert!(asymptote_difference(&[], &[&a]).is_none());
-    }
-
-    #[test]
-    fn hard_targets_are_those_that_the_baseline_never_solved() {
-        let target = |id: &str, solved_round| TargetHistory {
-            id: id.into(),
-            solved_round,
-            ..TargetHistory::default()
-        };
-        let baseline = [target("a", Some(0)), target("b", None), target("c", None)];
-        let run = [target("a", None), target("b", Some(2)), target("c", None)];
-        let hard = never_solved(&baseline);
-        let rounds = [(0, 10.0), (1, 20.0), (2, 30.0)];
-        assert_eq!(hard_curve(&run, &hard, &rounds), [(10.0, 0.0), (20.0, 0.0), (30.0, 0.5)]);
-        assert_eq!(hard_curve(&baseline, &hard, &rounds).last(), Some(&(30.0, 0.0)));
-        assert!(hard_curve(&run, &BTreeSet::new(), &rounds).is_empty());
     }
 }

@@ -397,9 +397,6 @@ pub struct ResumeArgs {
     /// sampling.endpoint.url=ADDRESS. Repeatable.
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Another seed; refused with advice, because the seed of a run cannot change.
-    #[arg(long, value_name = "N", hide = true)]
-    pub seed: Option<String>,
     /// Verify the checksums of all files first, and fail if one is damaged (about one second per gigabyte).
     #[arg(long)]
     pub verify: bool,
@@ -419,10 +416,6 @@ pub struct ReportArgs {
     /// `sgs eval --json` (its largest k). Repeatable.
     #[arg(long = "yardstick", value_name = "LABEL=RATE", value_parser = crate::yardstick::argument)]
     pub yardsticks: Vec<Yardstick>,
-    /// Baseline run, whose unsolved targets make up D_hard [default: REINFORCE-1/2 with all its seeds; otherwise another
-    /// method that trains only on targets].
-    #[arg(long, value_name = "RUN", value_hint = INPUT_DIR)]
-    pub baseline: Option<PathBuf>,
     /// Exclude the first N generations from scaling-law fits [default: 100,000, scaled down for short runs].
     #[arg(long, value_name = "N", value_parser = real(at_least(0.0).at_most(1e15)))]
     pub cut: Option<f64>,

@@ -1,8 +1,8 @@
 //! Formats statements and proofs for display.
 
 use anyhow::{Context, Result};
-use sgs_analysis::run::{StatementDisplay, StatementIdentity};
-use sgs_formal::{Condition, FormalSystem};
+use sgs_analysis::run::StatementDisplay;
+use sgs_formal::FormalSystem;
 use sgs_run::config::system::metamath_database;
 use sgs_run::config::{ProblemsConfig, SystemName};
 use sgs_rundir::RunView;
@@ -43,11 +43,6 @@ impl TextDisplay {
 }
 
 impl TextDisplay {
-    /// Returns whether an earlier theorem of the database has the problem's statement.
-    pub fn is_known(&self, problem: &Problem) -> bool {
-        self.identity(&problem.statement, &problem.context).theorem.is_some()
-    }
-
     /// Returns the number of steps of a proof.
     pub fn steps(&self, proof: &str) -> u32 {
         self.0.as_ref().map_or_else(|| sgs_formal::lines_of(proof), |system| system.proof_steps(proof))
@@ -63,23 +58,5 @@ impl StatementDisplay for TextDisplay {
         let problem =
             Problem { id: ProblemId::new("shown"), statement: statement.into(), context: context.into() };
         self.0.as_ref().map_or_else(|| proof.to_owned(), |system| system.display_proof(&problem, proof))
-    }
-
-    fn identity(&self, statement: &str, context: &str) -> StatementIdentity {
-        let problem =
-            Problem { id: ProblemId::new("shown"), statement: statement.into(), context: context.into() };
-        let read = |system: &Arc<dyn FormalSystem>| {
-            let read = system.read_conjecture(Condition::Nothing(&problem), statement).ok()?;
-            Some(StatementIdentity {
-                normal: read.statement.to_string(),
-                theorem: read.known.map(|label| label.to_string()),
-            })
-        };
-        let plain = || StatementIdentity { normal: statement.to_owned(), theorem: None };
-        self.0.as_ref().and_then(read).unwrap_or_else(plain)
-    }
-
-    fn steps(&self, proof: &str) -> u32 {
-        TextDisplay::steps(self, proof)
     }
 }

@@ -40,8 +40,6 @@ mod output;
 mod output_file;
 mod pace;
 mod page;
-mod related_runs;
-mod run_folder;
 mod signals;
 mod statement_input;
 mod summary;

@@ -1,19 +1,14 @@
-//! The last lines of a run: solved targets, the best conjecture, the time of each stage, and the next command.
+//! The last lines of a run: solved targets, the time of each stage, and the next command.
 
-use crate::display::TextDisplay;
-use crate::theorems::{self, ProvedTheorem};
 use crate::{output, pace};
 use anyhow::Result;
 use sgs_analysis::plot::grouped;
 use sgs_analysis::report::describe_held_out_change;
-use sgs_analysis::run::{EvaluationData, RunData, StatementDisplay as _, metric, stage_totals};
+use sgs_analysis::run::{EvaluationData, RunData, metric, stage_totals};
 use sgs_analysis::stats::pass_at_k_interval;
 use sgs_run::config::held_out::HeldOut;
 use sgs_run::config::{RunConfig, folder, system};
-use sgs_rundir::rows::ProblemKind;
-use sgs_rundir::table::RowReader;
-use sgs_rundir::{EndReason, PublishedRound, RunView, table_row};
-use sgs_selfplay::ProblemId;
+use sgs_rundir::{EndReason, RunView};
 
 /// Width of the first column.
 pub const NAME: usize = 12;
@@ -33,8 +28,8 @@ pub fn line(name: &str, text: &str) -> String {
 /// Returns the summary of a finished run.
 ///
 /// # Errors
-/// Returns an error if a table of the run cannot be read.
-pub fn lines(run: &RunData, view: &RunView, shown: &TextDisplay) -> Result<Vec<String>> {
+/// Returns an error if the configuration of the run cannot be read.
+pub fn lines(run: &RunData, view: &RunView) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     let mut line = |name: &str, text: String| lines.push(line(name, &text));
     line("solved", solved(run));
@@ -56,14 +51,6 @@ pub fn lines(run: &RunData, view: &RunView, shown: &TextDisplay) -> Result<Vec<S
         );
     }
     line("held out", held_out(run, &folder::config_of(view)?));
-    let is_conjecture = |kind| kind == ProblemKind::Conjecture;
-    let conjectures = theorems::proved(view, is_conjecture, &|proof| shown.steps(proof));
-    match conjectures.and_then(|conjectures| best(conjectures, run, view, shown)) {
-        Ok(Some(best)) => line("example", describe(&best, shown)),
-        Ok(None) => (),
-        // A table may be damaged. The other lines need only the metrics.
-        Err(error) => line("example", format!("none: {error:#}")),
-    }
     line("time", time(run));
     if let Some(why) = &run.ended {
         line("ended", why.clone());
@@ -120,64 +107,6 @@ fn held_out(run: &RunData, config: &RunConfig) -> String {
     text.push_str(&format!(" ({problems}, {samples} each)"));
     text.extend(describe_held_out_change(run, 1).map(|change| format!("; pass@1 {change}")));
     text
-}
-
-table_row! {
-    /// The Guide's score of a conjecture.
-    struct ConjectureScore {
-        pub id: ProblemId,
-        pub r_guide: Option<f64>,
-    }
-}
-
-/// Returns the proved conjecture that is neither in the database nor a solved target, that the Guide has not scored 0, and
-/// that has the longest shortest proof; ties go to the shortest statement.
-fn best(
-    mut conjectures: Vec<ProvedTheorem>,
-    run: &RunData,
-    view: &RunView,
-    shown: &TextDisplay,
-) -> Result<Option<ProvedTheorem>> {
-    conjectures.sort_by_cached_key(|theorem| {
-        (theorem.steps, std::cmp::Reverse(theorem.problem.statement.split_whitespace().count()))
-    });
-    let is_target = |statement: &str| {
-        let statement = shown.statement(statement);
-        run.targets.iter().any(|target| target.solved_round.is_some() && target.statement == statement)
-    };
-    let rounds = view.rounds()?;
-    // Begin with the best, because the database and the scores are searched for each.
-    for theorem in conjectures.into_iter().rev() {
-        if !shown.is_known(&theorem.problem)
-            && !is_target(&theorem.problem.statement)
-            && !is_scored_zero(&theorem, &rounds)?
-        {
-            return Ok(Some(theorem));
-        }
-    }
-    Ok(None)
-}
-
-/// Returns whether the Guide scored a conjecture 0 in the round of its proof.
-fn is_scored_zero(theorem: &ProvedTheorem, rounds: &[PublishedRound]) -> Result<bool> {
-    let Some(round) = rounds.iter().find(|round| round.round() == theorem.round) else { return Ok(false) };
-    for row in RowReader::<ConjectureScore>::open(&round.directory().join("conjectures.parquet"))? {
-        let ConjectureScore { id, r_guide } = row?;
-        if id == theorem.problem.id {
-            return Ok(r_guide == Some(0.0));
-        }
-    }
-    Ok(false)
-}
-
-fn describe(theorem: &ProvedTheorem, shown: &TextDisplay) -> String {
-    let target = theorem.target.as_ref().map_or_else(String::new, |target| format!(" for {target}"));
-    format!(
-        "{}   (new conjecture{target}, round {}, proved in {})",
-        shown.statement(&theorem.problem.statement),
-        theorem.round,
-        output::counted(theorem.steps as usize, "step")
-    )
 }
 
 fn time(run: &RunData) -> String {

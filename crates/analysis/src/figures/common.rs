@@ -1,11 +1,8 @@
 //! Helpers that several figures share: axes, panels, running means and captions.
 
-use super::{FigureOptions, MOST_POINTS, PlottedRun, SeedGroup, groups, is_baseline, thinned};
-use crate::plot::{
-    Axis, BarSeries, Bars, FigurePanel, PanelContent, PanelShape, Series, SeriesStyle, Unit, Xy, format_value,
-};
+use super::{MOST_POINTS, PlottedRun, SeedGroup, groups, thinned};
+use crate::plot::{Axis, FigurePanel, PanelContent, PanelShape, Series, SeriesStyle, Unit, Xy, format_value};
 use crate::run::{RunData, metric};
-use sgs_selfplay::Method;
 
 pub(super) fn generations_axis() -> Axis {
     Axis::new("Generations", Unit::Count).from(0.0)
@@ -13,18 +10,6 @@ pub(super) fn generations_axis() -> Axis {
 
 pub(super) fn panel(title: &str, shape: PanelShape, xy: Xy) -> FigurePanel {
     FigurePanel { title: title.to_owned(), shape, content: PanelContent::Xy(xy) }
-}
-
-/// Returns a panel with bars side by side.
-pub(super) fn bars_panel(
-    title: &str,
-    x_label: &str,
-    categories: Vec<String>,
-    y: Axis,
-    series: Vec<BarSeries>,
-) -> FigurePanel {
-    let bars = Bars { x_label: x_label.to_owned(), categories, y, series, stacked: false };
-    FigurePanel { title: title.to_owned(), shape: PanelShape::Half, content: PanelContent::Bars(bars) }
 }
 
 /// Describes groups with several seeds, for captions.
@@ -111,20 +96,6 @@ pub(super) fn about_means<'a: 'b, 'b>(drawn: impl IntoIterator<Item = &'b Plotte
         _ => format!(" Curves are running means (at most {widest} rounds); single rounds are pale."),
     };
     means + &about_seeds(&groups)
-}
-
-/// Returns the run whose unsolved targets define D_hard.
-pub(super) fn baseline_of<'a, 'b>(
-    drawn: &'b [PlottedRun<'a>],
-    options: &FigureOptions,
-) -> Option<&'b PlottedRun<'a>> {
-    match options.baseline {
-        Some(at) => drawn.get(at),
-        None => {
-            let half = drawn.iter().find(|d| d.run.method == Some(Method::ReinforceHalf));
-            half.or_else(|| drawn.iter().find(|d| d.run.method.is_some_and(is_baseline)))
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Cumulative solve rates of one or several runs (paper, Fig. 1, 5, 6; Appendix F).
+//! Cumulative solve rates of one or several runs (paper, Fig. 1, 5, 6).
 
-use super::common::{about_means, about_seeds, baseline_of, generations_axis, panel, smoothed_series};
+use super::common::{about_seeds, generations_axis, panel};
 use super::seeds::Curve;
 use super::{FigureOptions, PlottedRun, SeedGroup, groups, is_baseline};
 use crate::baseline::Baseline;
-use crate::compare::{asymptote_over_seeds, hard_curve, never_solved};
+use crate::compare::asymptote_over_seeds;
 use crate::fit::Fit;
 use crate::plot::{Axis, Figure, Ink, PanelShape, ReferenceLine, Series, SeriesStyle, Unit, Xy};
 use crate::run::{RunData, metric};
@@ -21,14 +21,6 @@ pub struct Yardstick {
 
 const FIT_POINTS: usize = 120;
 
-fn rate_axis(label: &str) -> Axis {
-    Axis::new(label, Unit::Percent)
-}
-
-fn xy(x: Axis, y: Axis, series: Vec<Series>) -> Xy {
-    Xy { x, y, series, lines: Vec::new() }
-}
-
 /// Returns a curve for each group. The single runs of groups with several seeds are in pale colours behind them.
 fn series_of(groups: &[SeedGroup<'_, '_>], of: impl Fn(&RunData) -> Curve) -> Vec<Series> {
     let (mut behind, mut before) = (Vec::new(), Vec::new());
@@ -41,23 +33,8 @@ fn series_of(groups: &[SeedGroup<'_, '_>], of: impl Fn(&RunData) -> Curve) -> Ve
     behind
 }
 
-/// Returns the number of groups with a curve.
-fn curves_in(series: &[Series]) -> usize {
-    series.iter().filter(|s| s.style == SeriesStyle::Line).count()
-}
-
-fn rates(run: &RunData) -> Curve {
-    run.series(metric::CUMULATIVE)
-}
-
-/// Returns a figure with one panel, which has enough space for the legend.
-fn single(id: &str, title: &str, caption: String, plot: Xy) -> Figure {
-    let shape = if curves_in(&plot.series) > 4 { PanelShape::Wide } else { PanelShape::Half };
-    Figure { id: id.into(), title: title.into(), caption, panels: vec![panel("", shape, plot)] }
-}
-
 /// Returns the fitted law from its origin to `until`, with its 95% band.
-pub(super) fn fitted(fit: &Fit, name: String, ink: Ink, until: f64) -> Series {
+fn fitted(fit: &Fit, name: String, ink: Ink, until: f64) -> Series {
     let (from, to) = (fit.law.origin, until.max(fit.range.1));
     let at = |i: usize| from + (to - from) * i as f64 / FIT_POINTS as f64;
     let points: Vec<(f64, f64)> = (0..=FIT_POINTS).map(|i| (at(i), fit.law.rate(at(i)))).collect();
@@ -82,7 +59,7 @@ pub(crate) fn describe(fit: &Fit) -> String {
 pub(super) fn cumulative(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> Option<Figure> {
     let until = drawn.iter().filter_map(|d| d.run.last(metric::GENERATIONS)).fold(0.0, f64::max);
     let groups = groups(drawn);
-    let mut series = series_of(&groups, rates);
+    let mut series = series_of(&groups, |run| run.series(metric::CUMULATIVE));
     if series.is_empty() {
         return None;
     }
@@ -95,7 +72,7 @@ pub(super) fn cumulative(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> O
     // With many runs, only the laws of the main run and the baseline are drawn, because bands would cover each other. The
     // table has all of them.
     let chosen: Vec<usize> =
-        [super::main_run(drawn), baseline_of(drawn, options)].iter().flatten().map(|d| d.group).collect();
+        [super::main_run(drawn), baseline_of(drawn)].iter().flatten().map(|d| d.group).collect();
     let is_chosen =
         |g: &SeedGroup<'_, '_>| groups.len() <= 3 || g.runs.iter().any(|d| chosen.contains(&d.group));
     for group in &groups {
@@ -120,14 +97,15 @@ pub(super) fn cumulative(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> O
             });
         }
     }
-    let mut plot = xy(generations_axis(), rate_axis("Cumulative solve rate"), series);
+    let mut lines = Vec::new();
     for (i, yardstick) in options.yardsticks.iter().enumerate() {
-        plot.lines.push(ReferenceLine {
+        lines.push(ReferenceLine {
             value: yardstick.rate,
             label: yardstick.label.clone(),
             ink: if i == 0 { Ink::Text } else { Ink::Muted },
         });
     }
+    let y = Axis::new("Cumulative solve rate", Unit::Percent);
     let laws = match laws.len() {
         0 => " The points do not yet determine a scaling law.".to_owned(),
         _ => format!(
@@ -153,7 +131,7 @@ pub(super) fn cumulative(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> O
         caption: format!(
             "Fraction of the targets that have been proved at least once, over the Solver's rollouts so far, at targets and at conjectures.{seeds}{laws}"
         ),
-        panels: vec![panel("", PanelShape::Wide, plot)],
+        panels: vec![panel("", PanelShape::Wide, Xy { x: generations_axis(), y, series, lines })],
     })
 }
 
@@ -165,134 +143,8 @@ fn untrained(base: &Baseline, until: f64) -> Series {
     Series { band, ..Series::line(name, Ink::Muted, points) }
 }
 
-fn subset<'a, 'b>(drawn: &'b [PlottedRun<'a>], wanted: impl Fn(Method) -> bool) -> Vec<&'b PlottedRun<'a>> {
-    drawn.iter().filter(|d| d.run.method.is_some_and(&wanted)).collect()
-}
-
-/// Returns the figure of the baselines that train on targets alone (Fig. 5).
-pub(super) fn baselines(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
-    let chosen = subset(drawn, is_baseline);
-    let groups = groups(chosen);
-    let series = series_of(&groups, rates);
-    if curves_in(&series) < 2 {
-        return None;
-    }
-    let caption = format!("Methods that train the Solver on the targets alone.{}", about_seeds(&groups));
-    let plot = xy(generations_axis(), rate_axis("Cumulative solve rate"), series);
-    Some(single("baselines", "Baselines", caption, plot))
-}
-
-/// Returns the figure of the baselines' entropy (Appendix F.1).
-pub(super) fn baseline_entropy(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
-    let chosen = subset(drawn, is_baseline);
-    let series = smoothed_series(chosen.iter().copied(), metric::SOLVER_ENTROPY);
-    if curves_in(&series) < 2 {
-        return None;
-    }
-    let y = Axis::new("Mean entropy per token (nats)", Unit::Plain).from(0.0);
-    let about = about_means(chosen.iter().copied());
-    let caption = format!("Mean entropy per token of the Solver's distribution.{about}");
-    Some(single("baseline-entropy", "Entropy of the baselines", caption, xy(generations_axis(), y, series)))
-}
-
-/// Returns the figure of SGS without each of its parts (Fig. 6).
-pub(super) fn ablations(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
-    let is_ablation = |m| {
-        matches!(
-            m,
-            Method::SgsNoGuide
-                | Method::SgsLearnedGuide
-                | Method::SgsFrozenConjecturer
-                | Method::SgsNoConditioning
-                | Method::SgsCispo
-        )
-    };
-    if subset(drawn, is_ablation).is_empty() {
-        return None;
-    }
-    let chosen = subset(drawn, |m| is_ablation(m) || m == Method::Sgs || m == Method::ReinforceHalf);
-    if chosen.len() < 2 {
-        return None;
-    }
-    let groups = groups(chosen.iter().copied());
-    let solved = series_of(&groups, rates);
-    let trained = smoothed_series(chosen.iter().copied(), metric::TRAINED);
-    let count = Axis::new("Conjectures trained on per round", Unit::Count).from(0.0);
-    Some(Figure {
-        id: "ablations".into(),
-        title: "Ablations".into(),
-        caption: format!(
-            "Left: cumulative solve rate.{} Right: conjectures on which the Solver is trained in each round.{}",
-            about_seeds(&groups),
-            about_means(chosen.iter().copied())
-        ),
-        panels: vec![
-            panel("", PanelShape::Half, xy(generations_axis(), rate_axis("Cumulative solve rate"), solved)),
-            panel("", PanelShape::Half, xy(generations_axis(), count, trained)),
-        ],
-    })
-}
-
-/// Returns the rounds of a run with their generations.
-pub(crate) fn round_generations(run: &RunData) -> Vec<(u32, f64)> {
-    run.rounds.iter().filter_map(|r| Some((r.round, RunData::value(r, metric::GENERATIONS)?))).collect()
-}
-
-/// Returns the group whose unsolved targets define D_hard: the baseline's group, or the single run that the options name.
-fn hard_baseline<'a, 'b>(drawn: &'b [PlottedRun<'a>], options: &FigureOptions) -> Option<SeedGroup<'a, 'b>> {
-    let baseline = baseline_of(drawn, options)?;
-    match options.baseline {
-        Some(_) => Some(SeedGroup { label: baseline.label.clone(), ink: baseline.ink, runs: vec![baseline] }),
-        None => groups(drawn).into_iter().find(|g| g.runs.iter().any(|d| d.group == baseline.group)),
-    }
-}
-
-/// Returns the figure of the progress on the targets that the baseline never solves (Appendix F.3).
-pub(super) fn hard(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> Option<Figure> {
-    let baseline = hard_baseline(drawn, options)?;
-    let never: Vec<_> = baseline.runs.iter().map(|d| never_solved(&d.run.targets)).collect();
-    let hard = never.into_iter().reduce(|a, b| a.intersection(&b).copied().collect())?;
-    if hard.is_empty() {
-        return None;
-    }
-    let groups = groups(drawn);
-    let series = series_of(&groups, |run| hard_curve(&run.targets, &hard, &round_generations(run)));
-    let caption = format!(
-        "Cumulative solve rate on D_hard, the {} targets that {} does not solve in {}.{}",
-        hard.len(),
-        baseline.label,
-        if baseline.has_seeds() { "any of its runs" } else { "the whole run" },
-        about_seeds(&groups)
-    );
-    let plot = xy(generations_axis(), rate_axis("Solved of D_hard").from(0.0), series);
-    Some(single("hard-targets", "Targets beyond the baseline", caption, plot))
-}
-
-/// Returns the figure of the cumulative solve rate over wall time.
-pub(super) fn by_wall_time(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
-    let groups = groups(drawn);
-    let mut series = series_of(&groups, rate_by_time);
-    series.retain(|s| s.points.len() > 1);
-    if series.is_empty() {
-        return None;
-    }
-    let x = Axis::new("Wall time", Unit::Duration).from(0.0);
-    let about = about_seeds(&groups);
-    let caption =
-        format!("Wall time of the rounds. Pauses are excluded if all rounds measure their duration.{about}");
-    let plot = xy(x, rate_axis("Cumulative solve rate"), series);
-    Some(single("wall-time", "Cumulative solve rate over wall time", caption, plot))
-}
-
-/// Returns (seconds, cumulative solve rate) for each round.
-pub(crate) fn rate_by_time(run: &RunData) -> Vec<(f64, f64)> {
-    let clock = run.clock();
-    let rates = run.series(metric::CUMULATIVE);
-    clock
-        .into_iter()
-        .filter_map(|(generations, seconds)| {
-            rates.iter().find(|r| r.0 == generations).map(|r| (seconds, r.1))
-        })
-        .filter(|p| p.0.is_finite())
-        .collect()
+/// Returns the run of REINFORCE-1/2 or, if there is none, of another method that trains on targets only.
+fn baseline_of<'a, 'b>(drawn: &'b [PlottedRun<'a>]) -> Option<&'b PlottedRun<'a>> {
+    let half = drawn.iter().find(|d| d.run.method == Some(Method::ReinforceHalf));
+    half.or_else(|| drawn.iter().find(|d| d.run.method.is_some_and(is_baseline)))
 }

@@ -1,14 +1,12 @@
-//! Figures of the training dynamics: rewards, conjectures, entropy, verdicts and time (paper, Fig. 2, 3, 7).
+//! Figures of the training dynamics: rewards, conjectures, health and time (paper, Fig. 2, 3, 7).
 
-use super::common::{about_means, bars_panel, baseline_of, generations_axis, panel, smoothed_series};
-use super::{FigureOptions, MOST_POINTS, PlottedRun, SeedGroup, groups, thinned};
+use super::PlottedRun;
+use super::common::{about_means, generations_axis, panel, smoothed_series};
 use crate::plot::{
-    Axis, BarSeries, Bars, Figure, FigurePanel, Ink, PanelContent, PanelShape, ReferenceLine, Series, Unit,
-    Xy,
+    Axis, BarSeries, Bars, Figure, FigurePanel, Ink, PanelContent, PanelShape, ReferenceLine, Unit, Xy,
 };
 use crate::run::{RunData, STAGES, metric, stage_seconds};
 use sgs_rundir::metrics::names;
-use sgs_selfplay::Method;
 
 /// A figure of running means of metrics, with a panel for each metric that a run has.
 struct MetricFigure {
@@ -36,29 +34,20 @@ const TRAINING: MetricFigure = MetricFigure {
 const CONJECTURES: MetricFigure = MetricFigure {
     id: "conjecture-quality",
     title: "Quality of the conjectures",
-    caption: "Fraction of the conjectures with a disjunctive conclusion, and mean length of their conclusions; horizontal lines show the targets. Below: conjectures that the Solver is trained on, and fraction of malformed ones.",
+    caption: "Fraction of the conjectures with a disjunctive conclusion, and mean length of their conclusions; horizontal lines show the targets. Below: conjectures that the Solver is trained on, and fractions of malformed and of new ones.",
     panels: &[
         ("Disjunctive conclusions", "conjecture_share_disjunctive", "Share of conjectures", Unit::Percent),
         ("Length of conclusions", "conjecture_conclusion_length", "Mean length (tokens)", Unit::Plain),
         ("Trained on", metric::TRAINED, "Conjectures per round", Unit::Count),
         ("Malformed", metric::CONJECTURE_MALFORMED, "Share of conjectures", Unit::Percent),
-    ],
-};
-
-const ENTROPY: MetricFigure = MetricFigure {
-    id: "entropy",
-    title: "Entropy and solve rates",
-    caption: "Mean entropy per token, and distribution of the solve rates of conjectures and targets in the last 10% of the rounds. A Solver without entropy proves a problem always or never, so that the Conjecturer receives no reward.",
-    panels: &[
-        ("Solver's entropy", metric::SOLVER_ENTROPY, "Nats per token", Unit::Plain),
-        ("Conjecturer's entropy", metric::CONJECTURER_ENTROPY, "Nats per token", Unit::Plain),
+        ("New", "conjecture_share_novel", "Share of conjectures", Unit::Percent),
     ],
 };
 
 const HEALTH: MetricFigure = MetricFigure {
     id: "health",
     title: "Health of the run",
-    caption: "Tokens per rollout and per conjecture, fractions of malformed output, mean absolute difference between the log-probabilities of sampler and trainer, and fraction of rollouts lost by the system.",
+    caption: "Tokens per rollout and per conjecture, fractions of malformed output, mean absolute difference between the log-probabilities of sampler and trainer, fraction of rollouts lost by the system, and mean entropy per token. A Solver without entropy proves a problem always or never, so that the Conjecturer receives no reward.",
     panels: &[
         ("Length of rollouts", "solver_tokens_mean", "Tokens", Unit::Count),
         ("Length of conjectures", "conjecturer_tokens_mean", "Tokens", Unit::Count),
@@ -66,6 +55,8 @@ const HEALTH: MetricFigure = MetricFigure {
         ("Malformed reviews", "review_share_malformed", "Share of reviews", Unit::Percent),
         ("Gap between sampler and trainer", names::SOLVER_LOG_PROB_GAP, "Log-prob gap (nats)", Unit::Plain),
         ("Lost rollouts", "infra_share", "Share of rollouts", Unit::Percent),
+        ("Solver's entropy", metric::SOLVER_ENTROPY, "Nats per token", Unit::Plain),
+        ("Conjecturer's entropy", metric::CONJECTURER_ENTROPY, "Nats per token", Unit::Plain),
     ],
 };
 
@@ -114,126 +105,6 @@ pub(super) fn conjecture_quality(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
     Some(figure)
 }
 
-/// Returns the figure of the entropy and the histograms of solve rates (Fig. 7).
-pub(super) fn entropy(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> Option<Figure> {
-    let mut figure = ENTROPY.of(drawn)?;
-    let (chosen, is_whole) = chosen_for_bars(drawn, options);
-    if !is_whole {
-        let names: Vec<&str> = chosen.iter().map(|g| g.label.as_str()).collect();
-        figure.caption.push_str(&format!(" Histograms: {}.", names.join(", ")));
-    }
-    figure.panels.extend(rates_panel(&chosen, "Solve rates of conjectures", "conjecture_solve_rates"));
-    figure.panels.extend(rates_panel(&chosen, "Solve rates of targets", "target_solve_rates"));
-    Some(figure)
-}
-
-/// Maximum number of groups with adjacent bars.
-const MOST_GROUPS_OF_BARS: usize = 4;
-
-/// Returns the groups whose bars are drawn, and whether these are all groups. If there are too many, the main run's group, the
-/// baseline's group and then ablations are chosen.
-fn chosen_for_bars<'a, 'b>(
-    drawn: &'b [PlottedRun<'a>],
-    options: &FigureOptions,
-) -> (Vec<SeedGroup<'a, 'b>>, bool) {
-    const THEN: [Method; 6] = [
-        Method::SgsNoGuide,
-        Method::SgsLearnedGuide,
-        Method::SgsFrozenConjecturer,
-        Method::SgsNoConditioning,
-        Method::SgsCispo,
-        Method::Stp,
-    ];
-    let mut groups: Vec<SeedGroup<'a, 'b>> = groups(drawn);
-    if groups.len() <= MOST_GROUPS_OF_BARS {
-        return (groups, true);
-    }
-    let first = [super::main_run(drawn), baseline_of(drawn, options)].map(|d| d.map(|d| d.group));
-    let is_first = |g: &SeedGroup<'_, '_>| g.runs.iter().any(|d| first.contains(&Some(d.group)));
-    let rank = |g: &SeedGroup<'_, '_>| THEN.iter().position(|m| g.method() == Some(*m)).unwrap_or(THEN.len());
-    groups.sort_by_key(|g| (!is_first(g), rank(g)));
-    groups.truncate(MOST_GROUPS_OF_BARS);
-    (groups, false)
-}
-
-/// Returns the panel of the fractions of problems by solve rate in the last 10% of each run's rounds.
-fn rates_panel(groups: &[SeedGroup<'_, '_>], title: &str, name: &str) -> Option<FigurePanel> {
-    let mut categories: Vec<String> = Vec::new();
-    let mut series = Vec::new();
-    for d in groups {
-        let last_tenth = |run: &'_ RunData| run.rounds.len() - run.rounds.len().div_ceil(10);
-        let mut sums: Vec<f64> = Vec::new();
-        for run in d.runs.iter().map(|d| d.run) {
-            for h in run.rounds.iter().skip(last_tenth(run)).filter_map(|r| RunData::histogram(r, name)) {
-                sums.resize(sums.len().max(h.counts.len()), 0.0);
-                sums.iter_mut().zip(&h.counts).for_each(|(s, c)| *s += *c as f64);
-            }
-        }
-        let total: f64 = sums.iter().sum();
-        if total <= 0.0 {
-            continue;
-        }
-        if sums.len() > categories.len() {
-            let k = sums.len().saturating_sub(1).max(1);
-            categories = (0..sums.len()).map(|i| rate_name(i, k)).collect();
-        }
-        let values = sums.into_iter().map(|s| s / total).collect();
-        series.push(BarSeries::new(d.label.clone(), d.ink, values));
-    }
-    let y = Axis::new("Share of problems", Unit::Percent).from(0.0);
-    (!series.is_empty()).then(|| bars_panel(title, "Solve rate", categories, y, series))
-}
-
-fn rate_name(i: usize, k: usize) -> String {
-    match i {
-        0 => "0".to_owned(),
-        i if i == k => "1".to_owned(),
-        i => format!("{i}/{k}"),
-    }
-}
-
-const VERDICTS: [(&str, Ink); 5] = [
-    ("proved", Ink::Series(2)),
-    ("refused", Ink::Series(0)),
-    ("malformed", Ink::Series(4)),
-    ("resource", Ink::Series(3)),
-    ("infra", Ink::Series(1)),
-];
-
-/// Returns the figure of the checker's verdicts over time, for targets and for conjectures.
-pub(super) fn verdicts(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
-    let run = super::main_run(drawn)?.run;
-    let of = |title: &str, prefix: &str| -> Option<FigurePanel> {
-        let mut series: Vec<Series> = VERDICTS
-            .iter()
-            .map(|(verdict, ink)| {
-                let points = run.rounds.iter().filter_map(|r| {
-                    let count = |v: &str| RunData::value(r, &format!("{prefix}_rollouts_{v}"));
-                    let total: f64 = VERDICTS.iter().filter_map(|(v, _)| count(v)).sum();
-                    let generations = RunData::value(r, metric::GENERATIONS)?;
-                    (total > 0.0).then_some(())?;
-                    Some((generations, count(verdict)? / total))
-                });
-                Series::line(*verdict, *ink, thinned(points.collect(), MOST_POINTS))
-            })
-            .collect();
-        // Omit verdicts that never occur.
-        series.retain(|s| s.points.iter().any(|p| p.1 > 0.0));
-        let y = Axis::new("Share of rollouts", Unit::Percent).from(0.0);
-        (!series.is_empty()).then(|| {
-            panel(title, PanelShape::Half, Xy { x: generations_axis(), y, series, lines: Vec::new() })
-        })
-    };
-    let panels = [of("Rollouts of targets", "target"), of("Rollouts of conjectures", "conjecture")];
-    let panels: Vec<FigurePanel> = panels.into_iter().flatten().collect();
-    (!panels.is_empty()).then(|| Figure {
-        id: "verdicts".into(),
-        title: "Verdicts".into(),
-        caption: "The checker's verdicts on the Solver's rollouts: proved, refused, malformed (no parseable proof), resource (out of time or memory) and infra (checker failure, not counted as an attempt). Verdicts that never occurred are omitted.".into(),
-        panels,
-    })
-}
-
 const MOST_BARS: usize = 60;
 
 /// Returns the figure of the wall time of each round by stage.
@@ -271,7 +142,6 @@ pub(super) fn timings(run: &RunData) -> Option<Figure> {
                 categories,
                 y: Axis::new("Wall time", Unit::Duration).from(0.0),
                 series,
-                stacked: true,
             }),
         }],
     })

@@ -1,24 +1,21 @@
-//! The figures of the paper, created from runs.
+//! The figures of a report.
 //!
 //! Each function returns `None` if the runs lack the data of the figure.
 
 mod common;
-mod conjectures;
 mod curves;
 mod dataset;
 mod dynamics;
-mod fits;
 mod held_out;
-mod proximity;
 mod seeds;
 
 pub use curves::Yardstick;
-pub(crate) use curves::{UNDETERMINED, describe, rate_by_time};
+pub(crate) use curves::{UNDETERMINED, describe};
 pub use dataset::problem_types;
 pub use seeds::seed_groups;
 pub(crate) use seeds::{Curve, SeedGroup, groups, repeats};
 
-use crate::fit::{ConfirmedFit, Fit, FitError, FitOptions, HALVES, HALVES_SEED, HalvesFit, TailFit, examine};
+use crate::fit::{Fit, FitError, FitOptions, HALVES, HALVES_SEED, examine};
 use crate::plot::{Figure, Ink};
 use crate::run::RunData;
 use sgs_selfplay::Method;
@@ -36,8 +33,6 @@ pub struct PlottedRun<'a> {
     pub ink: Ink,
     /// Its scaling law, or the error that prevented the fit.
     pub fit: Result<Fit, FitError>,
-    /// The fits without the last points and on random halves that the law was checked against.
-    pub against: Option<(Vec<TailFit>, HalvesFit)>,
 }
 
 /// Options of figures.
@@ -47,9 +42,6 @@ pub struct FigureOptions {
     pub fit: FitOptions,
     /// Reference lines with the rates of other models.
     pub yardsticks: Vec<Yardstick>,
-    /// Index of the run whose unsolved targets define D_hard. By default, this is REINFORCE-1/2 with all its seeds; if
-    /// there is none, another method that trains on targets only.
-    pub baseline: Option<usize>,
 }
 
 /// Fits every run and assigns its group and its colour.
@@ -60,11 +52,8 @@ pub fn draw<'a>(runs: &'a [RunData], options: &FigureOptions) -> Vec<PlottedRun<
         .zip(labels)
         .zip(groups.into_iter().zip(inks))
         .map(|((run, label), (group, ink))| {
-            let (fit, against) = match examine(&run.curve(), &options.fit, HALVES, HALVES_SEED) {
-                Ok(ConfirmedFit { fit, tails, halves }) => (Ok(fit), halves.map(|halves| (tails, halves))),
-                Err(error) => (Err(error), None),
-            };
-            PlottedRun { run, label, group, ink, fit, against }
+            let fit = examine(&run.curve(), &options.fit, HALVES, HALVES_SEED).map(|examined| examined.fit);
+            PlottedRun { run, label, group, ink, fit }
         })
         .collect()
 }
@@ -103,29 +92,15 @@ const MOST_POINTS: usize = 800;
 
 /// Returns all figures for which the runs have data, in the order of the report.
 pub fn all(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> Vec<Figure> {
-    let mut out: Vec<Option<Figure>> = vec![curves::cumulative(drawn, options), held_out::held_out(drawn)];
-    if drawn.len() > 1 {
-        out.push(curves::baselines(drawn));
-        out.push(curves::ablations(drawn));
-        out.push(curves::hard(drawn, options));
-        out.push(curves::by_wall_time(drawn));
-    }
-    out.push(dynamics::training(drawn));
-    out.push(dynamics::conjecture_quality(drawn));
-    let main = main_run(drawn);
-    out.push(main.and_then(conjectures::novelty));
-    out.push(main.and_then(conjectures::guide));
-    out.push(main.and_then(|d| proximity::figure(d.run)));
-    out.push(dynamics::entropy(drawn, options));
-    if drawn.len() > 1 {
-        out.push(curves::baseline_entropy(drawn));
-    }
-    out.push(main.and_then(|d| fits::sensitivity(d, &options.fit)));
-    out.push(dynamics::verdicts(drawn));
-    out.push(dynamics::health(drawn));
-    out.push(main.and_then(|d| dynamics::timings(d.run)));
-    out.push(main.and_then(|d| dataset::composition(d.run)));
-    out.into_iter().flatten().collect()
+    let figures = [
+        curves::cumulative(drawn, options),
+        held_out::held_out(drawn),
+        dynamics::training(drawn),
+        dynamics::conjecture_quality(drawn),
+        dynamics::health(drawn),
+        main_run(drawn).and_then(|d| dynamics::timings(d.run)),
+    ];
+    figures.into_iter().flatten().collect()
 }
 
 /// Returns the run for figures of a single run: the first SGS run; if there is none, the first run.

@@ -31,10 +31,6 @@ impl Frame {
     pub fn width(&self) -> f64 {
         self.right - self.left
     }
-
-    pub fn height(&self) -> f64 {
-        self.bottom - self.top
-    }
 }
 
 /// Axes of a panel with curves, for drawing and for finding the values under the pointer.

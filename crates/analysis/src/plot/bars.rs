@@ -5,12 +5,11 @@ use super::scale::{Scale, format_value, nice_range};
 use super::svg::{Anchor, Svg, TextStyle, num, text_width};
 use super::theme::Ink;
 use super::xy::{draw_y_axis, panel_title, x_label};
-use super::{BarSeries, Bars, svg::Stroke};
+use super::{Bars, svg::Stroke};
 
 /// Draws a bar chart.
 pub(super) fn draw(svg: &mut Svg, bars: &Bars, title: &str, width: f64, height: f64) {
-    let top = if bars.stacked { stacked_top(bars) } else { highest(bars) };
-    let (low, high) = nice_range(0.0, top, (Some(bars.y.fixed.0.unwrap_or(0.0)), bars.y.fixed.1));
+    let (low, high) = nice_range(0.0, highest(bars), (Some(bars.y.fixed.0.unwrap_or(0.0)), bars.y.fixed.1));
     let mut y = Scale { low, high, from: 0.0, to: 0.0 };
     let widest = y.labelled_ticks(5, bars.y.unit).into_iter().map(|(_, text)| text_width(&text, TICK_SIZE));
     let widest = widest.fold(0.0, f64::max);
@@ -49,13 +48,6 @@ fn label_stride(bars: &Bars, slot: f64) -> usize {
 }
 
 fn highest(bars: &Bars) -> f64 {
-    let error = |s: &BarSeries, i: usize| s.errors.get(i).copied().filter(|e| e.is_finite()).unwrap_or(0.0);
-    let ends =
-        bars.series.iter().flat_map(|s| s.values.iter().enumerate().map(move |(i, v)| v + error(s, i)));
-    ends.filter(|v| v.is_finite()).fold(0.0, f64::max)
-}
-
-fn stacked_top(bars: &Bars) -> f64 {
     (0..bars.categories.len())
         .map(|i| bars.series.iter().filter_map(|s| s.values.get(i)).filter(|v| v.is_finite()).sum::<f64>())
         .fold(0.0, f64::max)
@@ -64,34 +56,19 @@ fn stacked_top(bars: &Bars) -> f64 {
 const WIDEST_BAR: f64 = 44.0;
 
 fn draw_bars(svg: &mut Svg, bars: &Bars, frame: &Frame, y: &Scale, slot: f64) {
-    let lanes = if bars.stacked { 1 } else { bars.series.len().max(1) };
-    let gap = (slot * 0.18).max(slot - WIDEST_BAR * lanes as f64);
-    let lane = (slot - gap) / lanes as f64;
+    let gap = (slot * 0.18).max(slot - WIDEST_BAR);
     for (i, category) in bars.categories.iter().enumerate() {
         let mut base = 0.0;
-        for (j, series) in bars.series.iter().enumerate() {
+        for series in &bars.series {
             let Some(value) = series.values.get(i).copied().filter(|v| v.is_finite()) else { continue };
-            let x =
-                frame.left + i as f64 * slot + gap / 2.0 + if bars.stacked { 0.0 } else { j as f64 * lane };
-            let (from, to) = if bars.stacked { (base, base + value) } else { (0.0, value) };
+            let x = frame.left + i as f64 * slot + gap / 2.0;
+            let (from, to) = (base, base + value);
             base += value;
             let (from, to) = (y.pixel(from.max(y.low)), y.pixel(to.clamp(y.low, y.high)));
             let text = format!("{}, {category}: {}", series.name, format_value(value, bars.y.unit, 4));
-            let inner = if lane > 5.0 && !bars.stacked { lane - 1.0 } else { lane };
-            svg.rect(x, to.min(from), inner, (from - to).abs(), series.ink, Some(&text));
-            if let Some(error) = series.errors.get(i).copied().filter(|e| e.is_finite() && *e > 0.0) {
-                draw_whisker(svg, x + inner / 2.0, y, (value - error, value + error));
-            }
+            svg.rect(x, to.min(from), slot - gap, (from - to).abs(), series.ink, Some(&text));
         }
     }
-}
-
-/// Draws an error bar between two values.
-fn draw_whisker(svg: &mut Svg, x: f64, y: &Scale, (low, high): (f64, f64)) {
-    let (low, high) = (y.pixel(low.max(y.low)), y.pixel(high.min(y.high)));
-    let cap = |at: f64| format!("M{} {}h8", num(x - 4.0), num(at));
-    let path = format!("M{} {}V{}{}{}", num(x), num(low), num(high), cap(low), cap(high));
-    svg.stroke(&path, Stroke::solid(Ink::Text, 1.2));
 }
 
 fn draw_categories(svg: &mut Svg, bars: &Bars, frame: &Frame, slot: f64, every: usize) {

@@ -3,7 +3,7 @@
 use super::legend::{self, LegendEntry, entries};
 use super::svg::{Anchor, Svg, TextStyle, num};
 use super::theme::{Ink, standalone_style};
-use super::{Figure, FigurePanel, PanelContent, PanelShape, bars, heatmap, xy};
+use super::{Figure, FigurePanel, PanelContent, PanelShape, bars, xy};
 
 const FONTS: &str = "Inter, Helvetica, Arial, sans-serif";
 const NARROW: f64 = 460.0;
@@ -15,7 +15,6 @@ pub(super) fn size(panel: &FigurePanel, narrow: bool) -> (f64, f64) {
     match panel.shape {
         PanelShape::Wide if !narrow => (WIDE, 400.0),
         PanelShape::Half | PanelShape::Wide => (NARROW, 300.0),
-        PanelShape::Square => (NARROW, 460.0),
     }
 }
 
@@ -23,7 +22,6 @@ fn draw_panel(svg: &mut Svg, panel: &FigurePanel, width: f64, height: f64) {
     match &panel.content {
         PanelContent::Xy(xy) => xy::draw(svg, xy, &panel.title, width, height),
         PanelContent::Bars(bars) => bars::draw(svg, bars, &panel.title, width, height),
-        PanelContent::Heatmap(map) => heatmap::draw(svg, map, &panel.title, width, height),
     }
 }
 

@@ -4,8 +4,8 @@ use super::{Figure, PanelContent};
 use std::borrow::Cow;
 use std::io::Write;
 
-/// Writes one row per value with the columns `figure,panel,series,x,y,low,high`. `x` is a number, a category or a round;
-/// `low` and `high` are the ends of the band, if there is one. The `y` of a heatmap is 1, 0 or empty.
+/// Writes one row per value with the columns `figure,panel,series,x,y,low,high`. `x` is a number or a category;
+/// `low` and `high` are the ends of the band, if there is one.
 pub fn write_csv(figure: &Figure, out: impl Write) -> std::io::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
     csv.write_record(["figure", "panel", "series", "x", "y", "low", "high"])?;
@@ -29,17 +29,8 @@ pub fn write_csv(figure: &Figure, out: impl Write) -> std::io::Result<()> {
             }
             PanelContent::Bars(bars) => {
                 for s in &bars.series {
-                    for (j, (category, value)) in bars.categories.iter().zip(&s.values).enumerate() {
-                        let ends = s.errors.get(j).map(|e| (value - e, value + e));
-                        row(&s.name, category, *value, ends)?;
-                    }
-                }
-            }
-            PanelContent::Heatmap(map) => {
-                for r in &map.rows {
-                    for (j, c) in r.cells.iter().enumerate() {
-                        let y = c.map_or(f64::NAN, |c| f64::from(u8::from(c)));
-                        row(&r.name, &(r.start as usize + j).to_string(), y, None)?;
+                    for (category, value) in bars.categories.iter().zip(&s.values) {
+                        row(&s.name, category, *value, None)?;
                     }
                 }
             }
@@ -85,7 +76,7 @@ mod tests {
     fn names_of_series_and_categories_are_escaped() {
         let series = vec![BarSeries::new("@cmd", Ink::Series(0), vec![-0.5])];
         let (x_label, y, categories) = (String::new(), Axis::new("y", Unit::Plain), vec!["=1+1".to_owned()]);
-        let content = PanelContent::Bars(Bars { x_label, categories, y, series, stacked: false });
+        let content = PanelContent::Bars(Bars { x_label, categories, y, series });
         let panel = FigurePanel { title: "+t".into(), shape: PanelShape::Half, content };
         let [id, title, caption] = ["f", "t", "c"].map(str::to_owned);
         let figure = Figure { id, title, caption, panels: vec![panel] };

@@ -2,7 +2,7 @@
 
 use super::axes::{Axes, RIGHT_MARGIN};
 use super::svg::{Anchor, text_width};
-use super::{Series, SeriesStyle, Xy};
+use super::{Series, Xy};
 
 /// Font size, px.
 pub(super) const SIZE: f64 = 11.5;
@@ -165,10 +165,8 @@ fn curve(series: &Series, axes: &Axes) -> Vec<Piece> {
     let piece = |a: (f64, f64), b: (f64, f64)| Piece { x: (a.0, b.0), top: (a.1, b.1), bottom: (a.1, b.1) };
     let is_finite = |p: &(f64, f64)| p.0.is_finite() && p.1.is_finite();
     let mut pieces: Vec<Piece> = points.iter().filter(|p| is_finite(p)).map(|p| piece(*p, *p)).collect();
-    if series.style != SeriesStyle::Points {
-        let pairs = points.iter().zip(points.iter().skip(1));
-        pieces.extend(pairs.filter(|(a, b)| is_finite(a) && is_finite(b)).map(|(a, b)| piece(*a, *b)));
-    }
+    let pairs = points.iter().zip(points.iter().skip(1));
+    pieces.extend(pairs.filter(|(a, b)| is_finite(a) && is_finite(b)).map(|(a, b)| piece(*a, *b)));
     pieces
 }
 

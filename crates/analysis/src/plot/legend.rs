@@ -12,7 +12,7 @@ pub struct LegendEntry {
     pub name: String,
     /// Colour of the symbol.
     pub ink: Ink,
-    /// A line, points or an area.
+    /// A line or an area.
     pub swatch: Swatch,
 }
 
@@ -26,8 +26,6 @@ pub enum Swatch {
     },
     /// A dashed line.
     Fit,
-    /// A dot.
-    Point,
     /// A square.
     Area,
 }
@@ -52,17 +50,12 @@ pub fn entries(figure: &Figure) -> Vec<LegendEntry> {
                     let swatch = match series.style {
                         SeriesStyle::Line => Swatch::Line { marked },
                         SeriesStyle::Fit => Swatch::Fit,
-                        SeriesStyle::Points => Swatch::Point,
                         SeriesStyle::Faint => continue,
                     };
                     add(&series.name, series.ink, swatch);
                 }
             }
             PanelContent::Bars(bars) => bars.series.iter().for_each(|s| add(&s.name, s.ink, Swatch::Area)),
-            PanelContent::Heatmap(map) => {
-                add(&map.names.0, Ink::Yes, Swatch::Area);
-                add(&map.names.1, Ink::No, Swatch::Area);
-            }
         }
     }
     if out.len() < 2 {
@@ -126,7 +119,6 @@ pub(super) fn draw_swatch(svg: &mut Svg, entry: &LegendEntry, left: f64, middle:
             }
         }
         Swatch::Fit => svg.stroke(&path, Stroke { ink: entry.ink, width: 1.6, dashes: Some("5 4") }),
-        Swatch::Point => svg.dot(left + 11.0, middle, 3.0, entry.ink),
         Swatch::Area => svg.rect(left + 5.0, middle - 6.0, 12.0, 12.0, entry.ink, None),
     }
 }

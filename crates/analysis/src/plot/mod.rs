@@ -7,7 +7,6 @@ mod axes;
 mod bars;
 mod compose;
 mod csv;
-mod heatmap;
 mod hover;
 mod labels;
 mod legend;
@@ -56,8 +55,6 @@ pub struct FigurePanel {
 pub enum PanelShape {
     /// Half of the page's width.
     Half,
-    /// Half of the page's width, and about square.
-    Square,
     /// The full width of the page.
     Wide,
 }
@@ -69,8 +66,6 @@ pub enum PanelContent {
     Xy(Xy),
     /// Bars over categories.
     Bars(Bars),
-    /// A heatmap over rounds.
-    Heatmap(Heatmap),
 }
 
 /// Curves over a numeric axis.
@@ -109,24 +104,15 @@ impl Axis {
         self.fixed.0 = Some(low);
         self
     }
-
-    /// Fixes the upper end.
-    #[must_use]
-    pub fn to(mut self, high: f64) -> Self {
-        self.fixed.1 = Some(high);
-        self
-    }
 }
 
 /// Drawing style of a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeriesStyle {
-    /// Creates a solid line.
+    /// A solid line.
     Line,
     /// A thin dashed line, for a model rather than an observation.
     Fit,
-    /// Points without a line.
-    Points,
     /// A thin, pale line behind the others, without a legend entry.
     Faint,
 }
@@ -164,7 +150,7 @@ pub struct ReferenceLine {
     pub ink: Ink,
 }
 
-/// A bar chart with one group per category and one bar per series.
+/// A bar chart with a stack of one bar per series for each category.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bars {
     /// Meaning of the categories.
@@ -175,8 +161,6 @@ pub struct Bars {
     pub y: Axis,
     /// Series, each with one value per category.
     pub series: Vec<BarSeries>,
-    /// Whether bars are stacked rather than side by side.
-    pub stacked: bool,
 }
 
 /// Bars of one colour.
@@ -188,39 +172,11 @@ pub struct BarSeries {
     pub ink: Ink,
     /// One value per category. Values that are not finite are not drawn.
     pub values: Vec<f64>,
-    /// Half the length of each error bar, or empty. Values that are not finite are not drawn.
-    pub errors: Vec<f64>,
 }
 
 impl BarSeries {
-    /// Creates bars without error bars.
+    /// Creates the bars of a series.
     pub fn new(name: impl Into<String>, ink: Ink, values: Vec<f64>) -> Self {
-        Self { name: name.into(), ink, values, errors: Vec::new() }
+        Self { name: name.into(), ink, values }
     }
-}
-
-/// A heatmap over rounds.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Heatmap {
-    /// Meaning of the horizontal axis.
-    pub x_label: String,
-    /// Meaning of the vertical axis.
-    pub y_label: String,
-    /// First round, and last round plus 1.
-    pub span: (u32, u32),
-    /// Rows from top to bottom.
-    pub rows: Vec<HeatRow>,
-    /// Names of the two kinds of cells: true and false.
-    pub names: (String, String),
-}
-
-/// A row of a heatmap.
-#[derive(Clone, Debug, PartialEq)]
-pub struct HeatRow {
-    /// Name of the row.
-    pub name: String,
-    /// Round of the first cell.
-    pub start: u32,
-    /// The cells: true, false or empty.
-    pub cells: Vec<Option<bool>>,
 }

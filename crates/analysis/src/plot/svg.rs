@@ -215,7 +215,7 @@ impl Svg {
 }
 
 /// The paper's symbols that have an index.
-const SYMBOLS: [&str; 5] = ["R_synth", "R_guide", "R_solve", "C_mid", "D_hard"];
+const SYMBOLS: [&str; 4] = ["R_synth", "R_guide", "R_solve", "C_mid"];
 
 /// Escapes text and formats the indices of the paper's symbols with `index`. Other underscores, which are part of names, are
 /// unchanged.

@@ -16,10 +16,6 @@ pub enum Ink {
     Axis,
     /// The background.
     Paper,
-    /// A true cell.
-    Yes,
-    /// A false cell.
-    No,
 }
 
 /// The light and dark values of a colour and the name of its CSS variable.
@@ -48,14 +44,12 @@ const SERIES: [Shade; 8] = [
     shade("s7", "#7b5b1f", "#c9a75f"),
 ];
 
-const OTHERS: [Shade; 7] = [
+const OTHERS: [Shade; 5] = [
     shade("text", "#1a1c1f", "#eceef0"),
     shade("muted", "#5d636b", "#a3a9b1"),
     shade("grid", "#e4e6ea", "#33373d"),
     shade("axis", "#9aa0a8", "#6b7179"),
     shade("paper", "#ffffff", "#16181c"),
-    shade("yes", "#009e73", "#2fc99b"),
-    shade("no", "#f3c9a5", "#5a3a24"),
 ];
 
 /// Number of colours for series. Further series repeat the colours with other dash patterns.
@@ -71,8 +65,6 @@ impl Ink {
             Ink::Grid => 2,
             Ink::Axis => 3,
             Ink::Paper => 4,
-            Ink::Yes => 5,
-            Ink::No => 6,
         };
         OTHERS[other]
     }

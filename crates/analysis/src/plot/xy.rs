@@ -138,11 +138,6 @@ fn draw_series(svg: &mut Svg, series: &Series, points: &[(f64, f64)], marker: Op
             svg.raw("</g>");
         }
         SeriesStyle::Fit => svg.stroke(&line, Stroke { ink: series.ink, width: 1.5, dashes: Some("5 4") }),
-        SeriesStyle::Points => {
-            for (x, y) in points.iter().filter(|p| p.0.is_finite() && p.1.is_finite()) {
-                svg.dot(*x, *y, 2.2, series.ink);
-            }
-        }
     }
     if let (SeriesStyle::Line, Some(i)) = (series.style, marker) {
         let stride = points.len().div_ceil(7).max(1);

@@ -7,9 +7,6 @@ use std::fmt::Write;
 /// Name of the column with the last round that a row covers. Every table has it.
 const ROUND: &str = "Round";
 
-/// Names of the columns with scores, which are named below the table if all rows have the same.
-const SCORES: [&str; 4] = ["R_guide", "Relevance", "Redundancy", "Complexity"];
-
 /// Tables with more rows have a search field.
 const SEARCHED: usize = 15;
 
@@ -187,20 +184,13 @@ impl ReportTable {
     }
 
     /// Renders the table as HTML, with headings that sort it. `name` is that of its file, and `label` names it for screen readers. A long
-    /// table has a search field and a filter by round. A line below the table has the round and the scores that are the same in
-    /// all rows. The column `hidden` is left out.
+    /// table has a search field and a filter by round. If all rows have the same round, a line below the table has it. The column
+    /// `hidden` is left out.
     pub(super) fn html(&self, name: &str, label: &str, hidden: Option<&str>) -> String {
         let round = self.columns.iter().position(|column| column == ROUND);
-        let named = |column: &str| column == ROUND || SCORES.contains(&column);
-        let common: Vec<(&str, String)> = (self.columns.iter().enumerate())
-            .filter(|(_, column)| named(column))
-            .filter_map(|(at, column)| Some((column.as_str(), self.common(at)?.text())))
-            .collect();
-        let is_shown = |at: usize| {
-            let column = self.columns[at].as_str();
-            hidden != Some(column) && !common.iter().any(|(name, _)| *name == column)
-        };
-        let has_first = self.columns.iter().any(|column| column == "First round");
+        let common = round.and_then(|at| self.common(at));
+        let is_shown =
+            |at: usize| hidden != Some(self.columns[at].as_str()) && !(common.is_some() && round == Some(at));
         let round_of = |row: &[Cell]| Some(row.get(round?)?.order()? as u32);
         let shown = self.rows.get(..MOST_SHOWN).unwrap_or(&self.rows);
         let mut out = String::new();
@@ -218,7 +208,6 @@ impl ReportTable {
             escape(label)
         );
         for (at, column) in self.columns.iter().enumerate().filter(|(i, _)| is_shown(*i)) {
-            let column = if has_first && column == ROUND { "Last round" } else { column };
             let said = if is_statement(at) { r#" class="said""# } else { "" };
             let _ = write!(out, r#"<th{said}><button type="button">{}</button></th>"#, formulas(column));
         }
@@ -241,17 +230,8 @@ impl ReportTable {
             out.push_str("</tr>");
         }
         out.push_str("</tbody></table></div>");
-        let scores: Vec<String> = (common.iter().filter(|(column, _)| *column != ROUND))
-            .map(|(column, text)| format!("{column} {text}"))
-            .collect();
-        let mut remarks: Vec<String> = (common.iter().filter(|(column, _)| *column == ROUND))
-            .map(|(_, round)| format!("Rounds 0 to {round}."))
-            .collect();
-        if !scores.is_empty() {
-            remarks.push(format!("All rows have {}.", scores.join(", ")));
-        }
-        if !remarks.is_empty() {
-            let _ = write!(out, r#"<p class="caption">{}</p>"#, formulas(&remarks.join(" ")));
+        if let Some(round) = common {
+            let _ = write!(out, r#"<p class="caption">Rounds 0 to {}.</p>"#, round.text());
         }
         if shown.len() < self.rows.len() {
             let (shown, all) = (shown.len(), self.rows.len());
@@ -434,35 +414,14 @@ mod tests {
     }
 
     #[test]
-    fn scores_that_all_rows_have_are_named_once_and_statements_can_move_below_their_rows() {
-        let mut table = ReportTable::new("Run | Statement | First round | Round | R_guide | Complexity");
-        for (round, complexity) in [(1_u32, 4_u32), (2, 4)] {
-            let statement = Cell::Statement("|- ph".into());
-            table.rows.push(vec![
-                "SGS".into(),
-                statement,
-                0_u32.into(),
-                round.into(),
-                0_u32.into(),
-                complexity.into(),
-            ]);
-        }
+    fn columns_can_be_hidden_and_statements_can_move_below_their_rows() {
+        let mut table = ReportTable::new("Run | Statement | Rollouts");
+        table.rows.push(vec!["SGS".into(), Cell::Statement("|- ph".into()), 8_u32.into()]);
         let html = table.html("t", "T", Some("Run"));
-        assert!(
-            html.contains("All rows have R<sub>guide</sub> 0, Complexity 4.") && !html.contains(">SGS<"),
-            "{html}"
-        );
         let head = r#"<th class="said"><button type="button">Statement</button></th>"#;
-        assert!(
-            html.contains(head) && html.contains("--columns:2") && html.contains(">Last round<"),
-            "{html}"
-        );
-        table.rows[0][5] = 3_u32.into();
+        assert!(html.contains(head) && html.contains("--columns:1") && !html.contains(">SGS<"), "{html}");
         let html = table.html("t", "T", None);
-        assert!(
-            html.contains(">Complexity<") && html.contains(">SGS<") && html.contains("--columns:4"),
-            "{html}"
-        );
+        assert!(html.contains(">SGS<") && html.contains("--columns:2"), "{html}");
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! The report: a self-contained HTML file, and the figures as SVG and CSV.
 
-mod conjectures;
 mod examples;
 mod html;
 mod page;

@@ -1,7 +1,7 @@
 //! The page of a report.
 
 use super::html::{Cell, Format, ReportTable, formulas};
-use super::{conjectures, examples, tables, verdict};
+use super::{examples, tables, verdict};
 use crate::figures::{self, FigureOptions, PlottedRun};
 use crate::plot::Unit;
 use crate::plot::{
@@ -185,10 +185,6 @@ impl PageBuilder<'_> {
         let title = self.figure("held-out").unwrap_or_else(|| "pass@k".to_owned());
         self.table("pass-at-k", "pass@k before and after training", tables::pass_at(drawn));
         self.section("held-out", &title);
-        for id in ["baselines", "ablations", "hard-targets"] {
-            self.figure_section(id, false);
-        }
-        self.guide();
         for (i, d) in drawn.iter().enumerate() {
             let name = if is_comparison { format!("targets-{i}") } else { "targets".to_owned() };
             let title = named("Targets, unsolved ones first", drawn, d);
@@ -199,21 +195,6 @@ impl PageBuilder<'_> {
             self.open.is_folded = is_comparison;
             self.section(&format!("targets-{i}"), &named("Targets", drawn, d));
         }
-    }
-
-    fn guide(&mut self) {
-        let Some(d) = figures::main_run(self.drawn) else { return };
-        let Some(title) = self.figure("guide") else { return };
-        if let Some(text) = conjectures::about_the_guide(d.run) {
-            self.text(&format!("<p>{}</p>", formulas(&text)));
-        }
-        let rejected = conjectures::statements(&d.run.conjecture_stats.rejected);
-        self.table(
-            "conjectures-rejected",
-            "Statements that the Guide scored 0, and that would have been rewarded without it",
-            rejected,
-        );
-        self.section("guide", &title);
     }
 
     /// Adds the folded sections.
@@ -228,48 +209,21 @@ impl PageBuilder<'_> {
             self.page.tables.push(("scaling-laws".to_owned(), fits));
         }
         self.text(&tables::what_to_know(drawn));
-        let main = figures::main_run(drawn);
-        if self.figure("fit-sensitivity").is_some() {
-            let table = main.and_then(tables::robustness);
-            self.table("fit-sensitivity-parameters", "Fits on parts of the points", table);
-        }
-        self.fold("fit-sensitivity", "Scaling laws");
-        self.figure("wall-time");
-        self.table("reaching", "First round that reaches a rate", tables::reaching(drawn));
-        self.fold("wall-time", "Reaching a rate");
-        if let (Some(d), Some(title)) = (main, self.figure("novelty")) {
-            self.table("conjecture-origins", "Origins", conjectures::origins(d.run));
-            let frequent = conjectures::statements(&d.run.conjecture_stats.frequent);
-            self.table(
-                "conjectures-most-often",
-                "Statements proposed most often, including repetitions that were refused",
-                frequent,
-            );
-            self.fold("novelty", &title);
-        }
+        self.fold("scaling-laws", "Scaling laws");
         for (i, d) in drawn.iter().enumerate() {
             if let Some(list) = examples::conjectures(d.run, i) {
                 self.text(&list);
                 self.fold(&format!("conjecture-examples-{i}"), &named("Examples of conjectures", drawn, d));
             }
         }
-        for id in [
-            "training-dynamics",
-            "conjecture-quality",
-            "solve-proximity",
-            "entropy",
-            "baseline-entropy",
-            "verdicts",
-            "health",
-        ] {
+        for id in ["training-dynamics", "conjecture-quality", "health"] {
             self.figure_section(id, true);
         }
-        if let (Some(d), Some(title)) = (main, self.figure("timings")) {
+        if let (Some(d), Some(title)) = (figures::main_run(drawn), self.figure("timings")) {
             self.table("timings-by-stage", "Wall time by stage", tables::timings(d.run));
             self.text(&speeds(d.run));
             self.fold("timings", &title);
         }
-        self.figure_section("data-set", true);
     }
 }
 
@@ -497,23 +451,14 @@ pub(crate) fn navigation(fragment: &Fragment) -> String {
 
 /// Returns a section's short name for the navigation.
 fn short(part: &PageSection) -> &str {
-    const SHORT: [(&str, &str); 17] = [
+    const SHORT: [(&str, &str); 8] = [
         ("cumulative-solve-rate", "Solve rate"),
-        ("hard-targets", "Hard targets"),
-        ("guide", "Guide"),
         ("targets", "Targets"),
-        ("fit-sensitivity", "Scaling laws"),
-        ("wall-time", "Reaching a rate"),
-        ("novelty", "Novelty"),
         ("conjecture-examples", "Examples"),
         ("training-dynamics", "Training"),
         ("conjecture-quality", "Quality"),
-        ("solve-proximity", "Proximity"),
-        ("entropy", "Entropy"),
-        ("baseline-entropy", "Baselines' entropy"),
         ("health", "Health"),
         ("timings", "Wall time"),
-        ("data-set", "Data set"),
         ("configuration", "Configuration"),
     ];
     // Sections of single runs end in the number of the run.

@@ -133,36 +133,6 @@ pub(super) fn fits(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> ReportT
     table
 }
 
-/// Returns the table of a run's fits without the last points and on random halves.
-pub(super) fn robustness(d: &PlottedRun<'_>) -> Option<ReportTable> {
-    let fit = d.fit.as_ref().ok().filter(|f| f.is_identified())?;
-    let (tails, halves) = d.against.as_ref()?;
-    let mut table = ReportTable::new("Data | Round | A | C_mid | B");
-    let mut row = |name: &str, until: f64, [a, m, b]: [f64; 3]| {
-        table.rows.push(vec![
-            name.into(),
-            round_at(d.run, until),
-            Cell::number(Some(a), Format::Percent),
-            Cell::number(Some(m), Format::Count),
-            Cell::number(Some(b), Format::Plain),
-        ]);
-    };
-    row("all", fit.range.1, fit.law.parameters());
-    for tail in tails {
-        if let Ok(fit) = &tail.fit {
-            row(&format!("last {:.0}% left out", 100.0 * tail.removed), fit.range.1, fit.law.parameters());
-        }
-    }
-    row(&format!("{} random halves, mean", halves.fits.len()), fit.range.1, halves.mean);
-    row("random halves, standard deviation", fit.range.1, halves.deviation);
-    for (name, i) in [("lowest A", halves.extremes.0), ("highest A", halves.extremes.1)] {
-        if let Some(fit) = halves.fits.get(i) {
-            row(&format!("random halves, {name}"), fit.range.1, fit.law.parameters());
-        }
-    }
-    Some(table)
-}
-
 /// Renders the limitations of the fits as a list.
 pub(super) fn what_to_know(drawn: &[PlottedRun<'_>]) -> String {
     let items: Vec<String> = drawn
@@ -180,47 +150,6 @@ pub(super) fn what_to_know(drawn: &[PlottedRun<'_>]) -> String {
         .map(|text| format!("<li>{}</li>", formulas(&text)))
         .collect();
     if items.is_empty() { String::new() } else { format!(r#"<ul class="remarks">{}</ul>"#, items.concat()) }
-}
-
-/// Returns about ten round rates between the lowest first rate and the highest last rate.
-fn levels(drawn: &[PlottedRun<'_>]) -> Vec<f64> {
-    let best = drawn.iter().filter_map(|d| d.run.last(metric::CUMULATIVE)).fold(f64::NAN, f64::max);
-    let start = drawn.iter().filter_map(|d| d.run.curve().first().map(|p| p.rate)).fold(f64::NAN, f64::min);
-    if !(best > 0.0 && best > start) {
-        return Vec::new();
-    }
-    let step = [0.01, 0.02, 0.05, 0.1].into_iter().find(|s| (best - start) / s <= 10.0).unwrap_or(0.1);
-    let first = (start / step).floor() as i64 + 1;
-    (first..).map(|i| i as f64 * step).take_while(|l| *l <= best).take(20).collect()
-}
-
-/// Returns the generations after which a run has reached a level.
-fn first_at(d: &PlottedRun<'_>, level: Option<&f64>) -> Option<f64> {
-    d.run.series(metric::CUMULATIVE).iter().find(|p| level.is_some_and(|level| p.1 >= *level)).map(|p| p.0)
-}
-
-/// Returns the table of the first round at whose end a run has reached a rate.
-pub(super) fn reaching(drawn: &[PlottedRun<'_>]) -> Option<ReportTable> {
-    let mut table = ReportTable::new("Cumulative solve rate | Run | Round | Generations | Wall time");
-    let levels = levels(drawn);
-    for (i, level) in levels.iter().copied().enumerate() {
-        for d in drawn {
-            let first = |curve: &[(f64, f64)]| curve.iter().find(|p| p.1 >= level).map(|p| p.0);
-            let Some(generations) = first_at(d, Some(&level)) else { continue };
-            // Of the levels that the same round reaches, only the highest is shown.
-            if first_at(d, levels.get(i + 1)) == Some(generations) {
-                continue;
-            }
-            table.rows.push(vec![
-                Cell::number(Some(level), Format::Percent),
-                d.label.clone().into(),
-                round_at(d.run, generations),
-                Cell::number(Some(generations), Format::Count),
-                Cell::number(first(&figures::rate_by_time(d.run)).filter(|s| *s > 0.0), Format::Seconds),
-            ]);
-        }
-    }
-    table.filled()
 }
 
 /// Returns the table that compares the main run's group with each other group.

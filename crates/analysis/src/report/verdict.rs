@@ -5,7 +5,7 @@ use super::tables::main_group;
 use crate::compare::common_generations;
 use crate::figures::{Curve, PlottedRun, SeedGroup, groups, is_baseline};
 use crate::plot::grouped;
-use crate::run::{ConjectureRound, RunData, metric};
+use crate::run::{ReviewCounts, RunData, metric};
 use crate::stats::{Interval, bootstrap_mean, measured_at};
 use sgs_selfplay::Method;
 use sgs_selfplay::rate::pass_at_k;
@@ -244,17 +244,15 @@ fn most_samples(group: &SeedGroup<'_, '_>) -> Option<u32> {
 
 /// States how many rewards the Guide changed to 0 and, if there is a run without a Guide, its solve rate.
 fn guide(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
-    let sum = |of: fn(&ConjectureRound) -> u64| -> u64 {
-        main.runs.iter().flat_map(|d| &d.run.conjecture_stats.rounds).map(of).sum()
-    };
-    let [zero, rewarded] = [sum(|round| round.rewarded[1]), sum(|round| round.rewarded[0])];
-    let effect = match (sum(|round| round.reviewed[0]), rewarded) {
+    let sum = |of: fn(&ReviewCounts) -> u64| main.runs.iter().map(|d| of(&d.run.reviews)).sum::<u64>();
+    let [removed, rewarded] = [sum(|counts| counts.removed), sum(|counts| counts.rewarded)];
+    let effect = match (sum(|counts| counts.reviewed), rewarded) {
         (0, _) => "No conjecture was reviewed".to_owned(),
         (_, 0) => "No reviewed conjecture had a solve rate that is rewarded".to_owned(),
         _ => format!(
             "Of the {} conjectures with a solve rate that is rewarded, the Guide gave {} the score 0, which removes the reward",
             grouped(rewarded as f64),
-            grouped(zero as f64)
+            grouped(removed as f64)
         ),
     };
     let without = groups.iter().find(|g| g.method() == Some(Method::SgsNoGuide) && g.label != main.label);

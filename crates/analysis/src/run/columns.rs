@@ -2,7 +2,7 @@
 
 use sgs_rundir::rows::{ConjectureRowStatus, ProblemKind};
 use sgs_rundir::table_row;
-use sgs_selfplay::{Features, ProblemId, Verdict};
+use sgs_selfplay::{ProblemId, Verdict};
 use std::sync::Arc;
 
 table_row! {
@@ -12,8 +12,6 @@ table_row! {
         pub kind: ProblemKind,
         pub judged: u32,
         pub proved: u32,
-        pub target: Option<ProblemId>,
-        pub selected: bool,
     }
 }
 
@@ -23,39 +21,16 @@ table_row! {
         pub id: ProblemId,
         pub kind: ProblemKind,
         pub statement: Arc<str>,
-        pub context: Arc<str>;
-        pub features: Features
+        pub context: Arc<str>,
     }
 }
 
 table_row! {
-    /// The target of a requested conjecture.
-    pub(super) struct ConjectureTarget {
-        pub target: ProblemId,
-    }
-}
-
-table_row! {
+    /// Scores of a conjecture.
     pub(super) struct ConjectureScores {
-        pub id: ProblemId,
-        pub target: ProblemId,
-        pub status: ConjectureRowStatus,
-        pub reason: String,
-        pub statement: Option<Arc<str>>,
-        pub solve_rate: Option<f64>,
         pub r_solve: Option<f64>,
         pub r_guide: Option<f64>,
         pub review_failed: bool,
-        pub r_synth: Option<f64>,
-    }
-}
-
-table_row! {
-    pub(super) struct ReviewScores {
-        pub conjecture: ProblemId,
-        pub relevance: Option<f64>,
-        pub redundancy: Option<f64>,
-        pub complexity: Option<f64>,
     }
 }
 

@@ -1,25 +1,21 @@
 //! A run as plain data, which [`read_run`] reads from the run's directory.
 
 mod columns;
-mod conjectures;
 mod display;
 mod evaluations;
 mod reader;
 mod table_rows;
 
 pub use columns::ProofText;
-pub use conjectures::{
-    ConjectureClass, ConjectureRound, ConjectureStats, ConjecturedStatement, StatementOrigin,
-};
-pub use display::{StatementDisplay, StatementIdentity};
+pub use display::StatementDisplay;
 pub use evaluations::EvaluationData;
 pub use reader::{Display, RunReader, read_metrics, read_results, read_run};
 
 use crate::baseline::Baseline;
 use crate::fit::CurvePoint;
+use sgs_rundir::MetricValues;
 use sgs_rundir::metrics::names;
-use sgs_rundir::{Histogram, MetricValues};
-use sgs_selfplay::{Features, Method, Role};
+use sgs_selfplay::{Method, Role};
 
 /// The data of a run that figures and reports need.
 #[derive(Clone, Debug, Default)]
@@ -48,8 +44,8 @@ pub struct RunData {
     pub evaluations: Vec<EvaluationData>,
     /// The targets.
     pub targets: Vec<TargetHistory>,
-    /// Statistics of the conjectures and their reviews.
-    pub conjecture_stats: ConjectureStats,
+    /// Counts of the reviewed conjectures.
+    pub reviews: ReviewCounts,
     /// Examples of conjectures, in order of rounds.
     pub shown_conjectures: Vec<ShownConjecture>,
     /// Solved targets with a proof, latest first.
@@ -69,27 +65,15 @@ impl RunData {
     }
 }
 
-/// An arithmetic mean that is updated number by number.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct RunningMean {
-    /// Sum of the values.
-    pub sum: f64,
-    /// Number of values.
-    pub count: u64,
-}
-
-impl RunningMean {
-    /// Adds a value if it is present and finite.
-    pub fn add(&mut self, number: Option<f64>) {
-        if let Some(number) = number.filter(|n| n.is_finite()) {
-            (self.sum, self.count) = (self.sum + number, self.count + 1);
-        }
-    }
-
-    /// Returns the mean, or `None` without values.
-    pub fn mean(self) -> Option<f64> {
-        (self.count > 0).then(|| self.sum / self.count as f64)
-    }
+/// Numbers of conjectures in all rounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReviewCounts {
+    /// Conjectures with a score of the Guide.
+    pub reviewed: u64,
+    /// Those of them whose R_solve is positive.
+    pub rewarded: u64,
+    /// Those of the rewarded ones that the Guide scored 0.
+    pub removed: u64,
 }
 
 /// A target over all rounds.
@@ -99,8 +83,6 @@ pub struct TargetHistory {
     pub id: String,
     /// Its statement for display.
     pub statement: String,
-    /// Features of the statement.
-    pub features: Features,
     /// The first round with a proof.
     pub solved_round: Option<u32>,
     /// The rounds that sampled it, in ascending order.
@@ -116,8 +98,6 @@ pub struct TargetRound {
     pub judged: u32,
     /// Rollouts with a proof.
     pub proved: u32,
-    /// Whether a conjecture for this target was selected to train the Solver; `None` if none was requested.
-    pub conjecture: Option<bool>,
 }
 
 /// A conjecture to display.
@@ -207,11 +187,6 @@ impl RunData {
                 round.scalars.iter().find(|(key, _)| below(key)).map(|(_, v)| *v)
             })
             .filter(|v| v.is_finite())
-    }
-
-    /// Returns a round's histogram by name, if it is well-formed.
-    pub fn histogram<'a>(round: &'a MetricValues, name: &str) -> Option<&'a Histogram> {
-        round.histograms.get(name).filter(|h| h.is_valid() && !h.counts.is_empty())
     }
 
     /// Returns a number over generations. Rounds without it, or without generations, are omitted.

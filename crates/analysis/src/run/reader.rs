@@ -3,8 +3,7 @@
 //! Most data come from the rounds' metrics. Only the columns that figures need are read from tables, and texts are read
 //! only from a few rounds, so that reading a long run takes seconds. Damaged files are left out and noted.
 
-use super::columns::{ConjectureTarget, ConjectureText, ProblemTally, ProblemText, ProofText, ReviewText};
-use super::conjectures::ConjectureCollector;
+use super::columns::{ConjectureScores, ConjectureText, ProblemTally, ProblemText, ProofText, ReviewText};
 use super::table_rows::TableRows;
 use super::{
     EvaluationData, RunData, ShownConjecture, SolvedExample, StatementDisplay, TargetHistory, TargetRound,
@@ -83,8 +82,6 @@ pub struct RunReader<'a> {
     seen: BTreeSet<u32>,
     index: HashMap<ProblemId, usize>,
     problems: Problems,
-    /// Statistics of the conjectures so far.
-    collector: ConjectureCollector,
     /// Solved targets with a proof, by name.
     proofs: HashMap<String, SolvedExample>,
     tables: TableRows,
@@ -124,7 +121,6 @@ impl<'a> RunReader<'a> {
             seen: BTreeSet::new(),
             index: HashMap::new(),
             problems: Problems::default(),
-            collector: ConjectureCollector::default(),
             proofs: HashMap::new(),
             tables,
         })
@@ -162,10 +158,9 @@ impl<'a> RunReader<'a> {
             // Without its metrics, the tables may be those of another round.
             if self.read_round_metrics(round) {
                 self.read_targets(round);
-                self.read_inventions(round);
+                self.count_reviews(round);
             }
         }
-        self.run.conjecture_stats = self.collector.stats();
         let is_read = |round: &&PublishedRound| self.run.rounds.iter().any(|m| m.round == round.round());
         let read: Vec<PublishedRound> = published.iter().filter(is_read).cloned().collect();
         self.run.shown_conjectures = self.read_conjectures(&read);
@@ -250,19 +245,10 @@ const ROLLOUTS: &str = "rollouts.parquet";
 
 impl RunReader<'_> {
     fn read_targets(&mut self, round: &PublishedRound) {
-        let mut fits: HashMap<ProblemId, bool> = HashMap::new();
-        self.tables.each(round, CONJECTURES, |row: ConjectureTarget| {
-            fits.insert(row.target, false);
-            true
-        });
         let mut tallies: Vec<ProblemTally> = Vec::new();
         self.tables.each(round, PROBLEMS, |row: ProblemTally| {
-            match (row.kind, &row.target) {
-                (ProblemKind::Target, _) => tallies.push(row),
-                (ProblemKind::Conjecture, Some(target)) => {
-                    *fits.entry(target.clone()).or_default() |= row.selected
-                }
-                (ProblemKind::Conjecture, None) => {}
+            if row.kind == ProblemKind::Target {
+                tallies.push(row);
             }
             true
         });
@@ -275,7 +261,7 @@ impl RunReader<'_> {
                 targets.len() - 1
             });
             if let Some(target) = targets.get_mut(at) {
-                target.enter(round.round(), &row, fits.get(&row.id).copied());
+                target.enter(round.round(), &row);
             }
         }
         if has_new {
@@ -283,17 +269,22 @@ impl RunReader<'_> {
         }
     }
 
-    fn read_inventions(&mut self, round: &PublishedRound) {
-        let problems = &self.problems;
-        let context =
-            |target: &str| problems.of.get(target).map_or_else(|| "".into(), |(_, c)| Arc::clone(c));
-        self.collector.read(round, self.display, SEARCHED, context, &mut self.tables);
+    fn count_reviews(&mut self, round: &PublishedRound) {
+        let reviews = &mut self.run.reviews;
+        self.tables.each(round, CONJECTURES, |row: ConjectureScores| {
+            if let Some(score) = row.r_guide {
+                let is_rewarded = row.r_solve.is_some_and(|reward| reward > 0.0);
+                reviews.reviewed += 1;
+                reviews.rewarded += u64::from(is_rewarded);
+                reviews.removed += u64::from(is_rewarded && score == 0.0 && !row.review_failed);
+            }
+            true
+        });
     }
 
-    /// Reads statements and features of the targets that are new in a round.
+    /// Reads statements of the targets that are new in a round.
     fn read_target_texts(&mut self, round: &PublishedRound) {
         let (targets, index, problems) = (&mut self.run.targets, &self.index, &mut self.problems);
-        let collector = &mut self.collector;
         let display = self.display;
         self.tables.each(round, PROBLEMS, |row: ProblemText| {
             let at = (row.kind == ProblemKind::Target).then(|| index.get(&row.id)).flatten();
@@ -301,8 +292,6 @@ impl RunReader<'_> {
                 && target.statement.is_empty()
             {
                 target.statement = shown(display, &row.statement);
-                target.features = row.features;
-                collector.target(&row.statement, &row.context, display);
                 problems.of.insert(target.id.clone(), (row.statement, row.context));
             }
             true
@@ -311,11 +300,11 @@ impl RunReader<'_> {
 }
 
 impl TargetHistory {
-    fn enter(&mut self, round: u32, row: &ProblemTally, conjecture: Option<bool>) {
+    fn enter(&mut self, round: u32, row: &ProblemTally) {
         if row.proved > 0 && self.solved_round.is_none() {
             self.solved_round = Some(round);
         }
-        self.rounds.push(TargetRound { round, judged: row.judged, proved: row.proved, conjecture });
+        self.rounds.push(TargetRound { round, judged: row.judged, proved: row.proved });
     }
 }
 
@@ -363,9 +352,8 @@ impl RunReader<'_> {
 /// Returns the targets that remained unsolved longest. Their conjectures are shown for all rounds.
 fn longest_unsolved(run: &RunData) -> Vec<String> {
     let mut order: Vec<&TargetHistory> = run.targets.iter().collect();
-    // Unsolved targets first, then those solved last; of these, targets with the most selected conjectures first.
-    let fit = |t: &TargetHistory| t.rounds.iter().filter(|r| r.conjecture == Some(true)).count();
-    order.sort_by_key(|t| std::cmp::Reverse((t.solved_round.map_or(u64::MAX, u64::from), fit(t))));
+    // Unsolved targets first, then those solved last.
+    order.sort_by_key(|t| std::cmp::Reverse(t.solved_round.map_or(u64::MAX, u64::from)));
     order.into_iter().take(TRACKED_TARGETS).map(|t| t.id.clone()).collect()
 }
 

@@ -4,7 +4,6 @@
 
 mod browser;
 mod chromium;
-mod conjectures;
 mod coverage;
 #[path = "synthetic/disk.rs"]
 mod disk;

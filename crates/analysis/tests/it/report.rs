@@ -21,23 +21,9 @@ fn a_report_on_one_run_has_all_its_figures() {
     let run = synthetic::run(Method::Sgs, 1, size(60));
     let fragment = fragment(&[run], &FigureOptions::default());
     let ids: Vec<&str> = fragment.figures.iter().map(|f| f.id.as_str()).collect();
-    for id in [
-        "cumulative-solve-rate",
-        "training-dynamics",
-        "conjecture-quality",
-        "solve-proximity",
-        "entropy",
-        "fit-sensitivity",
-        "verdicts",
-        "health",
-        "timings",
-        "data-set",
-    ] {
-        assert!(ids.contains(&id), "{id} in {ids:?}");
-    }
-    for name in
-        ["scaling-laws", "reaching", "pass-at-k", "targets", "timings-by-stage", "fit-sensitivity-parameters"]
-    {
+    let expected = ["cumulative-solve-rate", "training-dynamics", "conjecture-quality", "health", "timings"];
+    assert_eq!(ids, expected);
+    for name in ["scaling-laws", "pass-at-k", "targets", "timings-by-stage"] {
         assert!(fragment.tables.iter().any(|(n, t)| n == name && !t.rows.is_empty()), "{name}");
     }
     for (name, table) in &fragment.tables {
@@ -53,17 +39,13 @@ fn a_report_on_one_run_has_all_its_figures() {
 }
 
 #[test]
-fn a_comparison_has_all_figures_of_the_paper() {
+fn a_comparison_has_tables_of_the_runs() {
     let methods =
         [Method::Sgs, Method::ReinforceHalf, Method::Cispo, Method::SgsNoGuide, Method::ExpertIteration];
     let runs: Vec<RunData> = (1..).zip(methods).map(|(seed, m)| synthetic::run(m, seed, size(40))).collect();
     let yardsticks = vec![Yardstick { label: "a larger model".into(), rate: 0.4 }];
     let fragment = fragment(&runs, &FigureOptions { yardsticks, ..FigureOptions::default() });
-    let ids: Vec<&str> = fragment.figures.iter().map(|f| f.id.as_str()).collect();
-    for id in ["baselines", "ablations", "hard-targets", "wall-time", "baseline-entropy"] {
-        assert!(ids.contains(&id), "{id} in {ids:?}");
-    }
-    for name in ["runs", "against", "reaching"] {
+    for name in ["runs", "against"] {
         assert!(fragment.tables.iter().any(|(n, t)| n == name && !t.rows.is_empty()), "{name}");
     }
     assert!(fragment.parts.iter().any(|p| p.html(false).contains("a larger model")));
@@ -76,7 +58,7 @@ fn seeds_of_a_method_are_averaged_with_a_band_and_an_uncertainty() {
     let runs =
         [of(Method::Sgs, 1), of(Method::Sgs, 2), of(Method::ReinforceHalf, 3), of(Method::ReinforceHalf, 4)];
     let fragment = fragment(&runs, &FigureOptions::default());
-    for id in ["cumulative-solve-rate", "hard-targets", "wall-time", "training-dynamics", "entropy"] {
+    for id in ["cumulative-solve-rate", "training-dynamics", "health"] {
         let figure = fragment.figures.iter().find(|f| f.id == id).unwrap();
         let PanelContent::Xy(xy) = &figure.panels[0].content else { panic!("{id}: not curves") };
         for name in ["SGS, 2 seeds", "RL (REINFORCE-1/2), 2 seeds"] {

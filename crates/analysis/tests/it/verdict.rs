@@ -3,7 +3,7 @@
 use sgs_analysis::baseline::Baseline;
 use sgs_analysis::figures::FigureOptions;
 use sgs_analysis::report::fragment;
-use sgs_analysis::run::{ConjectureRound, EvaluationData, RunData, metric};
+use sgs_analysis::run::{EvaluationData, ReviewCounts, RunData, metric};
 use sgs_rundir::MetricValues;
 use sgs_selfplay::Method;
 
@@ -40,8 +40,7 @@ fn a_single_run_is_compared_with_its_first_round_and_its_base_model() {
     let held_out =
         |after, proved| EvaluationData { after, held_out: tallies(&|_| proved), ..EvaluationData::default() };
     run.evaluations = vec![held_out(0, 1), held_out(2, 2)];
-    run.conjecture_stats.rounds =
-        vec![ConjectureRound { reviewed: [9, 5, 0], rewarded: [4, 1], ..ConjectureRound::default() }];
+    run.reviews = ReviewCounts { reviewed: 9, rewarded: 4, removed: 1 };
     let text = verdict(std::slice::from_ref(&run));
     assert_contains(
         &text,

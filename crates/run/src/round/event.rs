@@ -81,29 +81,7 @@ pub type Listener<'a> = dyn FnMut(RunEvent<'_>) + 'a;
 
 /// A listener together with the state that translating results needs.
 pub struct EventStream<'a> {
-    translator: EventTranslator,
     listener: &'a mut Listener<'a>,
-}
-
-impl<'a> EventStream<'a> {
-    /// Creates the stream of a run with these targets.
-    pub fn new(targets: &[Arc<Problem>], listener: &'a mut Listener<'a>) -> Self {
-        Self { translator: EventTranslator::new(targets), listener }
-    }
-
-    pub fn emit(&mut self, event: RunEvent<'_>) {
-        (self.listener)(event);
-    }
-
-    /// Emits the events of a result. Call it before the round applies the result.
-    pub fn result(&mut self, event: &Event) {
-        self.translator.emit(event, self.listener);
-    }
-}
-
-/// Translates the results of a round, in the order of arrival, into events.
-#[derive(Default)]
-pub struct EventTranslator {
     targets: HashMap<ProblemId, Arc<Problem>>,
     round: Option<u32>,
     /// Conjectures of the round by id: statement, and the target whose context they share.
@@ -114,21 +92,31 @@ pub struct EventTranslator {
     solved: HashSet<ProblemId>,
 }
 
-impl EventTranslator {
-    /// Creates a translator for a run with these targets.
-    pub fn new(targets: &[Arc<Problem>]) -> Self {
-        let targets = targets.iter().map(|t| (t.id.clone(), Arc::clone(t))).collect();
-        Self { targets, ..Self::default() }
+impl<'a> EventStream<'a> {
+    /// Creates the stream of a run with these targets.
+    pub fn new(targets: &[Arc<Problem>], listener: &'a mut Listener<'a>) -> Self {
+        Self {
+            listener,
+            targets: targets.iter().map(|t| (t.id.clone(), Arc::clone(t))).collect(),
+            round: None,
+            conjectures: HashMap::new(),
+            unjudged: HashMap::new(),
+            solved: HashSet::new(),
+        }
     }
 
-    /// Translates one result. Call it before the round applies the result.
-    pub fn emit(&mut self, event: &Event, listener: &mut Listener<'_>) {
+    pub fn emit(&mut self, event: RunEvent<'_>) {
+        (self.listener)(event);
+    }
+
+    /// Emits the events of a result. Call it before the round applies the result.
+    pub fn result(&mut self, event: &Event) {
         self.begin(event.key().round);
         match event {
             Event::Conjecture { key, read: Ok(read), .. } => {
                 let statement = &read.statement;
                 let id = conjecture_id(key.round, &key.problem, key.index);
-                listener(RunEvent::Conjecture { id: &id, statement });
+                (self.listener)(RunEvent::Conjecture { id: &id, statement });
                 self.conjectures.insert(id, (Arc::clone(statement), key.problem.clone()));
             }
             Event::Rollout { key, read: Ok(proof), .. } => {
@@ -137,12 +125,12 @@ impl EventTranslator {
             Event::Judgement { key, judgement } => {
                 let proof = self.unjudged.remove(&key.with_kind(TaskKind::Rollout));
                 if let (Verdict::Proved, Some(proof)) = (judgement.verdict, proof) {
-                    self.solved(&key.problem, &proof, listener);
+                    self.solved(&key.problem, &proof);
                 }
             }
             Event::Review { key, read: Ok(review), .. } => {
                 let statement = self.conjectures.get(&key.problem).map(|(statement, _)| statement);
-                listener(RunEvent::Reviewed { id: &key.problem, statement, review });
+                (self.listener)(RunEvent::Reviewed { id: &key.problem, statement, review });
             }
             _ => {}
         }
@@ -158,16 +146,16 @@ impl EventTranslator {
         }
     }
 
-    fn solved(&mut self, id: &ProblemId, proof: &str, listener: &mut Listener<'_>) {
+    fn solved(&mut self, id: &ProblemId, proof: &str) {
         if !self.solved.insert(id.clone()) {
             return;
         }
         match (self.targets.get(id), self.conjectures.get(id)) {
-            (Some(problem), _) => listener(RunEvent::Solved { problem, target: true, proof }),
+            (Some(problem), _) => (self.listener)(RunEvent::Solved { problem, target: true, proof }),
             (None, Some((statement, target))) => {
                 let context = self.targets.get(target).map_or_else(|| "".into(), |t| Arc::clone(&t.context));
                 let problem = Problem { id: id.clone(), statement: Arc::clone(statement), context };
-                listener(RunEvent::Solved { problem: &problem, target: false, proof });
+                (self.listener)(RunEvent::Solved { problem: &problem, target: false, proof });
             }
             // The conjecture was reported before this process started.
             (None, None) => {}

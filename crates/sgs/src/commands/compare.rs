@@ -6,7 +6,6 @@ use super::report::warn;
 use crate::args::CompareArgs;
 use crate::exit::{Outcome, Usage};
 use crate::output;
-use crate::run_folder;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use sgs_analysis::compare::{BUDGET, common_generations};
@@ -107,7 +106,6 @@ impl ComparedRun {
 
 /// Prints the comparison.
 pub fn run(args: &CompareArgs) -> Result<Outcome> {
-    run_folder::check("compare", &args.runs)?;
     if args.runs.len() < 2 {
         return Err(Usage("give at least two runs: `sgs compare RUN RUN`".to_owned()).into());
     }

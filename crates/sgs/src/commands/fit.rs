@@ -14,7 +14,6 @@ use std::path::Path;
 /// Fits every curve. A folder that does not contain a run is a usage error. Any other failure does not affect the other
 /// curves.
 pub fn run(args: &FitArgs) -> Result<Outcome> {
-    crate::run_folder::check("fit", &args.inputs)?;
     args.inputs.iter().filter(|path| path.is_dir()).try_for_each(|path| RunView::open(path).map(drop))?;
     let cut = args.cut.map_or(Cut::Scaled, Cut::At);
     let options = FitOptions { cut, max_rate: args.max_rate, level: args.level };

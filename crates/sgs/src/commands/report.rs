@@ -2,8 +2,7 @@
 
 use crate::args::ReportArgs;
 use crate::display::TextDisplay;
-use crate::exit::{Outcome, Usage};
-use crate::run_folder;
+use crate::exit::Outcome;
 use crate::terminal::{Tone, paint};
 use anyhow::Result;
 use sgs_analysis::figures::FigureOptions;
@@ -16,7 +15,6 @@ use std::path::{Path, PathBuf};
 
 /// Writes a report.
 pub fn run(args: &ReportArgs) -> Result<Outcome> {
-    run_folder::check("report", &args.runs)?;
     let out = match (&args.out, args.runs.as_slice()) {
         (Some(out), _) => out.clone(),
         (None, [one]) => one.join("report"),
@@ -26,22 +24,10 @@ pub fn run(args: &ReportArgs) -> Result<Outcome> {
     if let Some(cut) = args.cut {
         fit.cut = Cut::At(cut);
     }
-    let baseline = args.baseline.as_deref().map(|given| position(given, &args.runs)).transpose()?;
-    let options = FigureOptions { fit, yardsticks: args.yardsticks.clone(), baseline };
+    let options = FigureOptions { fit, yardsticks: args.yardsticks.clone() };
     let (page, outcome) = write_for(&args.runs, &out, &options)?;
     crate::output::line(page.display())?;
     Ok(outcome)
-}
-
-/// Returns the index of a folder among the runs.
-fn position(given: &Path, runs: &[PathBuf]) -> Result<usize> {
-    let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let found = runs.iter().position(|run| whole(run) == whole(given));
-    let names: Vec<String> = runs.iter().map(|r| r.display().to_string()).collect();
-    let (given, names) = (given.display(), names.join(", "));
-    found.ok_or_else(|| {
-        Usage(format!("--baseline {given} is not one of the runs of this report: {names}")).into()
-    })
 }
 
 /// Writes the report of runs into a folder and returns the path of its page. Warns of each damaged file; the outcome is

@@ -9,7 +9,7 @@ use crate::pace::Pace;
 use crate::page::LivePage;
 use crate::terminal::{Tone, paint};
 use crate::view::{ProgressFormat, View};
-use crate::{related_runs, run_folder, signals, summary};
+use crate::{signals, summary};
 use anyhow::Result;
 use sgs_analysis::figures::FigureOptions;
 use sgs_analysis::report;
@@ -95,7 +95,6 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
     config.training.ranks = rank_group.settle(&config, ranks.ranks.is_some())?;
     let out = args.out.clone().unwrap_or_else(|| default_folder(&config));
     refuse_inside_run(&out)?;
-    let related = related_runs::message(&config, &out);
     let (is_new, place) = (!out.exists(), out.display());
     let is_first = out.parent().is_some_and(|parent| !parent.as_os_str().is_empty() && !parent.exists());
     let greeting = format!(
@@ -104,7 +103,6 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
     );
     let decision = CoordinatorAddress::decision(workers.as_ref())?;
     let (run, config) = folder::begin_from(&config, base.as_deref(), &out, decision.as_deref())?;
-    related.iter().for_each(|message| eprintln!("{message}"));
     let mut start = Start { greeting, has_begun: false };
     let outcome = work(config, run, workers, rank_group, &mut start, &args.execution);
     // Errors refer to the logs of other ranks and workers.
@@ -170,10 +168,6 @@ fn remove_empty_run(out: &Path, is_new: bool) {
 pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
     let ExecutionArgs { ranks, fleet: fleet_args, page, .. } = &args.execution;
     page.check()?;
-    run_folder::check("resume", &[&args.dir])?;
-    if let Some(seed) = asked_seed(args) {
-        return Err(same_seed(&RunView::open(&args.dir)?, &seed)?.into());
-    }
     let mut rank_group = match join(ranks, fleet_args, || Ok(args.dir.clone()))? {
         ControlFlow::Continue(rank_group) => rank_group,
         ControlFlow::Break(outcome) => return Ok(outcome),
@@ -189,16 +183,7 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
     let workers = fleet(fleet_args, before)?;
     let frozen = folder::config_of(&view)?;
     folder::check_system(view.path(), &frozen)?;
-    check_requirements(&frozen, workers.as_ref(), &Layers::default()).map_err(|error| {
-        // Older versions of the program recorded relative paths.
-        match frozen.clone().absolute() == frozen {
-            true => error,
-            false => Usage(format!(
-                "{error:#} (this run has relative paths: resume it from the folder where it began)"
-            ))
-            .into(),
-        }
-    })?;
+    check_requirements(&frozen, workers.as_ref(), &Layers::default())?;
     // A run keeps its own copy of a model that was made for it.
     let base = match is_model(&args.dir.join("base")) {
         true => None,
@@ -232,51 +217,6 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
     };
     rank_group.settle(&config, ranks.ranks.is_some())?;
     work(config, run, workers, rank_group, &mut start, &args.execution)
-}
-
-/// Returns the seed that the arguments of `sgs resume` ask for, which is not possible.
-fn asked_seed(args: &ResumeArgs) -> Option<String> {
-    let set = args.set.iter().filter_map(|setting| setting.split_once('='));
-    let mut set = set.filter(|(key, _)| key.trim() == "seed").map(|(_, value)| value.trim().to_owned());
-    args.seed.clone().or(set.next_back())
-}
-
-/// Returns the error about another seed for an existing run. It contains the command of a new run with that seed.
-fn same_seed(view: &RunView, seed: &str) -> Result<Usage> {
-    let config = folder::config_of(view)?;
-    let layers = Layers {
-        method: Some(config.method.clone()),
-        size: Some(config.size.clone()),
-        flags: vec![("--seed", "seed", config.seed.to_string())],
-        ..Layers::default()
-    };
-    let plain = config::resolve(&layers, std::env::vars()).ok().map(|plain| plain.config);
-    let is_plain = |plain: &RunConfig| folder::differences(view, plain).is_ok_and(|all| all.is_empty());
-    let RunConfig { method, size, rounds, minutes, generations, seed: own, .. } = &config;
-    let path = view.path().display();
-    let new = match plain.filter(is_plain) {
-        Some(plain) => {
-            let mut limits = String::new();
-            if plain.rounds != *rounds {
-                limits.push_str(&format!(" --rounds {rounds}"));
-            }
-            if plain.minutes != *minutes {
-                limits.push_str(&format!(" --minutes {minutes}"));
-            }
-            if plain.generations != *generations {
-                limits.push_str(&format!(" --generations {generations}"));
-            }
-            format!("`sgs run {method} --size {size}{limits} --seed {seed}`")
-        }
-        None => format!(
-            "copy {path}/config.toml to FILE.toml, remove everything from its last line `[frozen]` on, and \
-             `sgs run FILE.toml --seed {seed}`"
-        ),
-    };
-    Ok(Usage(format!(
-        "the seed of {path} is {own} and cannot change within a run; for a new run with the same configuration and \
-         another seed: {new}"
-    )))
 }
 
 /// Joins the ranks of a run, as the arguments, the launcher or Slurm specify. Rank 0 executes the run. Any other rank does
@@ -465,7 +405,7 @@ fn print_results(path: &Path, shown: &TextDisplay, json: bool) {
             let ended = run.ended.as_ref().map(|why| format!("ended: {why}"));
             ended.iter().for_each(|line| eprintln!("{line}"));
         } else {
-            print_summary(&run, &RunView::open(path)?, shown)?;
+            print_summary(&run, &RunView::open(path)?)?;
         }
         let written = report::write(&[run], &path.join("report"), &FigureOptions::default())?;
         let line = summary::line("report", &written.index.display().to_string());
@@ -481,8 +421,8 @@ fn print_results(path: &Path, shown: &TextDisplay, json: bool) {
     }
 }
 
-fn print_summary(run: &RunData, view: &RunView, shown: &TextDisplay) -> Result<()> {
-    for line in summary::lines(run, view, shown)? {
+fn print_summary(run: &RunData, view: &RunView) -> Result<()> {
+    for line in summary::lines(run, view)? {
         match summary::is_command(&line) {
             true => crate::output::line(line)?,
             false => crate::output::wrapped_line(&line, summary::NAME)?,

@@ -5,7 +5,7 @@ use crate::args::StatusArgs;
 use crate::exit::Outcome;
 use crate::output::{self, counted};
 use crate::terminal::{COLUMNS, columns};
-use crate::{evaluation_line, page, run_folder};
+use crate::{evaluation_line, page};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use sgs_analysis::plot::grouped;
@@ -87,7 +87,6 @@ fn print_journal(view: &RunView) -> Result<Outcome> {
 /// Prints the status.
 pub fn run(args: &StatusArgs) -> Result<Outcome> {
     args.page.check()?;
-    run_folder::check("status", &[&args.dir])?;
     let view = RunView::open(&args.dir)?;
     if let Some(address) = args.page.serve {
         page::watch(&args.dir, address, &args.page)?;

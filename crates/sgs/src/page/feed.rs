@@ -12,7 +12,7 @@ use std::time::Instant;
 /// Maximum number of proofs, and of conjectures, on the page.
 const MAX_CARDS: usize = 40;
 
-const STAGES: [(TaskKind, &str); 4] = [
+pub(super) const STAGES: [(TaskKind, &str); 4] = [
     (TaskKind::Conjecture, "Conjectures"),
     (TaskKind::Rollout, "Rollouts"),
     (TaskKind::Judgement, "Verdicts"),

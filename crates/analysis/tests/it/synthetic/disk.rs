@@ -4,7 +4,7 @@ use sgs_analysis::run::RunData;
 use sgs_rundir::rounds::RoundTables;
 use sgs_rundir::rows::{ConjectureRow, ConjectureRowStatus, ProblemKind, ProblemRow, ReviewRow, RolloutRow};
 use sgs_rundir::{FrozenConfig, RunDir};
-use sgs_selfplay::{FinishReason, ProblemId, Verdict};
+use sgs_selfplay::{Features, FinishReason, ProblemId, Verdict};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -42,11 +42,11 @@ fn fill(run: &RunData, round: u32, tokens: usize, tables: &mut RoundTables) {
             solved_before: target.solved_round.is_some_and(|s| s < round),
             newly_solved: target.solved_round == Some(round),
             selected: false,
-            features: target.features,
+            features: Features { length: 9, conclusion_length: 9, ..Features::default() },
         };
         rollouts(&id, t.judged, t.proved, tokens, tables);
-        if let Some(fit) = t.conjecture {
-            conjecture(&problem, round, fit, tokens, tables);
+        if target.solved_round.is_none_or(|solved| round <= solved) {
+            conjecture(&problem, round, round.is_multiple_of(2), tokens, tables);
         }
         tables.problems.push(problem).unwrap();
     }

@@ -4,7 +4,7 @@
 use sgs_analysis::run::{RunData, ShownConjecture, SolvedExample, TargetHistory, TargetRound, method_label};
 use sgs_rundir::metrics::names;
 use sgs_rundir::{Histogram, MetricValues};
-use sgs_selfplay::{Features, Method};
+use sgs_selfplay::Method;
 
 /// Size of a synthetic run.
 #[derive(Clone, Copy)]
@@ -65,7 +65,7 @@ fn shape(method: Method) -> PanelShape {
 pub fn run(method: Method, seed: u64, size: Size) -> RunData {
     let shape = shape(method);
     let mut rng = fastrand::Rng::with_seed(seed);
-    let mut targets = make_targets(&mut rng, size.targets);
+    let mut targets = make_targets(size.targets);
     let difficulty: Vec<f64> = (0..size.targets).map(|_| rng.f64()).collect();
     let mut data = RunData {
         name: method_label(method).to_owned(),
@@ -111,24 +111,12 @@ fn rate_of(skill: f64, difficulty: f64) -> f64 {
     1.0 / (1.0 + ((difficulty - skill + 0.03) / 0.018).exp()) * 0.9
 }
 
-fn make_targets(rng: &mut fastrand::Rng, n: usize) -> Vec<TargetHistory> {
+fn make_targets(n: usize) -> Vec<TargetHistory> {
     (0..n)
-        .map(|i| {
-            let length = 8 + (rng.f64() * rng.f64() * 90.0) as u32;
-            TargetHistory {
-                id: format!("target{i:04}"),
-                statement: STATEMENTS[i % STATEMENTS.len()].to_owned(),
-                features: Features {
-                    length,
-                    conclusion_length: length * 2 / 3,
-                    disjunctions: u32::from(rng.f64() < 0.08),
-                    conjunctions: u32::from(rng.f64() < 0.4),
-                    implications: u32::from(rng.f64() < 0.7),
-                    depth: 2 + rng.u32(0..7),
-                    hypotheses: rng.u32(0..5),
-                },
-                ..TargetHistory::default()
-            }
+        .map(|i| TargetHistory {
+            id: format!("target{i:04}"),
+            statement: STATEMENTS[i % STATEMENTS.len()].to_owned(),
+            ..TargetHistory::default()
         })
         .collect()
 }
@@ -154,7 +142,6 @@ impl RunningMean {
         self.rollouts += 8.0;
         self.target_rates.push(f64::from(proved) / 8.0);
         let unsolved = target.solved_round.is_none();
-        let mut conjecture = None;
         if unsolved && shape.has_conjectures {
             // Easier variants of the target, which are solved more often as the target's solution approaches.
             let easier = (rate * 60.0).min(0.75)
@@ -163,13 +150,12 @@ impl RunningMean {
             let s = solved as f64 / 8.0;
             self.rollouts += 8.0;
             self.conjecture_rates.push(s);
-            conjecture = Some(s > 0.0 && s <= 0.5);
-            self.trained += f64::from(u8::from(conjecture == Some(true)));
+            self.trained += f64::from(u8::from(s > 0.0 && s <= 0.5));
         }
         if proved > 0 && unsolved {
             target.solved_round = Some(round);
         }
-        target.rounds.push(TargetRound { round, judged: 8, proved, conjecture });
+        target.rounds.push(TargetRound { round, judged: 8, proved });
     }
 }
 
