@@ -1,8 +1,7 @@
 //! Comparisons of runs at equal numbers of generations. Only measured values are compared: nothing is interpolated.
 
-use crate::fit::{Fit, Parameter};
-use crate::stats::{measured_at, seed_mean, student};
-use serde::Serialize;
+use crate::fit::Fit;
+use crate::stats::seed_mean;
 
 /// Keys of the budget of a run, which do not change its rounds.
 pub const BUDGET: [&str; 3] = ["rounds", "minutes", "generations"];
@@ -26,106 +25,11 @@ pub fn common_generations(curves: &[&[(f64, f64)]]) -> Vec<f64> {
     at
 }
 
-/// A change of the lead between two curves.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Crossing {
-    /// Generations of the first measured point after the change.
-    pub generations: f64,
-    /// Rate of the first curve there.
-    pub rate: f64,
-    /// Whether the first curve leads from there on.
-    pub first_leads: bool,
-}
-
-/// Returns the changes of the lead between two curves (ascending in generations) in their common range.
-pub fn crossings(first: &[(f64, f64)], second: &[(f64, f64)]) -> Vec<Crossing> {
-    let range = common_generations(&[first, second]);
-    let (Some(&from), Some(&until)) = (range.first(), range.last()) else { return Vec::new() };
-    let mut at: Vec<f64> =
-        first.iter().chain(second).map(|p| p.0).filter(|x| (from..=until).contains(x)).collect();
-    at.sort_by(f64::total_cmp);
-    at.dedup();
-    let mut out = Vec::new();
-    let mut before: Option<bool> = None;
-    for generations in at {
-        let (Some(a), Some(b)) = (measured_at(first, generations), measured_at(second, generations)) else {
-            continue;
-        };
-        if a == b || !(a - b).is_finite() {
-            continue;
-        }
-        let first_leads = a > b;
-        if before.is_some_and(|before| before != first_leads) {
-            out.push(Crossing { generations, rate: a, first_leads });
-        }
-        before = Some(first_leads);
-    }
-    out
-}
-
-/// Source of an uncertainty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Basis {
-    /// The spread between runs with different seeds (Welch's t).
-    Seeds,
-    /// The covariance of one fit on each side, which does not include the spread between seeds.
-    Fits,
-}
-
-/// The difference of two asymptotes.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct AsymptoteDifference {
-    /// Mean A of the first group minus that of the second group.
-    pub difference: f64,
-    /// Standard error of the difference.
-    pub standard_error: f64,
-    /// Lower and upper end of the 95% interval.
-    pub interval: (f64, f64),
-    /// Source of the uncertainty.
-    pub basis: Basis,
-}
-
 /// Returns the mean asymptote of the fits of several seeds and half of its 95% interval over the seeds (Student's t), or `None`
 /// for fewer than two fits.
 pub fn asymptote_over_seeds(fits: &[&Fit]) -> Option<(f64, f64)> {
     let found = seed_mean(&fits.iter().map(|f| f.law.asymptote).collect::<Vec<f64>>())?;
     Some((found.mean, found.half.filter(|half| half.is_finite())?))
-}
-
-/// Returns the difference of the asymptotes of two groups of fits, with one fit per seed. Its uncertainty comes from the
-/// spread between seeds if both groups have at least two, and otherwise from the covariances of the first fits. Returns
-/// `None` if neither is known.
-pub fn asymptote_difference(first: &[&Fit], second: &[&Fit]) -> Option<AsymptoteDifference> {
-    let asymptotes = |fits: &[&Fit]| fits.iter().map(|f| f.law.asymptote).collect::<Vec<_>>();
-    let (a, b) = (asymptotes(first), asymptotes(second));
-    let difference = mean(&a)? - mean(&b)?;
-    let (variance, degrees, basis) = if a.len() > 1 && b.len() > 1 {
-        let (va, vb) = (variance(&a) / a.len() as f64, variance(&b) / b.len() as f64);
-        let degrees = (va + vb).powi(2) / (va * va / (a.len() - 1) as f64 + vb * vb / (b.len() - 1) as f64);
-        (va + vb, if degrees.is_finite() { degrees } else { (a.len() + b.len() - 2) as f64 }, Basis::Seeds)
-    } else {
-        let error = |fits: &[&Fit]| fits.first()?.standard_error(Parameter::Asymptote);
-        let degrees = first.first()?.degrees().min(second.first()?.degrees());
-        (error(first)?.powi(2) + error(second)?.powi(2), degrees, Basis::Fits)
-    };
-    let standard_error = variance.sqrt();
-    let half = student::two_sided(0.95, degrees) * standard_error;
-    half.is_finite().then_some(AsymptoteDifference {
-        difference,
-        standard_error,
-        interval: (difference - half, difference + half),
-        basis,
-    })
-}
-
-fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-}
-
-#[allow(clippy::expect_used, reason = "called for two or more values")]
-fn variance(values: &[f64]) -> f64 {
-    let m = mean(values).expect("invariant: there are values");
-    values.iter().map(|v| (v - m).powi(2)).sum::<f64>() / values.len().saturating_sub(1).max(1) as f64
 }
 
 #[cfg(test)]
@@ -135,18 +39,6 @@ mod tests {
 
     fn curve(rates: &[f64]) -> Vec<(f64, f64)> {
         (1..).zip(rates).map(|(i, &rate)| (f64::from(i) * 100.0, rate)).collect()
-    }
-
-    #[test]
-    fn the_lead_changes_at_measured_points() {
-        let found = crossings(&curve(&[0.1, 0.3, 0.5]), &curve(&[0.2, 0.3, 0.4]));
-        assert_eq!(found, [Crossing { generations: 300.0, rate: 0.5, first_leads: true }]);
-        let coarse = [(100.0, 0.0), (300.0, 0.4)];
-        let found = crossings(&coarse, &curve(&[0.1, 0.15, 0.2]));
-        assert_eq!(found, [Crossing { generations: 300.0, rate: 0.4, first_leads: true }]);
-        assert!(crossings(&coarse, &curve(&[0.5, 0.6, 0.7])).is_empty());
-        assert!(crossings(&coarse, &[]).is_empty());
-        assert!(crossings(&coarse, &coarse).is_empty());
     }
 
     #[test]
@@ -180,18 +72,5 @@ mod tests {
             })
             .collect();
         fit(&points, &FitOptions { cut: Cut::At(0.0), ..FitOptions::default() }).unwrap()
-    }
-
-    #[test]
-    fn asymptote_differences_come_from_seeds_if_there_are_several() {
-        let (a, b) = (fitted(0.67, 0.0), fitted(0.60, 1.0));
-        let single = asymptote_difference(&[&a], &[&b]).unwrap();
-        assert_eq!(single.basis, Basis::Fits);
-        assert!(single.interval.0 > 0.0 && (single.difference - 0.07).abs() < 0.02, "{single:?}");
-        let (c, d) = (fitted(0.66, 2.0), fitted(0.61, 3.0));
-        let seeds = asymptote_difference(&[&a, &c], &[&b, &d]).unwrap();
-        assert_eq!(seeds.basis, Basis::Seeds);
-        assert!((seeds.difference - 0.06).abs() < 0.02);
-        assert!(asymptote_difference(&[], &[&a]).is_none());
     }
 }

@@ -73,11 +73,6 @@ impl Axes {
         let row = self.y.pixel(value);
         (self.frame.top - 0.5..=self.frame.bottom + 0.5).contains(&row).then_some(row)
     }
-
-    /// Returns the vertical position of the value within the axes that is closest to `value`.
-    pub fn clamped(&self, value: f64) -> f64 {
-        self.y.pixel(value).clamp(self.frame.top, self.frame.bottom)
-    }
 }
 
 fn finite_or_none(v: f64) -> Option<f64> {

@@ -176,9 +176,6 @@ impl PageBuilder<'_> {
         let is_comparison = drawn.len() > 1;
         if is_comparison {
             self.table("runs", "Final results", Some(tables::summary(drawn)));
-            let groups = figures::groups(drawn);
-            let main = tables::main_group(&groups, drawn).map_or("", |g| g.label.as_str());
-            self.table("against", &format!("{main} against the others"), tables::against(drawn));
             self.section("runs", "Runs");
         }
         self.figure_section("cumulative-solve-rate", false);

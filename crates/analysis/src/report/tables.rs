@@ -1,7 +1,7 @@
 //! The tables of a report.
 
 use super::html::{Cell, Format, ReportTable, formulas, shortened};
-use crate::compare::{Basis, asymptote_difference, asymptote_over_seeds, common_generations, crossings};
+use crate::compare::{asymptote_over_seeds, common_generations};
 use crate::figures::{self, Curve, FigureOptions, PlottedRun, SeedGroup, groups};
 use crate::fit::{Fit, FitError, Parameter, Warning};
 use crate::run::{EvaluationData, RunData, STAGES, TargetHistory, metric, stage_totals};
@@ -14,14 +14,6 @@ const LONGEST_STATEMENT: usize = 300;
 /// Returns the number of the last round.
 pub(super) fn last_round(run: &RunData) -> Cell {
     Cell::round(run.rounds.last().map(|r| r.round))
-}
-
-/// Returns the number of the last round that ended at or before a number of generations.
-fn round_at(run: &RunData, generations: f64) -> Cell {
-    let is_before = |r: &&sgs_rundir::MetricValues| {
-        RunData::value(r, metric::GENERATIONS).is_some_and(|g| g <= generations)
-    };
-    Cell::round(run.rounds.iter().rev().find(is_before).map(|r| r.round))
 }
 
 /// Returns the wall time of a run so far, in seconds.
@@ -150,44 +142,6 @@ pub(super) fn what_to_know(drawn: &[PlottedRun<'_>]) -> String {
         .map(|text| format!("<li>{}</li>", formulas(&text)))
         .collect();
     if items.is_empty() { String::new() } else { format!(r#"<ul class="remarks">{}</ul>"#, items.concat()) }
-}
-
-/// Returns the table that compares the main run's group with each other group.
-pub(super) fn against(drawn: &[PlottedRun<'_>]) -> Option<ReportTable> {
-    let groups = groups(drawn);
-    let main = main_group(&groups, drawn)?;
-    let mut table = ReportTable::new(
-        "Against | Round | Compared at | Order changes | Lead | Difference of asymptotes (95%) | The interval covers",
-    );
-    let main_curve = main.curve();
-    for other in groups.iter().filter(|g| g.label != main.label) {
-        let curve = other.curve();
-        let end = common_generations(&[&main_curve, &curve]).last().copied();
-        let lead = end.and_then(|end| Some(measured_at(&main_curve, end)? - measured_at(&curve, end)?));
-        let at = |generations: f64| Cell::number(Some(generations), Format::Count).text();
-        let leads = match crossings(&main_curve, &curve).last() {
-            Some(c) if c.first_leads => {
-                format!("leads from {} generations, at {:.1}%", at(c.generations), 100.0 * c.rate)
-            }
-            Some(c) => format!("overtaken at {} generations", at(c.generations)),
-            None if lead.is_some_and(|l| l > 0.0) => "no: always leads".to_owned(),
-            None if lead.is_some() => "no: never leads".to_owned(),
-            None => "nothing in common to compare".to_owned(),
-        };
-        let difference = asymptote_difference(&main.laws(), &other.laws());
-        let covers = |basis| if basis == Basis::Seeds { "seeds" } else { "the two fits alone" };
-        table.rows.push(vec![
-            other.label.clone().into(),
-            end.zip(main.runs.first()).map_or(Cell::Empty, |(end, d)| round_at(d.run, end)),
-            Cell::number(end, Format::Count),
-            leads.into(),
-            Cell::number(lead, Format::Points),
-            difference
-                .map_or(Cell::Empty, |d| Cell::interval(d.difference, Some(d.interval), Format::Points)),
-            difference.map_or(Cell::Empty, |d| covers(d.basis).into()),
-        ]);
-    }
-    table.filled()
 }
 
 /// Returns the group of the main run.

@@ -33,9 +33,6 @@ fn shown(display: Display<'_>, statement: &str) -> String {
 }
 
 /// Reads a run that is finished, interrupted or in progress. Files that cannot be read are noted in [`RunData::notes`].
-///
-/// # Errors
-/// Returns an error if the directory is not a run or its rounds cannot be listed.
 pub fn read_run(path: &Path, display: Display<'_>) -> Result<RunData, sgs_rundir::Error> {
     let mut reader = RunReader::open(path, display)?;
     reader.update()?;
@@ -44,9 +41,6 @@ pub fn read_run(path: &Path, display: Display<'_>) -> Result<RunData, sgs_rundir
 
 /// Reads only the configuration, the metrics and the evaluations of a run, which takes milliseconds. Data that cannot be
 /// read are noted in [`RunData::notes`].
-///
-/// # Errors
-/// Returns an error if the directory is not a run or its rounds cannot be listed.
 pub fn read_metrics(path: &Path) -> Result<RunData, sgs_rundir::Error> {
     let mut reader = RunReader::open(path, None)?;
     for round in reader.view.rounds()? {
@@ -59,9 +53,6 @@ pub fn read_metrics(path: &Path) -> Result<RunData, sgs_rundir::Error> {
 
 /// Reads the metrics of a run, its targets with the rounds that solved them, and its evaluations, without texts. Data
 /// that cannot be read are noted in [`RunData::notes`].
-///
-/// # Errors
-/// Returns an error if the directory is not a run or its rounds cannot be listed.
 pub fn read_results(path: &Path) -> Result<RunData, sgs_rundir::Error> {
     let mut reader = RunReader::open(path, None)?;
     for round in reader.view.rounds()? {
