@@ -80,9 +80,6 @@ impl PreparedCheckpoint {
     }
 
     /// Renames the directory to its final name.
-    ///
-    /// # Errors
-    /// Returns an error if the rename fails.
     pub(crate) fn publish(self) -> Result<Checkpoint> {
         self.staged.publish()?;
         Ok(self.checkpoint)
@@ -102,9 +99,6 @@ impl Checkpoints {
     }
 
     /// Lists all checkpoints in ascending order, without checking them.
-    ///
-    /// # Errors
-    /// Returns an error if the directory cannot be read.
     pub fn list(&self) -> Result<Vec<Checkpoint>> {
         let found = numbered_directories(&self.directory)?;
         Ok(found.into_iter().map(|(round, directory)| Checkpoint { round, directory }).collect())
@@ -117,9 +111,6 @@ impl Checkpoints {
     }
 
     /// Returns the newest intact checkpoint of the rounds up to `up_to`. Damaged ones are skipped with a warning in the log.
-    ///
-    /// # Errors
-    /// Returns an error if the directory cannot be read.
     pub fn newest_valid(&self, up_to: u32) -> Result<Option<Checkpoint>> {
         for checkpoint in self.list()?.into_iter().rev().filter(|c| c.round <= up_to) {
             match checkpoint.check() {
@@ -155,17 +146,11 @@ impl Checkpoints {
     }
 
     /// Removes a checkpoint atomically: after a crash it is either complete or gone.
-    ///
-    /// # Errors
-    /// Returns an error if there is no such checkpoint or it cannot be removed.
     pub fn remove(&self, round: u32) -> Result<()> {
         remove_directory(&self.directory_of(round))
     }
 
     /// Removes the checkpoints that the policy does not keep, except those in `in_use`. Returns their rounds.
-    ///
-    /// # Errors
-    /// Returns an error if a checkpoint cannot be removed.
     pub fn prune(&self, policy: KeepPolicy, in_use: &[u32]) -> Result<Vec<u32>> {
         let rounds: Vec<u32> = self.list()?.iter().map(|c| c.round).collect();
         let doomed = doomed(&rounds, policy, in_use);

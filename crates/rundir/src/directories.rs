@@ -59,9 +59,6 @@ pub struct StagedDirectory {
 impl StagedDirectory {
     /// Does everything that [`publish_directory`] does except the final rename, so that several directories can be written
     /// concurrently and then published in order. `fill` may return checksums that it already knows.
-    ///
-    /// # Errors
-    /// Returns the same errors as [`publish_directory`].
     pub fn prepare<S: Into<KnownSums>>(
         target: &Path,
         fill: impl FnOnce(&Path) -> Result<S, CallerError>,
@@ -196,9 +193,6 @@ fn expected_checksum(directory: &Path, name: &str) -> Result<String> {
 }
 
 /// Returns the names and SHA-256 sums in a directory's list of checksums.
-///
-/// # Errors
-/// Returns an error if the list is missing or damaged.
 pub fn listed_checksums(directory: &Path) -> Result<Vec<(String, String)>> {
     let list = directory.join(CHECKSUMS);
     if !files::is_file(&list)? {
@@ -251,9 +245,6 @@ impl IntegrityReport {
 }
 
 /// Removes a published directory atomically: after a crash it is either complete or gone.
-///
-/// # Errors
-/// Returns an error if the directory cannot be renamed or removed.
 pub fn remove_directory(directory: &Path) -> Result<()> {
     let doomed = doomed_beside(directory);
     reached("remove.rename", directory)?;
@@ -264,9 +255,6 @@ pub fn remove_directory(directory: &Path) -> Result<()> {
 }
 
 /// Computes the SHA-256 of a file as 64 lower-case hexadecimal digits.
-///
-/// # Errors
-/// Returns an error if the file cannot be read.
 pub fn checksum(path: &Path) -> Result<String> {
     let mut file = sgs_base::files::open(path).map_err(Error::io("open", path))?;
     let mut hasher = Sha256::new();

@@ -37,9 +37,6 @@ impl Evaluation {
     }
 
     /// Reads the problems and their results.
-    ///
-    /// # Errors
-    /// Returns an error if the table is missing or damaged.
     pub fn problems(&self) -> Result<RowReader<EvaluationRow>> {
         check_file(&self.directory, PROBLEMS)?;
         RowReader::open(&self.directory.join(PROBLEMS))

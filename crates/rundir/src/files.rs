@@ -146,9 +146,6 @@ pub(crate) fn is_file(path: &Path) -> Result<bool> {
 }
 
 /// Removes a file, if it exists.
-///
-/// # Errors
-/// Returns an error if the file exists and cannot be removed.
 pub fn remove_file(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path)(error)),
@@ -158,9 +155,6 @@ pub fn remove_file(path: &Path) -> Result<()> {
 
 /// Removes the unfinished files and directories in `directory`, and returns their paths. No other process may be writing
 /// there.
-///
-/// # Errors
-/// Returns an error if the directory cannot be read or an entry cannot be removed.
 pub fn remove_unfinished(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut removed = Vec::new();
     for entry in fs::read_dir(directory).map_err(Error::io("list", directory))? {

@@ -63,7 +63,7 @@ pub use error::{CallerError, Error, Result};
 pub use evaluations::Evaluation;
 pub use frozen::FrozenConfig;
 pub use journal::{Journal, JournalStage, Record, RecordKey, Ticket};
-pub use metrics::{Histogram, MetricSink, MetricSinks, MetricValues};
+pub use metrics::{Histogram, MetricSinks, MetricValues};
 pub use outcome::{OutcomeSources, read_outcome, write_outcome};
 pub use resume::{NextStep, ResumePlan};
 pub use rounds::{PreparedRound, PublishedRound, RoundTables};

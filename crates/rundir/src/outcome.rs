@@ -32,9 +32,6 @@ pub struct OutcomeSources<'a> {
 }
 
 /// Writes all tables of a round and `outcome.json`. The rows are in the order of the outcome.
-///
-/// # Errors
-/// Returns an error if the source of completions fails or a file cannot be written.
 pub fn write_outcome(
     tables: &mut RoundTables,
     outcome: &RoundOutcome,

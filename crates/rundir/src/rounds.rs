@@ -48,9 +48,6 @@ impl RoundTables {
     }
 
     /// Adds a JSON file to the round's directory.
-    ///
-    /// # Errors
-    /// Returns an error if the value cannot be serialised or the file cannot be written.
     pub fn write_json(&self, name: &str, value: &impl Serialize) -> Result<()> {
         write_json(&self.directory.join(name), value)
     }
@@ -171,41 +168,26 @@ impl PublishedRound {
     }
 
     /// Reads the sampled targets and accepted conjectures.
-    ///
-    /// # Errors
-    /// Returns an error if the table is missing or damaged.
     pub fn problems(&self) -> Result<RowReader<ProblemRow>> {
         self.table(PROBLEMS)
     }
 
     /// Reads the requested conjectures.
-    ///
-    /// # Errors
-    /// Returns an error if the table is missing or damaged.
     pub fn conjectures(&self) -> Result<RowReader<ConjectureRow>> {
         self.table(CONJECTURES)
     }
 
     /// Reads the Solver's completions.
-    ///
-    /// # Errors
-    /// Returns an error if the table is missing or damaged.
     pub fn rollouts(&self) -> Result<RowReader<RolloutRow>> {
         self.table(ROLLOUTS)
     }
 
     /// Reads the Guide's completions.
-    ///
-    /// # Errors
-    /// Returns an error if the table is missing or damaged.
     pub fn reviews(&self) -> Result<RowReader<ReviewRow>> {
         self.table(REVIEWS)
     }
 
     /// Reads the training examples of the updates.
-    ///
-    /// # Errors
-    /// Returns an error if the table is missing or damaged.
     pub fn examples(&self) -> Result<RowReader<ExampleRow>> {
         self.table(EXAMPLES)
     }

@@ -99,7 +99,6 @@ impl RunDir {
         }
         let lock = RunLock::take(&path.join(LOCK), path)?;
         view.config()?;
-        frozen::note_sum(&path.join(CONFIG))?;
         frozen::check(&path.join(CONFIG))?;
         view.rounds()?.iter().try_for_each(PublishedRound::check_small)?;
         // Do this only under the lock, because otherwise the unfinished files could belong to a process that is still
@@ -152,9 +151,6 @@ impl RunDir {
     /// Replaces `fleet.toml`, or removes it if one process does all the work, and records in `config.toml` whether it
     /// exists. Call it before any other process can depend on the decision, so that a run that is killed continues with the
     /// same kind of workers.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be written.
     pub fn record_fleet(&self, text: Option<&str>) -> Result<()> {
         let config = self.view.path().join(CONFIG);
         // A file that is recorded exists, also after a crash between the two.
@@ -180,26 +176,17 @@ impl RunDir {
     }
 
     /// Determines the next step of the run.
-    ///
-    /// # Errors
-    /// Returns an error if the checkpoint to load is damaged or missing, or the journal is damaged.
     pub fn plan(&self, first_round: u32) -> Result<ResumePlan> {
         let published = self.view.rounds()?.len();
         resume::plan(self.journal.reader(), &self.view.checkpoints(), published, first_round)
     }
 
     /// Determines the next step of a round. The round may have started while the previous one was being published.
-    ///
-    /// # Errors
-    /// Returns an error if the journal is damaged.
     pub fn next_step(&self, round: u32) -> Result<NextStep> {
         Ok(resume::next_step(stage_of(&self.journal.reader().markers()?, round)))
     }
 
     /// Records that the run has ended.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be written.
     #[allow(clippy::expect_used, reason = "the record has no maps and no fallible fields")]
     pub fn mark_ended(&self, by: EndReason, rounds: u32) -> Result<()> {
         let ended = RunEnd { by, rounds, unix_time: unix_time() };
@@ -208,9 +195,6 @@ impl RunDir {
     }
 
     /// Removes the record of the run's end, so that the run can continue.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be removed.
     pub fn forget_end(&self) -> Result<()> {
         files::remove_file(&self.view.path().join(ENDED))
     }
@@ -233,9 +217,6 @@ impl RunDir {
 
     /// Removes a round and all later ones from the journal, because their samples cannot be used. The round then starts
     /// again.
-    ///
-    /// # Errors
-    /// Returns an error if the journal fails.
     pub fn forget_round(&self, round: u32) -> Result<()> {
         self.journal.forget(round)
     }
@@ -299,9 +280,6 @@ impl RunDir {
     }
 
     /// Removes the weights that [`publish_weights`](Self::publish_weights) has published. Call it when no worker reads them.
-    ///
-    /// # Errors
-    /// Returns an error if a file cannot be removed.
     pub fn remove_weights(&self) -> Result<()> {
         remove_weights(self.view.path())
     }
@@ -381,18 +359,12 @@ impl RunDir {
     }
 
     /// Returns the checkpoint of the current weights, or `None` for the base model.
-    ///
-    /// # Errors
-    /// Returns an error if the journal is damaged or the checkpoint is missing.
     pub fn checkpoint(&self) -> Result<Option<Checkpoint>> {
         let round = checkpoint_in_use(&self.journal.reader().markers()?);
         round.map(|round| resume::existing(&self.view.checkpoints(), round)).transpose()
     }
 
     /// Removes the checkpoints that the policy does not keep, except the one in use. Returns their rounds.
-    ///
-    /// # Errors
-    /// Returns an error if a checkpoint cannot be removed.
     pub fn prune_checkpoints(&self, policy: KeepPolicy) -> Result<Vec<u32>> {
         let in_use = checkpoint_in_use(&self.journal.reader().markers()?);
         self.view.checkpoints().prune(policy, in_use.as_slice())
@@ -421,13 +393,9 @@ impl RunDir {
             // The last round is unknown. Recording all rounds again would duplicate them in TensorBoard.
             Err(_) => LastRecorded { round: Some(u32::MAX), evaluation: Some(u32::MAX) },
         };
-        let mut sinks = MetricSinks::new();
-        // TensorBoard comes before metrics.jsonl, which determines the next round to record: a crash between the two repeats
-        // an event in TensorBoard, but never loses one.
-        sinks.add("TensorBoard", TensorBoardSink::open(&self.view.tensorboard_directory(), recorded));
-        sinks.add(METRICS, lines);
-        let behind = sinks.behind();
-        for round in self.view.rounds()?.iter().filter(|r| behind.is_none_or(|last| r.round() > last)) {
+        let tensorboard = TensorBoardSink::open(&self.view.tensorboard_directory(), recorded);
+        let mut sinks = MetricSinks::new(tensorboard, lines);
+        for round in self.view.rounds()? {
             sinks.record(&round.metrics()?);
         }
         for evaluation in self.view.evaluations()? {

@@ -161,9 +161,6 @@ impl Journal {
     }
 
     /// Removes a journal without markers, and SQLite's files next to it. Returns `false` if the journal has markers.
-    ///
-    /// # Errors
-    /// Returns an error if the journal is damaged or a file cannot be removed.
     pub(crate) fn remove_unused(path: &Path) -> Result<bool> {
         if path.exists() {
             match JournalReader::open(path, Duration::from_secs(10)).and_then(|journal| journal.markers()) {
@@ -222,18 +219,12 @@ impl Journal {
     }
 
     /// Appends records and waits until they are durable.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Journal::append`] and [`Journal::wait`].
     pub fn append_durably(&self, records: Vec<Record>) -> Result<()> {
         self.wait(self.append(records)?)
     }
 
     /// Writes a marker and waits until it and all earlier records are durable. If the round already has a marker of this stage,
     /// that one is kept.
-    ///
-    /// # Errors
-    /// Returns the same errors as [`Journal::append_durably`].
     pub fn mark(&self, marker: Marker) -> Result<()> {
         let bytes = marker.detail.len() + 64;
         self.wait(self.submit(JournalWrite::Marker(marker), bytes)?)
@@ -246,25 +237,16 @@ impl Journal {
 
     /// Removes the records of all rounds up to `round`, but not their markers, returns the space to the file system, and waits
     /// until this is done.
-    ///
-    /// # Errors
-    /// Returns the same errors as [`Journal::append_durably`].
     pub fn retire(&self, round: u32) -> Result<()> {
         self.wait(self.submit(JournalWrite::Retire(round), 64)?)
     }
 
     /// Removes the records and markers of `round` and all later rounds, and waits until this is done.
-    ///
-    /// # Errors
-    /// Returns the same errors as [`Journal::append_durably`].
     pub fn forget(&self, round: u32) -> Result<()> {
         self.wait(self.submit(JournalWrite::Forget(round), 64)?)
     }
 
     /// Removes the records with these keys, if they exist, and waits until this is done. The keys can then be used again.
-    ///
-    /// # Errors
-    /// Returns the same errors as [`Journal::append_durably`].
     pub fn remove(&self, keys: Vec<RecordKey>) -> Result<()> {
         let bytes = keys.iter().map(|key| key.problem.len() + 64).sum();
         self.wait(self.submit(JournalWrite::Remove(keys), bytes)?)

@@ -1,7 +1,7 @@
 //! `metrics.jsonl`: the metrics of all rounds and evaluations, one per line.
 
 use super::sink::LastRecorded;
-use super::{MetricKind, MetricSink, MetricValues};
+use super::{MetricKind, MetricValues};
 use crate::error::{Error, Result};
 use crate::files;
 use crate::write_point::reached;
@@ -31,9 +31,9 @@ impl JsonLinesSink {
         file.read_to_end(&mut text).map_err(Error::io("read", path))?;
         let whole = text.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
         let mut recorded = LastRecorded::default();
-        parse(path, &text[..whole])?
-            .iter()
-            .for_each(|(_, metrics)| recorded.note(metrics.kind, metrics.round));
+        for (_, metrics) in parse(path, &text[..whole])? {
+            recorded.note(&metrics);
+        }
         file.set_len(whole as u64).map_err(Error::io("cut the torn end of", path))?;
         file.seek(SeekFrom::End(0)).map_err(Error::io("read", path))?;
         Ok(Self { path: path.to_path_buf(), file, recorded })
@@ -42,6 +42,20 @@ impl JsonLinesSink {
     /// Returns the last round and evaluation in the file.
     pub fn recorded(&self) -> LastRecorded {
         self.recorded
+    }
+
+    /// Appends a round or evaluation that the file does not have yet.
+    pub(super) fn record(&mut self, metrics: &MetricValues) -> Result<()> {
+        if !self.recorded.note(metrics) {
+            return Ok(());
+        }
+        let mut line = serde_json::to_vec(metrics)
+            .map_err(|error| Error::Schema(format!("metrics of round {}: {error}", metrics.round)))?;
+        line.push(b'\n');
+        reached("metrics.append", &self.path)?;
+        self.file.write_all(&line).map_err(Error::io("write", &self.path))?;
+        reached("metrics.flush", &self.path)?;
+        self.file.sync_data().map_err(Error::io("flush", &self.path))
     }
 }
 
@@ -109,28 +123,6 @@ fn damaged(path: &Path, what: String) -> Error {
     Error::damaged(path, what, "move it away: `sgs resume` writes it again from the rounds")
 }
 
-impl MetricSink for JsonLinesSink {
-    fn name(&self) -> &str {
-        "metrics.jsonl"
-    }
-
-    fn last(&self, kind: MetricKind) -> Option<u32> {
-        self.recorded.of(kind)
-    }
-
-    fn record(&mut self, metrics: &MetricValues) -> Result<()> {
-        let mut line = serde_json::to_vec(metrics)
-            .map_err(|error| Error::Schema(format!("metrics of round {}: {error}", metrics.round)))?;
-        line.push(b'\n');
-        reached("metrics.append", &self.path)?;
-        self.file.write_all(&line).map_err(Error::io("write", &self.path))?;
-        reached("metrics.flush", &self.path)?;
-        self.file.sync_data().map_err(Error::io("flush", &self.path))?;
-        self.recorded.note(metrics.kind, metrics.round);
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,7 +139,7 @@ mod tests {
         let text = std::fs::read(&path).unwrap();
         std::fs::write(&path, &text[..text.len() - 5]).unwrap();
         let mut sink = JsonLinesSink::open(&path).unwrap();
-        assert_eq!(sink.last(MetricKind::Round), Some(2));
+        assert_eq!(sink.recorded().round, Some(2));
         sink.record(&MetricValues::new(3)).unwrap();
         drop(sink);
         let rounds: Vec<u32> = std::fs::read_to_string(&path)

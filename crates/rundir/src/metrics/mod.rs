@@ -10,7 +10,7 @@ mod tags;
 mod tensorboard;
 
 pub use json_lines::JsonLinesSink;
-pub use sink::{LastRecorded, MetricSink, MetricSinks};
+pub use sink::{LastRecorded, MetricSinks};
 pub use tensorboard::TensorBoardSink;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

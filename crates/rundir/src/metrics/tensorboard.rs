@@ -7,7 +7,7 @@
 
 use super::sink::LastRecorded;
 use super::tags::tag;
-use super::{Histogram, MetricKind, MetricSink, MetricValues, unix_time};
+use super::{Histogram, MetricValues, unix_time};
 use crate::error::{Error, Result};
 use crate::files::ensure_directory;
 use crate::write_point::reached;
@@ -34,14 +34,24 @@ pub struct TensorBoardSink {
 impl TensorBoardSink {
     /// Opens the directory, or creates it. `recorded` has the last round and evaluation of earlier processes. It is ignored if
     /// the directory has no event files, so that a deleted directory is written again from the first round.
-    ///
-    /// # Errors
-    /// Returns an error if the directory cannot be created or listed.
     pub fn open(directory: &Path, recorded: LastRecorded) -> Result<Self> {
         ensure_directory(directory)?;
         let is_empty = event_files(directory)? == 0;
         let recorded = if is_empty { LastRecorded::default() } else { recorded };
         Ok(Self { directory: directory.to_path_buf(), file: None, recorded })
+    }
+
+    /// Writes a round or evaluation that is not recorded yet.
+    pub fn record(&mut self, metrics: &MetricValues) -> Result<()> {
+        if !self.recorded.note(metrics) {
+            return Ok(());
+        }
+        let record = tf_record(&event_message(metrics));
+        let (path, file) = self.file()?;
+        reached("tensorboard.append", path)?;
+        file.write_all(&record).map_err(Error::io("write", path))?;
+        reached("tensorboard.flush", path)?;
+        file.sync_data().map_err(Error::io("flush", path))
     }
 
     /// Returns the open file. A new file gets a name that sorts after all earlier ones.
@@ -64,27 +74,6 @@ impl TensorBoardSink {
         head.double(1, unix_time()).text(3, VERSION);
         file.write_all(&tf_record(&head.0)).map_err(Error::io("write", &path))?;
         Ok((path, file))
-    }
-}
-
-impl MetricSink for TensorBoardSink {
-    fn name(&self) -> &str {
-        "TensorBoard"
-    }
-
-    fn last(&self, kind: MetricKind) -> Option<u32> {
-        self.recorded.of(kind)
-    }
-
-    fn record(&mut self, metrics: &MetricValues) -> Result<()> {
-        let record = tf_record(&event_message(metrics));
-        let (path, file) = self.file()?;
-        reached("tensorboard.append", path)?;
-        file.write_all(&record).map_err(Error::io("write", path))?;
-        reached("tensorboard.flush", path)?;
-        file.sync_data().map_err(Error::io("flush", path))?;
-        self.recorded.note(metrics.kind, metrics.round);
-        Ok(())
     }
 }
 

@@ -12,15 +12,9 @@ pub trait Cell: Sized {
     const OPTIONAL: bool = false;
 
     /// Converts to the stored value.
-    ///
-    /// # Errors
-    /// Returns an error if the column type cannot represent the value.
     fn into_value(self) -> Result<CellValue, String>;
 
     /// Converts from the stored value.
-    ///
-    /// # Errors
-    /// Returns an error if this type cannot represent the value.
     fn from_value(value: CellValue) -> Result<Self, String>;
 }
 

@@ -38,9 +38,6 @@ pub struct RowWriter<R> {
 
 impl<R: TableRow> RowWriter<R> {
     /// Creates a table at `path`, which must end in `.parquet`, in an existing directory.
-    ///
-    /// # Errors
-    /// Returns an error if the name has another extension or the file cannot be created.
     pub fn create(path: &Path) -> Result<Self> {
         if !matches!(format_of(path)?, TableFormat::Parquet) {
             return Err(error(path, None, "tables are written as .parquet only".into()));
