@@ -397,11 +397,10 @@ fn mean_round(
     let checking_s = checking_cpu_s / checkers.max(1) as f64;
 
     let memory = inputs.machine(devices)?;
-    let training = round.training(&counts);
+    let (trained_share, training_flop, scoring_s) = round.training(&counts);
     let speed = hardware.speed;
-    let training_s = training.flop / (speed.training * ranks as f64)
-        + training.scoring_s
-        + host_copies(&memory) as f64 / speed.copying;
+    let copying_s = host_copies(&memory) as f64 / speed.copying;
+    let training_s = training_flop / (speed.training * ranks as f64) + scoring_s + copying_s;
 
     let generations = counts.generations;
     let round_s = sampling_s.max(checking_s) + training_s + generations * assumed.host_s;
@@ -416,8 +415,8 @@ fn mean_round(
         checking_cpu_s,
         checkers,
         checking_s,
-        trained_share: training.share,
-        training_flop: training.flop,
+        trained_share,
+        training_flop,
         training_s,
         round_s,
         first_round: FirstRound::default(),
@@ -432,20 +431,13 @@ fn mean_round(
 
 /// Numbers of problems and samples in a round.
 struct RoundCounts {
-    targets: f64,
     /// Conjectures that a model writes.
     made: f64,
     /// Conjectures, with those that no model writes.
     conjectures: f64,
-    /// Conjectures that rollouts are sampled for.
-    accepted: f64,
     generations: f64,
-    /// Completions of the Conjecturer.
-    conjecturer_samples: f64,
-    /// Conjectures that the Guide may review.
-    reviewed: f64,
-    /// Completions of the Guide.
-    reviews: f64,
+    /// Samples of each role, and the prompts that they share.
+    samples: [(Role, f64, f64); 3],
 }
 
 impl RoundCounts {
@@ -469,25 +461,15 @@ impl RoundCounts {
         } else {
             made * assumed.accepted
         };
-        Self {
-            targets,
-            made,
-            conjectures,
-            accepted,
-            generations: f64::from(a.rollouts_per_problem) * (targets + accepted),
-            conjecturer_samples: if a.conjecturer.is_sampled() { made } else { 0.0 },
-            reviewed,
-            reviews: if a.has_model_reviews() { reviewed * f64::from(a.guide.samples) } else { 0.0 },
-        }
-    }
-
-    /// Returns the samples of each role, and the prompts that they share.
-    fn samples(&self) -> [(Role, f64, f64); 3] {
-        [
-            (Role::Solver, self.generations, self.targets + self.accepted),
-            (Role::Conjecturer, self.conjecturer_samples, self.conjecturer_samples),
-            (Role::Guide, self.reviews, self.reviewed),
-        ]
+        let generations = f64::from(a.rollouts_per_problem) * (targets + accepted);
+        let written = if a.conjecturer.is_sampled() { made } else { 0.0 };
+        let reviews = if a.has_model_reviews() { reviewed * f64::from(a.guide.samples) } else { 0.0 };
+        let samples = [
+            (Role::Solver, generations, targets + accepted),
+            (Role::Conjecturer, written, written),
+            (Role::Guide, reviews, reviewed),
+        ];
+        Self { made, conjectures, generations, samples }
     }
 }
 
@@ -498,15 +480,6 @@ fn checkers(fleet: Option<&FleetConfig>, hardware: &Hardware) -> usize {
         (0, local) => slots.map_or(hardware.cores, |slots| slots * local.max(1)),
         (workers, _) => workers * slots.unwrap_or(hardware.cores),
     }
-}
-
-/// Arithmetic of a round's training.
-struct TrainingWork {
-    /// Fraction of the Solver's rollouts that are trained on.
-    share: f64,
-    flop: f64,
-    /// Seconds in which rank 0 scores the rollouts with the reference of the KL penalty.
-    scoring_s: f64,
 }
 
 /// Everything that the time and the memory of a round depend on, apart from its counts.
@@ -529,7 +502,7 @@ impl RoundModel<'_> {
         let MemoryInputs { config, model, footprint, .. } = self.inputs;
         let arithmetic = Arithmetic::new(self.inputs);
         let mut roles = [RoleForecast::default(); 3];
-        for (i, (role, samples, prompts)) in counts.samples().into_iter().enumerate() {
+        for (i, (role, samples, prompts)) in counts.samples.into_iter().enumerate() {
             // A server's time is not known.
             if samples == 0.0 || config.weights_of(role) == Weights::Served {
                 continue;
@@ -558,7 +531,9 @@ impl RoundModel<'_> {
         Ok(roles)
     }
 
-    fn training(&self, counts: &RoundCounts) -> TrainingWork {
+    /// Returns the fraction of the Solver's rollouts that are trained on, the FLOP of training, and the seconds in which
+    /// rank 0 scores the rollouts with the reference of the KL penalty.
+    fn training(&self, counts: &RoundCounts) -> (f64, f64, f64) {
         let (config, assumed) = (self.inputs.config, self.assumed);
         let a = &config.algorithm;
         let epochs = f64::from(a.optimizer.epochs);
@@ -575,7 +550,7 @@ impl RoundModel<'_> {
         let passes = if config.training.mode() == Mode::Train { 3.0 } else { 4.0 } * epochs;
         let is_scored = a.solver.kl_coefficient != 0.0;
         let scoring_s = if is_scored { forward[0] * epochs / self.hardware.speed.prefill } else { 0.0 };
-        TrainingWork { share, flop: passes * (forward[0] + forward[1]), scoring_s }
+        (share, passes * (forward[0] + forward[1]), scoring_s)
     }
 
     /// Returns the memory of the coordinator's host.
