@@ -20,9 +20,6 @@ impl TextDisplay {
     }
 
     /// Formats texts as the system of a run does. Lean is not started, because its texts are readable unchanged.
-    ///
-    /// # Errors
-    /// Returns an error if the folder is not a run, or if its database cannot be read.
     pub fn of_run(run: &Path) -> Result<Self> {
         let config = RunView::open(run)?.config()?;
         let problems = config.get("problems").cloned();
@@ -31,9 +28,6 @@ impl TextDisplay {
     }
 
     /// Formats texts as the formal system of `problems` does, without starting Lean.
-    ///
-    /// # Errors
-    /// Returns an error if the database cannot be read.
     pub fn of(problems: &ProblemsConfig) -> Result<Self> {
         Ok(Self(match problems.system {
             SystemName::Metamath => Some(metamath_database(&problems.database)?),

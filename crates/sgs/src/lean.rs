@@ -14,9 +14,6 @@ pub fn settings(args: &LeanArgs) -> Result<LeanSettings> {
 }
 
 /// Reads the same as [`settings`], starting from `base`; a settings file replaces `base` completely.
-///
-/// # Errors
-/// Returns an error as [`settings`] does.
 pub fn settings_over(base: LeanSettings, args: &LeanArgs) -> Result<LeanSettings> {
     let mut settings = match &args.lean {
         None => base,
@@ -43,9 +40,6 @@ pub fn settings_over(base: LeanSettings, args: &LeanArgs) -> Result<LeanSettings
 }
 
 /// Starts Lean, and prints the state of its sandbox on standard error.
-///
-/// # Errors
-/// Returns an error as [`sgs_run::config::lean::start`] does.
 pub fn start(settings: &LeanSettings) -> Result<Lean> {
     let (lean, notes) = sgs_run::config::lean::start(settings)?;
     print_notes(&notes);

@@ -56,9 +56,6 @@ pub fn is_configuration(path: &Path) -> bool {
 }
 
 /// Reads the configuration of a run that has not begun, as `sgs run` does. `set` contains `KEY=VALUE` settings.
-///
-/// # Errors
-/// Returns an error in the same cases as [`sgs_run::config::resolve`].
 pub fn configuration(path: &Path, set: &[String]) -> Result<RunConfig> {
     let layers = Layers { method: Some(path.display().to_string()), set: set.to_vec(), ..Layers::default() };
     Ok(resolve(&layers, std::env::vars())?.config)
@@ -239,9 +236,6 @@ impl ModelSource {
     }
 
     /// Returns the folder of a role's model.
-    ///
-    /// # Errors
-    /// Returns an error as [`ModelSource::solver`] does.
     pub fn of(&self, role: Role) -> Result<PathBuf> {
         if let Some(endpoint) = self.served(role) {
             let (role, url) = (role.as_str(), &endpoint.url);
@@ -256,9 +250,6 @@ impl ModelSource {
     }
 
     /// Samples a prompt of a role once per seed, and returns the texts.
-    ///
-    /// # Errors
-    /// Returns an error if the model or the device cannot be used.
     pub fn sample(
         &self,
         play: &PlayArgs,

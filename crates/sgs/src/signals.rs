@@ -32,9 +32,6 @@ impl Drop for SignalGuard {
 }
 
 /// Returns the process-wide interrupt flag, which signals set while the guard exists.
-///
-/// # Errors
-/// Returns an error if the handlers cannot be registered.
 pub fn guard() -> Result<(StopFlag, SignalGuard)> {
     let mut handlers = HANDLERS.lock().unwrap_or_else(PoisonError::into_inner);
     let Handlers { interrupt, idle } = match &mut *handlers {

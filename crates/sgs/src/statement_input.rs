@@ -74,9 +74,6 @@ impl<'a> StatementInput<'a> {
     }
 
     /// Parses a typed line: a name or a statement.
-    ///
-    /// # Errors
-    /// Returns an error if it is neither.
     pub fn typed(&mut self, line: &str) -> Result<Target> {
         if !line.contains(char::is_whitespace)
             && let Ok(target) = self.named(line)

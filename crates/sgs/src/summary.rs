@@ -26,9 +26,6 @@ pub fn line(name: &str, text: &str) -> String {
 }
 
 /// Returns the summary of a finished run.
-///
-/// # Errors
-/// Returns an error if the configuration of the run cannot be read.
 pub fn lines(run: &RunData, view: &RunView) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     let mut line = |name: &str, text: String| lines.push(line(name, &text));

@@ -108,9 +108,6 @@ pub struct UnsolvedTarget {
 }
 
 /// Returns the targets that have rollouts and that no published round has proved, sorted by id.
-///
-/// # Errors
-/// Returns an error if a table is missing or damaged.
 pub fn unsolved(view: &RunView) -> Result<Vec<UnsolvedTarget>> {
     let mut tried: BTreeMap<ProblemId, (UnsolvedTarget, bool)> = BTreeMap::new();
     for round in view.rounds()? {

@@ -10,9 +10,6 @@ use toml::{Table, Value};
 
 /// Prints every key of a run with its meaning, allowed values and default; if the current value is
 /// another, with that value and its source.
-///
-/// # Errors
-/// Returns an error if the output cannot be written.
 pub fn run(resolved: &Resolved) -> Result<Outcome> {
     let here = |key: &KeySpec| match resolved.layer(&key.key) {
         Layer::Default => String::new(),
@@ -30,9 +27,6 @@ pub fn run(resolved: &Resolved) -> Result<Outcome> {
 }
 
 /// Prints every key of a file that a command reads.
-///
-/// # Errors
-/// Returns an error if the output cannot be written.
 pub fn file(command: &str, keys: &[KeySpec]) -> Result<Outcome> {
     let mut text = described(&format!("the file of `{command}`"), keys, |_| String::new());
     text.push_str(

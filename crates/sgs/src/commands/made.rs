@@ -8,9 +8,6 @@ use sgs_run::config::RunConfig;
 use std::error::Error;
 
 /// Trains the base model that a configuration needs, unless it is in the cache. The user can interrupt it.
-///
-/// # Errors
-/// Returns an error as [`made::ensure`] does.
 pub fn ensure(config: &RunConfig) -> Result<MadeBase> {
     Ok(made::ensure(config, &mut MakeView::default())?)
 }

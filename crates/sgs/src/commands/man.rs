@@ -6,9 +6,6 @@ use anyhow::{Context, Result};
 use clap_mangen::Man;
 
 /// Writes the manual page of a command, given by the names of its subcommands.
-///
-/// # Errors
-/// Returns an error if there is no such command or standard output cannot be written.
 pub fn run(path: &[String]) -> Result<Outcome> {
     let mut root = crate::command();
     root.build();

@@ -32,9 +32,6 @@ pub fn run(args: &ReportArgs) -> Result<Outcome> {
 
 /// Writes the report of runs into a folder and returns the path of its page. Warns of each damaged file; the outcome is
 /// then a failure.
-///
-/// # Errors
-/// Returns an error if a run cannot be read or the folder cannot be written.
 pub fn write_for(runs: &[PathBuf], out: &Path, options: &FigureOptions) -> Result<(PathBuf, Outcome)> {
     let mut outcome = Outcome::Done;
     let mut read = |dir: &PathBuf| -> Result<RunData> {

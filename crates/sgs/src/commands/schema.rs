@@ -12,9 +12,6 @@ use sgs_keys::{Allowed, KeySpec, KeyTable as _};
 use sgs_run::config::{METHODS, RunConfig, SIZES};
 
 /// Writes a schema to standard output.
-///
-/// # Errors
-/// Returns an error if standard output cannot be written.
 pub fn run(file: &str) -> Result<Outcome> {
     let schema = schema(file).with_context(|| format!("there is no schema of `{file}`"))?;
     output::line(serde_json::to_string_pretty(&schema).context("the schema")?)?;

@@ -32,6 +32,12 @@ struct VerdictLine<'a> {
     lean: Option<String>,
 }
 
+impl<'a> VerdictLine<'a> {
+    fn invalid(id: Option<&'a str>, reason: String) -> Self {
+        Self { id, verdict: Verdict::Malformed, reason, step: None, micros: 0, axioms: None, lean: None }
+    }
+}
+
 /// Verifies every proof of the file with Lean.
 pub fn run(args: &VerifyArgs) -> Result<Outcome> {
     for (given, name) in [(args.database.is_some(), "--database"), (args.export.is_some(), "--export")] {
@@ -56,18 +62,7 @@ pub fn run(args: &VerifyArgs) -> Result<Outcome> {
         let reason = place(s);
         eprintln!("{reason}");
         let id = (!s.id.is_empty()).then_some(s.id.as_str());
-        write(
-            &mut out,
-            &VerdictLine {
-                id,
-                verdict: Verdict::Malformed,
-                reason,
-                step: None,
-                micros: 0,
-                axioms: None,
-                lean: None,
-            },
-        )?;
+        write(&mut out, &VerdictLine::invalid(id, reason))?;
     }
     let started = Instant::now();
     // Do not keep the order of the file, because if this process ended, the results that wait for a slow proof would be
@@ -107,16 +102,7 @@ fn write(out: &mut impl Write, line: &VerdictLine<'_>) -> Result<()> {
 fn line<'t>(checker: &Lean, target: &'t Target, verified: Verified) -> VerdictLine<'t> {
     let id = Some(target.problem.id.as_str());
     let Some(outcome) = verified.outcome else {
-        let reason = "it has no proof".to_owned();
-        return VerdictLine {
-            id,
-            verdict: Verdict::Malformed,
-            reason,
-            step: None,
-            micros: 0,
-            axioms: None,
-            lean: None,
-        };
+        return VerdictLine::invalid(id, "it has no proof".to_owned());
     };
     VerdictLine {
         id,

@@ -17,9 +17,6 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 /// Serves a live report of the run until the user stops it.
-///
-/// # Errors
-/// Returns an error if the folder is not a run, or if the page cannot be served.
 pub fn watch(run: &Path, address: SocketAddr, args: &PageArgs) -> Result<()> {
     let stop = StopFlag::default();
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {

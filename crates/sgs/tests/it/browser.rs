@@ -171,7 +171,7 @@ fn comparison_report_of_real_runs() {
     for part in ["SGS, 2 seeds", "another model, pass@8", "from the lowest to the highest"] {
         assert!(body.contains(part), "{part}");
     }
-    assert_eq!(browser.value("document.querySelectorAll('#runs table').length"), 2);
+    assert_eq!(browser.value("document.querySelectorAll('#runs table').length"), 1);
     check_tooltip(&browser);
     check_layouts(&browser, "real-comparison");
     browser.keeps_to_itself(&page);

@@ -12,9 +12,6 @@ use std::path::PathBuf;
 
 /// Compares the methods of runs. Returns `None` unless a method has several seeds. The baseline is REINFORCE-1/2 if there
 /// is such a run, and otherwise the method of the first run.
-///
-/// # Errors
-/// Returns an error if a run cannot be read.
 pub(super) fn read(paths: &[PathBuf], sides: &[ComparedRun]) -> Result<Option<MethodTable>> {
     let known: Vec<RunData> = sides.iter().map(|side| side.data.clone()).collect();
     let members = seed_groups(&known);

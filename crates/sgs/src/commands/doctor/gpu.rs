@@ -1,38 +1,23 @@
-//! NVIDIA GPUs: driver, devices, and the libraries that are loaded at run time.
+//! NVIDIA GPUs: driver, devices, and the libraries, which are loaded at run time.
 
 use super::{Area, Check, CheckState, lookup};
-use sgs_lm_cuda::{Cuda, Precision};
+use sgs_lm_cuda::{Cuda, Precision, nccl_version};
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Instant;
-
-/// Libraries: name, file names in order of preference, and where to get it.
-const LIBRARIES: [(&str, &[&str], &str); 4] = [
-    ("driver library", &["libcuda.so.1", "libcuda.so"], "comes with the NVIDIA driver, version 580 or newer"),
-    ("cuBLASLt", &["libcublasLt.so.13"], "comes with the CUDA toolkit 13"),
-    ("NVRTC", &["libnvrtc.so.13"], "comes with the CUDA toolkit 13"),
-    ("NCCL", &["libnccl.so.2", "libnccl.so"], "only for several GPUs: the package libnccl2"),
-];
 
 /// Checks the GPU requirements.
 pub fn area() -> Area {
-    let folders = lookup::library_folders();
     let mut checks = vec![driver(), devices()];
-    checks.extend(LIBRARIES.iter().map(|(name, files, source)| match lookup::library(files, &folders) {
-        Some(path) => Check::ok(*name, path.display().to_string()),
-        None => Check::new(*name, CheckState::Absent, format!("not found: {}", files.join(", ")), *source),
-    }));
-    // A GPU can only be opened with a driver; the checks above report a missing one.
-    if checks.iter().any(|c| c.name == "driver library" && c.state == CheckState::Ok) {
+    // A GPU can only be opened with a driver.
+    if checks.iter().any(|c| c.state == CheckState::Ok) {
         checks.push(engine());
     }
-    let required = checks.iter().filter(|c| c.name != "NCCL");
-    let usable = required.clone().all(|c| c.state == CheckState::Ok);
-    if !usable {
-        let places: Vec<String> = folders.iter().map(|f| f.display().to_string()).collect();
-        let advice = "LD_LIBRARY_PATH, CUDA_HOME or /etc/ld.so.conf.d can name other folders";
-        checks.push(Check::new("searched", CheckState::Absent, places.join(" "), advice));
-    }
+    let usable = checks.iter().all(|c| c.state == CheckState::Ok);
+    checks.push(match nccl_version() {
+        Ok(version) => Check::ok("NCCL", version.to_string()),
+        Err(error) => Check::new("NCCL", CheckState::Absent, error, "only for several GPUs"),
+    });
     Area { name: "gpu", purpose: "training and sampling on NVIDIA GPUs", usable, checks }
 }
 
@@ -54,7 +39,12 @@ fn engine() -> Check {
             );
             Check::ok("engine", found)
         }
-        Err(error) => Check::new("engine", CheckState::Broken, error.to_string(), "see the libraries above"),
+        Err(error) => Check::new(
+            "engine",
+            CheckState::Broken,
+            error.to_string(),
+            "driver 580 or newer, cuBLASLt and NVRTC of CUDA 13",
+        ),
     }
 }
 
@@ -71,15 +61,13 @@ fn driver() -> Check {
 }
 
 fn devices() -> Check {
-    let listed = lookup::program("nvidia-smi", &[])
+    let listed = lookup::program("nvidia-smi")
         .and_then(|smi| lookup::ask(&smi, &["--query-gpu=name,memory.total", "--format=csv,noheader"]));
     if let Some(list) = listed {
         return Check::ok("devices", list.lines().map(str::trim).collect::<Vec<_>>().join("; "));
     }
-    let nodes: Vec<PathBuf> =
-        (0..64).map(|i| PathBuf::from(format!("/dev/nvidia{i}"))).filter(|p| p.exists()).collect();
-    if nodes.is_empty() {
-        return Check::new("devices", CheckState::Absent, "no /dev/nvidia0", "");
+    match (0..64).filter(|i| Path::new(&format!("/dev/nvidia{i}")).exists()).count() {
+        0 => Check::new("devices", CheckState::Absent, "no /dev/nvidia0", ""),
+        nodes => Check::ok("devices", format!("{nodes} (nvidia-smi does not name them)")),
     }
-    Check::ok("devices", format!("{} (nvidia-smi does not name them)", nodes.len()))
 }

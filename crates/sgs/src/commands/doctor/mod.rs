@@ -46,7 +46,7 @@ impl CheckState {
 struct Check {
     name: String,
     state: CheckState,
-    /// The findings, or the places that were searched.
+    /// The findings.
     found: String,
     /// The remedy; empty if none is needed.
     advice: String,
@@ -100,10 +100,7 @@ pub fn missing_gpu_requirements() -> Vec<(String, String)> {
     if area.usable {
         return Vec::new();
     }
-    let lacks = area
-        .checks
-        .into_iter()
-        .filter(|c| c.state != CheckState::Ok && !matches!(&*c.name, "NCCL" | "searched"));
+    let lacks = area.checks.into_iter().filter(|c| c.state != CheckState::Ok && c.name != "NCCL");
     lacks.map(|c| (c.name, c.found)).collect()
 }
 
@@ -111,7 +108,7 @@ pub use slurm::controller as slurm_controller;
 
 /// Returns whether a program is missing from the PATH.
 pub fn lacks_program(name: &str) -> bool {
-    lookup::program(name, &[]).is_none()
+    lookup::program(name).is_none()
 }
 
 fn text(areas: &[Area]) -> String {

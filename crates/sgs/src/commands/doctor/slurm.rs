@@ -9,7 +9,7 @@ const COMMANDS: [&str; 4] = ["sbatch", "srun", "squeue", "scancel"];
 pub fn area() -> Area {
     let mut checks: Vec<Check> = COMMANDS
         .iter()
-        .map(|name| match lookup::program(name, &[]) {
+        .map(|name| match lookup::program(name) {
             Some(path) => {
                 let version = lookup::ask(&path, &["--version"]).unwrap_or_default();
                 Check::ok(*name, format!("{} {version}", path.display()).trim())
@@ -33,7 +33,7 @@ pub fn area() -> Area {
 
 /// Asks Slurm's controller for its jobs. Returns `None` if `squeue` is not on the PATH.
 pub fn controller() -> Option<Result<(), String>> {
-    let squeue = lookup::program("squeue", &[])?;
+    let squeue = lookup::program("squeue")?;
     // A filter, because a pipe does not hold the list of all jobs.
     let answer = lookup::run(&squeue, &["--noheader", "--name=sgs-doctor"]);
     Some(answer.map(|_| ()).map_err(|why| format!("squeue: {why}")))

@@ -6,7 +6,6 @@ use crate::exit::Usage;
 use anyhow::Result;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use sgs_run::config::device;
-use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
@@ -30,7 +29,7 @@ pub struct RunSlot {
     gpu: Option<String>,
     cores: Vec<usize>,
     /// Variables of the run's environment.
-    environment: Vec<(&'static str, OsString)>,
+    environment: Vec<(&'static str, String)>,
 }
 
 impl SlotPool {
@@ -58,7 +57,7 @@ impl SlotPool {
                 true => cores.iter().copied().skip(i).step_by(all).collect(),
                 false => cores.clone(),
             };
-            let environment = gpu.iter().map(|gpu| ("CUDA_VISIBLE_DEVICES", gpu.into())).collect();
+            let environment = gpu.iter().map(|gpu| ("CUDA_VISIBLE_DEVICES", gpu.clone())).collect();
             RunSlot { gpu, cores, environment }
         };
         let what = match gpus.len() {
@@ -118,9 +117,6 @@ fn cores() -> Vec<usize> {
 
 impl RunSlot {
     /// Starts a process on the slot, in its own process group, so that Ctrl-C reaches only the sweep.
-    ///
-    /// # Errors
-    /// Returns an error if the process cannot be started.
     pub fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         command.envs(self.environment.iter().cloned()).process_group(0);
         // A process inherits the cores of the thread that starts it; if the system refuses, it gets all cores.

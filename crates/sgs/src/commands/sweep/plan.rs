@@ -279,9 +279,6 @@ impl SweepRun {
     }
 
     /// Returns the command of the process that executes the run.
-    ///
-    /// # Errors
-    /// Returns an error if the path of this program is unknown or the log file cannot be created.
     pub fn process(&self) -> Result<Command> {
         let path = self.log();
         let log = OpenOptions::new().create(true).append(true).open(&path);
