@@ -184,13 +184,11 @@ impl ReportTable {
     }
 
     /// Renders the table as HTML, with headings that sort it. `name` is that of its file, and `label` names it for screen readers. A long
-    /// table has a search field and a filter by round. If all rows have the same round, a line below the table has it. The column
+    /// table has a search field and a filter by round. The column
     /// `hidden` is left out.
     pub(super) fn html(&self, name: &str, label: &str, hidden: Option<&str>) -> String {
         let round = self.columns.iter().position(|column| column == ROUND);
-        let common = round.and_then(|at| self.common(at));
-        let is_shown =
-            |at: usize| hidden != Some(self.columns[at].as_str()) && !(common.is_some() && round == Some(at));
+        let is_shown = |at: usize| hidden != Some(self.columns[at].as_str());
         let round_of = |row: &[Cell]| Some(row.get(round?)?.order()? as u32);
         let shown = self.rows.get(..MOST_SHOWN).unwrap_or(&self.rows);
         let mut out = String::new();
@@ -230,22 +228,12 @@ impl ReportTable {
             out.push_str("</tr>");
         }
         out.push_str("</tbody></table></div>");
-        if let Some(round) = common {
-            let _ = write!(out, r#"<p class="caption">Rounds 0 to {}.</p>"#, round.text());
-        }
         if shown.len() < self.rows.len() {
             let (shown, all) = (shown.len(), self.rows.len());
             let _ =
                 write!(out, r#"<p class="caption">The first {shown} of {all} rows; {name}.csv has all.</p>"#);
         }
         out
-    }
-
-    /// Returns the number that all of several rows have in a column.
-    fn common(&self, column: usize) -> Option<&Cell> {
-        let cell = self.rows.first()?.get(column).filter(|cell| cell.order().is_some())?;
-        let is_same = |row: &Vec<Cell>| row.get(column) == Some(cell);
-        (self.rows.len() > 1 && self.rows.iter().all(is_same)).then_some(cell)
     }
 
     /// Renders the table as CSV with plain numbers: fractions from 0 to 1, and durations in seconds. A column of numbers with
@@ -392,25 +380,6 @@ mod tests {
         ] {
             assert_eq!(signed_points(difference), shown);
         }
-    }
-
-    #[test]
-    fn a_round_that_all_rows_have_is_named_once() {
-        let mut table = ReportTable::new("stage | Round | total");
-        let row = |stage: &str, round: u32| {
-            vec![stage.into(), round.into(), Cell::number(Some(1.0), Format::Seconds)]
-        };
-        table.rows.push(row("updates", 33));
-        assert!(table.html("t", "T", None).contains(">Round<"), "a single row");
-        table.rows.push(row("rollouts", 33));
-        let html = table.html("t", "T", None);
-        assert!(!html.contains(">Round<") && html.contains("Rounds 0 to 33."), "{html}");
-        assert!(
-            html.contains(r#"<tr data-round="33">"#) && table.csv().starts_with("stage,Round,total"),
-            "{html}"
-        );
-        table.rows.push(row("reviews", 34));
-        assert!(table.html("t", "T", None).contains(">Round<"));
     }
 
     #[test]
