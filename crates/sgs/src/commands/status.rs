@@ -4,6 +4,7 @@ use crate::activity::{Activity, activity_of, fleet};
 use crate::args::StatusArgs;
 use crate::exit::Outcome;
 use crate::output::{self, counted};
+use crate::pace::duration_text;
 use crate::terminal::{COLUMNS, columns};
 use crate::{evaluation_line, page};
 use anyhow::{Context, Result};
@@ -240,7 +241,7 @@ fn rows(status: &RunStatus) -> Vec<(&'static str, String)> {
     if let Some(p) = &status.progress {
         let records: Vec<String> = p.records.iter().map(|(kind, n)| counted(*n as usize, kind)).collect();
         let records = if records.is_empty() { "no results yet".to_owned() } else { records.join(", ") };
-        let since = duration(p.seconds);
+        let since = duration_text(p.seconds);
         rows.push(("in progress", format!("round {}, {} {since} ago: {records}", p.round, p.stage.as_str())));
     }
     if let Some(newest) = &status.newest {
@@ -339,13 +340,13 @@ fn workers(board: &BoardStatus, columns: usize) -> String {
                 w.leases.to_string(),
                 w.done.to_string(),
                 w.failed.to_string(),
-                duration(w.silent_s),
+                duration_text(w.silent_s),
             ]
         })
         .collect();
     let mut out = output::table(&["worker", "leases", "done", "failed", "last seen"], &rows);
     for w in &board.workers {
-        let benched = (w.backoff_s > 0.0).then(|| format!("benched for {}", duration(w.backoff_s)));
+        let benched = (w.backoff_s > 0.0).then(|| format!("benched for {}", duration_text(w.backoff_s)));
         let error =
             w.last_error.as_deref().map(|error| format!("last error: {}", excerpt::beginning_of(error)));
         let parts: Vec<String> = benched.into_iter().chain(error).collect();
@@ -355,15 +356,6 @@ fn workers(board: &BoardStatus, columns: usize) -> String {
         }
     }
     out
-}
-
-/// Formats a duration.
-fn duration(seconds: f64) -> String {
-    match seconds {
-        s if s < 120.0 => format!("{s:.0} s"),
-        s if s < 7_200.0 => format!("{:.0} min", s / 60.0),
-        s => format!("{:.1} h", s / 3_600.0),
-    }
 }
 
 #[cfg(test)]
