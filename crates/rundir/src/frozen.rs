@@ -190,6 +190,16 @@ fn name_of(path: &Path) -> String {
     path.file_name().expect("invariant: the configuration is a file").to_string_lossy().into_owned()
 }
 
+/// Adds the checksum of `config.toml` to a run of an older program that has none.
+pub(crate) fn note_sum(path: &Path) -> Result<()> {
+    let list = path.with_file_name(CHECKSUMS);
+    if list.exists() {
+        return Ok(());
+    }
+    tracing::warn!("{} is missing: edits of config.toml cannot be detected", list.display());
+    write_sums(path, &[&files::read(path)?])
+}
+
 /// Checks `config.toml` against its checksum.
 pub(crate) fn check(path: &Path) -> Result<()> {
     let name = name_of(path);

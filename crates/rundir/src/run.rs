@@ -99,6 +99,7 @@ impl RunDir {
         }
         let lock = RunLock::take(&path.join(LOCK), path)?;
         view.config()?;
+        frozen::note_sum(&path.join(CONFIG))?;
         frozen::check(&path.join(CONFIG))?;
         view.rounds()?.iter().try_for_each(PublishedRound::check_small)?;
         // Do this only under the lock, because otherwise the unfinished files could belong to a process that is still
@@ -395,7 +396,8 @@ impl RunDir {
         };
         let tensorboard = TensorBoardSink::open(&self.view.tensorboard_directory(), recorded);
         let mut sinks = MetricSinks::new(tensorboard, lines);
-        for round in self.view.rounds()? {
+        let behind = sinks.behind();
+        for round in self.view.rounds()?.iter().filter(|r| behind.is_none_or(|last| r.round() > last)) {
             sinks.record(&round.metrics()?);
         }
         for evaluation in self.view.evaluations()? {

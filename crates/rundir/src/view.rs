@@ -1,7 +1,7 @@
 //! Read access to a run's directory.
 
 use crate::checkpoints::Checkpoints;
-use crate::directories::{IntegrityReport, ROUNDS};
+use crate::directories::{CHECKSUMS, IntegrityReport, ROUNDS};
 use crate::end::RunEnd;
 use crate::error::{Error, Result};
 use crate::evaluations::{self, Evaluation};
@@ -55,22 +55,34 @@ impl RunView {
     }
 
     /// Returns the text of `config.toml`.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read.
     pub fn config_text(&self) -> Result<String> {
         let path = self.path.join(CONFIG);
         fs::read_to_string(&path).map_err(Error::io("read", &path))
     }
 
     /// Returns the frozen configuration: the caller's keys and the table `frozen` (`version`, `data`).
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read or is not valid TOML.
     pub fn config(&self) -> Result<toml::Table> {
         frozen::read(&self.path.join(CONFIG))
     }
 
-    /// Compares `config.toml` with its checksum.
+    /// Compares `config.toml` with its checksum. Runs of older programs have none.
+    ///
+    /// # Errors
+    /// Returns an error if they differ or cannot be read.
     pub fn check_config(&self) -> Result<()> {
-        frozen::check(&self.path.join(CONFIG))
+        match self.path.join(CHECKSUMS).exists() {
+            true => frozen::check(&self.path.join(CONFIG)),
+            false => Ok(()),
+        }
     }
 
-    /// Checks that `fleet.toml` exists if the run has remote workers.
+    /// Checks that `fleet.toml` exists if the run has remote workers. Older programs did not record this.
     ///
     /// # Errors
     /// Returns an error that says what to do, or that `config.toml` cannot be read.
@@ -95,6 +107,9 @@ impl RunView {
     }
 
     /// Returns the published rounds in ascending order.
+    ///
+    /// # Errors
+    /// Returns an error if the directory cannot be read.
     pub fn rounds(&self) -> Result<Vec<PublishedRound>> {
         rounds::list(&self.path.join(ROUNDS))
     }
@@ -127,16 +142,25 @@ impl RunView {
     }
 
     /// Returns the run's evaluations in ascending order.
+    ///
+    /// # Errors
+    /// Returns an error if the directory cannot be read.
     pub fn evaluations(&self) -> Result<Vec<Evaluation>> {
         evaluations::list(&self.path.join(EVALUATIONS))
     }
 
     /// Opens the journal for reading.
+    ///
+    /// # Errors
+    /// Returns an error if the journal is missing or damaged.
     pub fn journal(&self) -> Result<JournalReader> {
         JournalReader::open(&self.path.join(JOURNAL), DEADLINE)
     }
 
     /// Determines the next step of the run. While a process works on the run, the result is a snapshot.
+    ///
+    /// # Errors
+    /// Returns an error if the journal or the checkpoint to load is missing or damaged.
     pub fn plan(&self, first_round: u32) -> Result<ResumePlan> {
         resume::plan(&self.journal()?, &self.checkpoints(), self.rounds()?.len(), first_round)
     }
@@ -150,7 +174,16 @@ impl RunView {
     /// Returns an error if a directory cannot be listed. Damage is not an error but part of the report.
     pub fn examine(&self) -> Result<IntegrityReport> {
         let mut examined = IntegrityReport::default();
-        examined.file(&self.path.join(CONFIG), self.check_config());
+        let (config, list) = (self.path.join(CONFIG), self.path.join(CHECKSUMS));
+        if list.exists() {
+            examined.file(&config, self.check_config());
+        } else {
+            examined.notes.push(format!(
+                "{} is missing, as in runs of older programs: edits of {CONFIG} cannot be detected; the next `sgs resume` \
+                records its current checksum",
+                list.display()
+            ));
+        }
         let mut add = |directory: &Path, check_number: &dyn Fn() -> Result<()>| {
             let mut found = IntegrityReport::default();
             found.directory(directory);
@@ -212,6 +245,9 @@ impl RunView {
     }
 
     /// Returns whether the run has a published round, or a result in its journal.
+    ///
+    /// # Errors
+    /// Returns an error if the folder or the journal cannot be read.
     pub fn has_results(&self) -> Result<bool> {
         Ok(!self.rounds()?.is_empty() || !self.journal()?.rounds_with_records()?.is_empty())
     }

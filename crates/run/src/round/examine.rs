@@ -5,7 +5,7 @@ use crate::config::base_model::{self, is_model};
 use crate::config::folder::{CHECKER, check_system, config_of};
 use crate::config::{BaseSource, RunConfig, SystemName};
 use crate::error::Result;
-use sgs_rundir::directories::IntegrityReport;
+use sgs_rundir::directories::{CHECKSUMS, IntegrityReport};
 use sgs_rundir::{Error, RunView};
 use std::io::ErrorKind;
 use std::path::Path;
@@ -51,7 +51,14 @@ fn examine_base(run: &RunView, config: &RunConfig, examined: &mut IntegrityRepor
         return examine_shipped(run, config.problems.system, &base, examined);
     }
     if matches!(config.model.base_source(), BaseSource::Made(_)) && is_model(&base) {
-        examined.directory(&base);
+        match base.join(CHECKSUMS).exists() {
+            true => examined.directory(&base),
+            false => examined.notes.push(format!(
+                "{} is a copy by an older program, without checksums: `sgs resume` checks its weights, but not \
+                 the other files",
+                base.display()
+            )),
+        }
     }
     Ok(())
 }

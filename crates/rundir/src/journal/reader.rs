@@ -21,6 +21,9 @@ pub struct JournalReader {
 
 impl JournalReader {
     /// Opens an existing journal for reading. Write permission is not needed.
+    ///
+    /// # Errors
+    /// Returns an error if the journal is missing or damaged.
     pub fn open(path: &Path, busy: Duration) -> Result<Self> {
         let reader = Self::connect(path, busy)?;
         reader.markers()?;
@@ -85,29 +88,43 @@ impl JournalReader {
     /// Returns an error if the database cannot be read, or if a marker has an unknown stage or a wrong checksum.
     pub fn markers(&self) -> Result<Vec<Marker>> {
         let connection = self.lock();
-        let sql = "SELECT round, stage, checkpoint, detail, unix_time, sum FROM marker";
-        let mut statement = connection.prepare(sql).map_err(failed("read", &self.path))?;
+        let mut statement = connection.prepare("SELECT * FROM marker").map_err(failed("read", &self.path))?;
+        // Journals of older programs lack the column.
+        let has_sums = statement.column_index("sum").is_ok();
         let rows = statement
             .query_map([], |row| {
-                let stage: String = row.get(1)?;
-                let sum: Option<String> = row.get(5)?;
-                Ok((row.get(0)?, stage, row.get(2)?, row.get(3)?, row.get(4)?, sum))
+                let sum: Option<String> = if has_sums { row.get("sum")? } else { None };
+                let stage: String = row.get("stage")?;
+                let (round, checkpoint) = (row.get("round")?, row.get("checkpoint")?);
+                Ok((round, stage, checkpoint, row.get("detail")?, row.get("unix_time")?, sum))
             })
             .map_err(failed("read", &self.path))?;
-        let mut markers = Vec::new();
+        let (mut markers, mut unsummed) = (Vec::new(), Vec::new());
         for row in rows {
             let (round, name, checkpoint, detail, unix_time, sum) =
                 row.map_err(failed("read", &self.path))?;
             let stage = JournalStage::ALL.into_iter().find(|s| s.as_str() == name);
             let stage = stage.ok_or_else(|| damaged(&self.path, &format!("unknown stage '{name}'")))?;
             let marker = Marker { round, stage, checkpoint, detail, unix_time };
-            if sum != Some(marker.sum()) {
-                let what = format!("the marker '{name}' of round {round} does not match its checksum");
-                return Err(damaged(&self.path, &what));
+            match sum {
+                None => unsummed.push((round, stage)),
+                Some(sum) if sum == marker.sum() => {}
+                Some(_) => {
+                    let what = format!("the marker '{name}' of round {round} does not match its checksum");
+                    return Err(damaged(&self.path, &what));
+                }
             }
             markers.push(marker);
         }
         markers.sort_by_key(|m| (m.round, m.stage));
+        // An older program wrote markers without checksums, and no newer marker is followed by one of these.
+        unsummed.sort();
+        let older = markers.iter().take(unsummed.len()).map(|m| (m.round, m.stage));
+        if let Some(((round, stage), _)) = unsummed.iter().zip(older).find(|(found, older)| **found != *older)
+        {
+            let what = format!("the marker '{}' of round {round} has lost its checksum", stage.as_str());
+            return Err(damaged(&self.path, &what));
+        }
         Ok(markers)
     }
 
@@ -149,6 +166,9 @@ impl JournalReader {
     }
 
     /// Returns the payload of a record, or `None` if there is no such record.
+    ///
+    /// # Errors
+    /// Returns an error if the database cannot be read or the record is damaged.
     pub fn get(&self, key: &RecordKey) -> Result<Option<Vec<u8>>> {
         let connection = self.lock();
         let mut statement = connection
@@ -164,6 +184,9 @@ impl JournalReader {
     }
 
     /// Returns the records of a round, or those of one kind, in the order of their keys.
+    ///
+    /// # Errors
+    /// Returns an error if a record is damaged.
     pub fn records(&self, round: u32, kind: Option<&str>) -> Result<Vec<Record>> {
         let mut records = Vec::new();
         self.for_each_record(round, kind, |record| {
@@ -174,6 +197,9 @@ impl JournalReader {
     }
 
     /// Returns the number of a round's records by kind.
+    ///
+    /// # Errors
+    /// Returns an error if the database cannot be read.
     pub fn counts(&self, round: u32) -> Result<BTreeMap<String, u64>> {
         let connection = self.lock();
         let mut statement = connection
@@ -186,6 +212,9 @@ impl JournalReader {
     }
 
     /// Returns the rounds that have records, in ascending order.
+    ///
+    /// # Errors
+    /// Returns an error if the database cannot be read.
     pub fn rounds_with_records(&self) -> Result<Vec<u32>> {
         let connection = self.lock();
         let mut statement = connection

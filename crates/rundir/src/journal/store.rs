@@ -36,6 +36,10 @@ const TABLES: &str = "
     ) STRICT;
 ";
 
+/// Adds the checksums of markers to a journal of an older program. Its existing markers have no checksums and are
+/// accepted without them; in a journal of this program, the column is never null.
+const ADD_SUM: &str = "ALTER TABLE marker ADD COLUMN sum TEXT";
+
 pub(super) fn failed(action: &'static str, path: &Path) -> impl FnOnce(rusqlite::Error) -> Error + use<> {
     let path = path.to_path_buf();
     move |source| match source.sqlite_error_code() {
@@ -249,6 +253,9 @@ fn prepare(path: &Path, connection: &Connection) -> Result<()> {
     if version != JOURNAL_VERSION {
         let what = format!("its format is version {version}; this program reads version {JOURNAL_VERSION}");
         return Err(Error::damaged(path, what, "resume the run with the program that created it"));
+    }
+    if connection.prepare("SELECT sum FROM marker").is_err() {
+        connection.execute_batch(ADD_SUM).map_err(fail())?;
     }
     let verdict: String =
         connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(fail())?;

@@ -55,6 +55,13 @@ impl MetricSinks {
         }
     }
 
+    /// Returns the smallest last round of the working sinks. When a run is opened, all later rounds are recorded again.
+    pub(crate) fn behind(&self) -> Option<u32> {
+        let tensorboard = self.tensorboard.as_ref().map(TensorBoardSink::recorded);
+        let lines = self.lines.as_ref().map(JsonLinesSink::recorded);
+        tensorboard.into_iter().chain(lines).map(|recorded| recorded.round).min().flatten()
+    }
+
     /// Returns a message for each sink that was disabled.
     pub fn failures(&self) -> &[String] {
         &self.failures

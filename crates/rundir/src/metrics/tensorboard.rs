@@ -41,6 +41,11 @@ impl TensorBoardSink {
         Ok(Self { directory: directory.to_path_buf(), file: None, recorded })
     }
 
+    /// Returns the last round and evaluation in the directory.
+    pub fn recorded(&self) -> LastRecorded {
+        self.recorded
+    }
+
     /// Writes a round or evaluation that is not recorded yet.
     pub fn record(&mut self, metrics: &MetricValues) -> Result<()> {
         if !self.recorded.note(metrics) {

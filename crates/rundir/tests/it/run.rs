@@ -689,8 +689,10 @@ fn files_that_a_run_needs_are_checked_when_it_is_opened() {
     }
     // Without the directory of a round, the run does not resume.
     assert!(!damages[0].contains("remove") && damages[1].contains("or remove the folder"), "{damages:?}");
+    // A run of an older program gets a checksum of its configuration.
     fs::remove_file(path.join("SHA256SUMS")).unwrap();
-    assert!(open(&path).unwrap_err().to_string().contains("SHA256SUMS"));
+    drop(open(&path).unwrap());
+    assert!(fs::read_to_string(path.join("SHA256SUMS")).unwrap().ends_with("  config.toml\n"));
 }
 
 /// An interrupted creation can be repeated, but the remains of a run are not mistaken for one.
@@ -750,11 +752,32 @@ fn a_lost_fleet_file_is_reported_until_it_is_replaced() {
     assert!(!missing());
     fs::remove_file(&file).unwrap();
     assert!(missing());
+    drop(run);
+    // Older programs did not record the file.
+    let text = fs::read_to_string(path.join("config.toml")).unwrap();
+    fs::write(path.join("config.toml"), text.replace("fleet = true\n", "")).unwrap();
+    fs::remove_file(path.join("SHA256SUMS")).unwrap();
+    let run = open(&path).unwrap();
+    assert!(!missing());
+    run.record_fleet(Some("url = 3")).unwrap();
+    drop(run);
+    assert!(open(&path).is_ok() && !missing());
+    fs::remove_file(&file).unwrap();
+    assert!(missing());
 }
 
 fn sql(path: &Path, statement: &str) {
     rusqlite::Connection::open(path.join("journal.sqlite")).unwrap().execute_batch(statement).unwrap();
 }
+
+/// Replaces the table of markers by that of an older program, in which checksums may be missing.
+const OLDER_MARKERS: &str = "
+    ALTER TABLE marker RENAME TO other;
+    CREATE TABLE marker (round INTEGER NOT NULL, stage TEXT NOT NULL, checkpoint INTEGER, detail TEXT NOT NULL,
+        unix_time REAL NOT NULL, sum TEXT, PRIMARY KEY (round, stage)) STRICT;
+    INSERT INTO marker SELECT * FROM other;
+    DROP TABLE other;
+";
 
 #[test]
 fn an_altered_marker_is_reported_and_never_followed() {
@@ -772,31 +795,60 @@ fn an_altered_marker_is_reported_and_never_followed() {
     assert_eq!(damages.len(), 1, "{damages:?}");
 }
 
-/// For example because an older copy of the journal was restored.
 #[test]
-fn a_checkpoint_that_the_journal_does_not_name_is_reported_and_never_followed() {
+fn a_marker_whose_checksum_was_removed_is_reported() {
     let dir = TempDir::new().unwrap();
-    let [path, other] = ["run", "other"].map(|name| dir.path().join(name));
-    let complete = create(&other);
-    (0..3).for_each(|round| whole_round(&complete, round));
-    for (trained, named) in [(2, "checkpoint 1"), (0, "the base model")] {
-        let run = create(&path);
-        (0..trained).for_each(|round| whole_round(&run, round));
-        run.start_round(trained).unwrap();
-        run.finish_sampling(trained).unwrap();
-        run.skip_update(trained, "").unwrap();
-        drop(run);
-        assert!(RunView::open(&path).unwrap().examine().unwrap().damages.is_empty());
-        let [from, to] = [&other, &path].map(|run| run.join(format!("checkpoints/{trained:04}")));
-        fs::create_dir_all(path.join("checkpoints")).unwrap();
-        fs::rename(from, to).unwrap();
+    let path = dir.path().join("run");
+    let run = create(&path);
+    (0..3).for_each(|round| whole_round(&run, round));
+    drop(run);
+    let journal = rusqlite::Connection::open(path.join("journal.sqlite")).unwrap();
+    let error = journal.execute("UPDATE marker SET sum = NULL", []).unwrap_err().to_string();
+    assert!(error.contains("NOT NULL constraint"), "{error}");
+    drop(journal);
+    // A journal that an older program began may lack checksums.
+    sql(&path, OLDER_MARKERS);
+    sql(&path, "UPDATE marker SET checkpoint = 1, sum = NULL WHERE round = 2");
+    let message = open(&path).unwrap_err().to_string();
+    assert!(message.contains("of round 2 has lost its checksum"), "{message}");
+    // Markers of an older program precede those with checksums.
+    sql(
+        &path,
+        "UPDATE marker SET checkpoint = round WHERE stage IN ('updated', 'published'); UPDATE marker SET sum = NULL",
+    );
+    assert_eq!(open(&path).unwrap().plan(0).unwrap().checkpoint.unwrap().round, 2);
+}
+
+/// Without checksums of markers, the checkpoints reveal that a marker names older weights.
+#[test]
+fn a_marker_that_names_an_older_checkpoint_is_reported_and_never_followed() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run");
+    let run = create(&path);
+    (0..3).for_each(|round| whole_round(&run, round));
+    run.start_round(3).unwrap();
+    run.finish_sampling(3).unwrap();
+    run.skip_update(3, "").unwrap();
+    drop(run);
+    sql(&path, OLDER_MARKERS);
+    sql(&path, "UPDATE marker SET sum = NULL");
+    fs::remove_dir_all(path.join("checkpoints/0000")).unwrap();
+    assert_eq!(open(&path).unwrap().plan(0).unwrap().checkpoint.unwrap().round, 2);
+    assert!(RunView::open(&path).unwrap().examine().unwrap().damages.is_empty());
+    for (older, named) in [("1", "checkpoint 1"), ("NULL", "the base model")] {
+        sql(&path, &format!("UPDATE marker SET checkpoint = {older} WHERE round >= 2 AND checkpoint = 2"));
         let error = open(&path).unwrap().plan(0).unwrap_err().to_string();
-        let what = format!("checkpoints/{trained:04} is damaged: it is newer than {named}");
-        assert!(error.contains(&what), "{error}");
+        assert!(
+            error.contains("checkpoints/0002 is damaged: it is newer than") && error.contains(named),
+            "{error}"
+        );
         let damages = RunView::open(&path).unwrap().examine().unwrap().damages;
         assert!(damages.len() == 1 && damages[0].to_string() == error, "{damages:?}");
-        fs::remove_dir_all(&path).unwrap();
+        sql(&path, "UPDATE marker SET checkpoint = 2 WHERE round >= 2 AND stage IN ('updated', 'published')");
     }
+    // Without the journal, the newest checkpoint is used.
+    fs::remove_file(path.join("journal.sqlite")).unwrap();
+    assert_eq!(open(&path).unwrap().plan(0).unwrap().checkpoint.unwrap().round, 2);
 }
 
 /// Every file of an exchanged directory matches its checksum.
@@ -881,6 +933,21 @@ fn an_altered_table_is_not_read() {
     let error = run.view().round(0).unwrap().rollouts().err().unwrap().to_string();
     assert!(error.contains("rollouts.parquet has SHA-256"), "{error}");
     assert_eq!(run.view().round(1).unwrap().rollouts().unwrap().count(), 0);
+}
+
+/// Older programs wrote markers without checksums, into a table without the column.
+#[test]
+fn a_journal_without_checksums_of_markers_is_resumed() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run");
+    let run = create(&path);
+    whole_round(&run, 0);
+    drop(run);
+    sql(&path, "ALTER TABLE marker DROP COLUMN sum");
+    assert_eq!(RunView::open(&path).unwrap().plan(0).unwrap().round, 1);
+    let run = open(&path).unwrap();
+    whole_round(&run, 1);
+    assert_eq!(run.plan(0).unwrap().checkpoint.unwrap().round, 1);
 }
 
 const READ_ONLY_RUN: &str = "SGS_RUNDIR_READ_ONLY_RUN";
