@@ -390,7 +390,9 @@ mod tests {
     #[test]
     fn a_run_of_another_program_is_refused() {
         let run = tempfile::tempdir().unwrap();
+        let sum = sgs_base::digest::checksum_of(b"");
         std::fs::write(run.path().join("config.toml"), "").unwrap();
+        std::fs::write(run.path().join("SHA256SUMS"), format!("{sum}  config.toml\n")).unwrap();
         let mut config = RunConfig::default();
         check_system(run.path(), &config).expect("a run that has not begun");
         let identities = [
