@@ -7,6 +7,7 @@ use crate::arg_values::{
 use clap::builder::TypedValueParser as _;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sgs_analysis::figures::Yardstick;
+use sgs_analysis::fit::HALVES_SEED;
 use sgs_analysis::live::LiveOptions;
 use sgs_data::sets::TeacherOptions;
 use sgs_keys::{above, at_least};
@@ -406,7 +407,7 @@ pub struct ResumeArgs {
 
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// Folders of runs; several runs are compared.
+    /// Runs, or folders of runs such as that of a sweep; several runs are compared.
     #[arg(required = true, value_hint = INPUT_DIR)]
     pub runs: Vec<PathBuf>,
     /// Output folder [default: `report` in the run's folder; for several runs, `report`].
@@ -452,7 +453,7 @@ pub struct SweepArgs {
 
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// Folders of two or more runs.
+    /// Two or more runs, or a folder of runs such as that of a sweep.
     #[arg(required = true, value_name = "RUN", value_hint = INPUT_DIR)]
     pub runs: Vec<PathBuf>,
     /// Print JSON.
@@ -980,7 +981,7 @@ pub struct FitArgs {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole::<usize>(0..=100_000))]
     pub halves: usize,
     /// Seed of the random halves.
-    #[arg(long, default_value_t = 1, value_parser = seed())]
+    #[arg(long, default_value_t = HALVES_SEED, value_parser = seed())]
     pub seed: u64,
     /// The rates of CSV files are percentages.
     #[arg(long)]

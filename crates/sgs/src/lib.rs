@@ -40,6 +40,7 @@ mod output;
 mod output_file;
 mod pace;
 mod page;
+mod run_folder;
 mod signals;
 mod statement_input;
 mod summary;

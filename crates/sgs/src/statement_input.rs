@@ -84,17 +84,21 @@ impl<'a> StatementInput<'a> {
         self.statement(&format!("statement-{}", self.typed), line)
     }
 
-    /// Returns the problem that the arguments name or state.
+    /// Returns the problem that the arguments name or state. `argument` is the name of the statement in messages.
     ///
     /// # Errors
     /// Returns an error if they do neither, or if the statement is not valid.
-    pub fn given_target(&self, problem: Option<&str>, statement: Option<&str>) -> Result<Target> {
+    pub fn given_target(
+        &self,
+        problem: Option<&str>,
+        argument: &str,
+        statement: Option<&str>,
+    ) -> Result<Target> {
         match (problem, statement) {
             (Some(id), _) => self.named(id),
             (None, Some(text)) => self.statement("statement", text),
             (None, None) => {
-                Err(Usage("give the target: a statement, or --problem with a theorem's label".to_owned())
-                    .into())
+                Err(Usage(format!("give the target: {argument}, or --problem with a theorem's label")).into())
             }
         }
     }

@@ -37,12 +37,12 @@ pub fn lines(run: &RunData, view: &RunView) -> Result<Vec<String>> {
         let (base, low, high) = (percent(base.value), percent(base.low), percent(base.high));
         let (own, seeds) = (percent(own), baseline.seeds());
         let has_conjectures = run.by_round(metric::CONJECTURES_ACCEPTED).iter().any(|(_, n)| *n > 0.0);
-        let also = if has_conjectures { ", with some at conjectures" } else { "" };
+        let also = if has_conjectures { ", which spent some at conjectures" } else { "" };
         line(
             "base model",
             format!(
                 "{base} ({low} to {high}, {seeds} seeds) without training, with all {} generations at targets; \
-                 this run {own}{also}, {place}",
+                 this run{also}: {own}, {place}",
                 grouped(end)
             ),
         );
@@ -66,9 +66,9 @@ fn solved(run: &RunData) -> String {
     let first = run.rounds.first().and_then(|round| RunData::value(round, metric::CUMULATIVE));
     let first = first.map_or_else(String::new, |share| format!(", {} in the first round", percent(share)));
     format!(
-        "{} of {:.0} targets ever{first}; {} of the rollouts in the last round",
+        "{} of {} targets ever{first}; {} of the rollouts in the last round",
         percent(last(metric::CUMULATIVE)),
-        last(metric::TARGETS),
+        grouped(last(metric::TARGETS)),
         percent(last(metric::TARGET_RATE))
     )
 }

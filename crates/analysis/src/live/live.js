@@ -3,7 +3,7 @@
 function id(name){return document.getElementById(name)}
 function make(tag,cls,text){var e=document.createElement(tag);if(cls)e.className=cls;if(text!==undefined)e.textContent=text;return e}
 function fill(parent,children){parent.textContent="";children.forEach(function(c){parent.appendChild(c)})}
-function grouped(n){return String(n).replace(/\B(?=(\d{3})+(?!\d))/g,"\u202f")}
+function grouped(n){return String(n).replace(/\B(?=(\d{3})+(?!\d))/g,",")}
 function state(text,on){id("live-state").textContent=text;id("live-dot").className=on?"on":"off"}
 
 // What happens right now.

@@ -31,7 +31,7 @@ pub(super) fn sentences(drawn: &[PlottedRun<'_>]) -> Vec<String> {
     let (proved, at_first) = match all {
         Some(all) => (
             format!("{} of {} targets ({})", number(last.1, all), grouped(all), percent(last.1)),
-            format!("{} of them", number(first.1, all)),
+            format!("{} targets", number(first.1, all)),
         ),
         None => (format!("{} of the targets", percent(last.1)), percent(first.1)),
     };

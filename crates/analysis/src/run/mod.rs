@@ -177,9 +177,16 @@ pub mod metric {
 }
 
 impl RunData {
-    /// Returns a round's number by name.
+    /// Returns a round's number by name. The stored name may have a prefix (`data/generations` for `generations`), as in older
+    /// runs.
     pub fn value(round: &MetricValues, name: &str) -> Option<f64> {
-        round.scalars.get(name).copied().filter(|v| v.is_finite())
+        let exact = round.scalars.get(name).copied();
+        exact
+            .or_else(|| {
+                let below = |key: &String| key.strip_suffix(name).is_some_and(|rest| rest.ends_with('/'));
+                round.scalars.iter().find(|(key, _)| below(key)).map(|(_, v)| *v)
+            })
+            .filter(|v| v.is_finite())
     }
 
     /// Returns a number over generations. Rounds without it, or without generations, are omitted.

@@ -100,7 +100,7 @@ fn a_run_is_compared_with_the_measured_curve_of_its_base_model() {
     let mut short = one.clone();
     short.rounds.truncate(2);
     short.rounds.iter_mut().for_each(|round| round.set(metric::TARGETS, 50.0));
-    let part = "The Solver proved 15 of 50 targets (30.0%) in 1,600 generations (5 of them in the first round); the untrained \
+    let part = "The Solver proved 15 of 50 targets (30.0%) in 1,600 generations (5 targets in the first round); the untrained \
          base model proves 15.0% in as many generations (2 seeds: 10.0% to 20.0%; the Solver is above all of them).";
     assert_contains(&verdict(&[short]), &[part]);
     for (rate, place) in [(0.15, "within their range"), (0.05, "below all of them")] {

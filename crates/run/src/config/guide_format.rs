@@ -21,7 +21,8 @@ const LEARNED: f64 = 0.3;
 fn remedy(system: SystemName) -> &'static str {
     match system {
         SystemName::Metamath => {
-            "the model does not know the prompts of Metamath (docs/guides.md), or model.context is too short"
+            "the model does not know the prompts of Metamath (docs/guides.md), or model.context is too short; \
+             algorithm.guide.kind=rubric needs no model"
         }
         SystemName::Lean => {
             "use the authors' Guide, LukeBailey181Pub/dspv2_guide, or fine-tune one (`sgs data reviews --help`)"

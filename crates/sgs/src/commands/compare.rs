@@ -106,14 +106,15 @@ impl ComparedRun {
 
 /// Prints the comparison.
 pub fn run(args: &CompareArgs) -> Result<Outcome> {
-    if args.runs.len() < 2 {
+    let runs = crate::run_folder::expanded(&args.runs);
+    if runs.len() < 2 {
         return Err(Usage("give at least two runs: `sgs compare RUN RUN`".to_owned()).into());
     }
-    let sides = args.runs.iter().map(|path| ComparedRun::read(path)).collect::<Result<Vec<_>>>()?;
+    let sides = runs.iter().map(|path| ComparedRun::read(path)).collect::<Result<Vec<_>>>()?;
     let differences = differences(&sides.iter().collect::<Vec<_>>());
     other_base(&sides).iter().for_each(warn);
     let common = common(&sides);
-    let methods = methods::read(&args.runs, &sides)?;
+    let methods = methods::read(&runs, &sides)?;
     if args.json {
         output::json(&as_json(&sides, &differences, &common, methods.as_ref()))?;
         return Ok(Outcome::Done);

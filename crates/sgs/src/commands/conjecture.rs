@@ -17,7 +17,8 @@ pub fn run(args: &ConjectureArgs) -> Result<Outcome> {
     let players = ModelSource::choose(&args.play)?;
     let statements =
         StatementInput::new(&players, args.context.as_deref().unwrap_or_default(), &args.play.lean)?;
-    let target = statements.given_target(args.problem.as_deref(), args.statement.as_deref())?;
+    let target =
+        statements.given_target(args.problem.as_deref(), "a statement", args.statement.as_deref())?;
     let session = statements.start(Some(&target))?;
     let counts = invent(&players, &*session.system, &target.problem, args)?;
     match args.json {

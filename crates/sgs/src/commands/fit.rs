@@ -17,7 +17,8 @@ pub fn run(args: &FitArgs) -> Result<Outcome> {
     args.inputs.iter().filter(|path| path.is_dir()).try_for_each(|path| RunView::open(path).map(drop))?;
     let cut = args.cut.map_or(Cut::Scaled, Cut::At);
     let options = FitOptions { cut, max_rate: args.max_rate, level: args.level };
-    let mut curves: Vec<_> = args.inputs.iter().flat_map(|path| curves(path, args)).collect();
+    let mut curves: Vec<_> =
+        crate::run_folder::expanded(&args.inputs).iter().flat_map(|path| curves(path, args)).collect();
     let is_of_runs = args.inputs.iter().any(|path| path.is_dir());
     if !is_of_runs
         && !args.json

@@ -80,6 +80,9 @@ pub fn dispatch(cli: Cli) -> Result<Outcome> {
             let mut script = Vec::new();
             let mut root = with_settings(crate::command());
             clap_complete::generate(shell, &mut root, "sgs", &mut script);
+            if shell == clap_complete::Shell::Fish {
+                script.extend(fish_positionals(&root).bytes());
+            }
             crate::output::text(&String::from_utf8_lossy(&script))?;
             Ok(Outcome::Done)
         }
@@ -107,4 +110,22 @@ fn with_settings(command: clap::Command) -> clap::Command {
         false => arg,
     });
     command.mut_subcommands(with_settings)
+}
+
+/// Returns completions for the values of positional arguments, which the generator for fish leaves out.
+fn fish_positionals(root: &clap::Command) -> String {
+    let mut script = String::new();
+    for command in root.get_subcommands() {
+        let values: Vec<String> = command
+            .get_positionals()
+            .flat_map(|arg| arg.get_possible_values())
+            .map(|value| value.get_name().to_owned())
+            .collect();
+        if !values.is_empty() {
+            let (name, values) = (command.get_name(), values.join(" "));
+            let condition = format!("__fish_sgs_using_subcommand {name}");
+            script.push_str(&format!("complete -c sgs -n \"{condition}\" -f -a \"{values}\"\n"));
+        }
+    }
+    script
 }

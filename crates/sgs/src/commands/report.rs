@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// Writes a report.
 pub fn run(args: &ReportArgs) -> Result<Outcome> {
+    let runs = crate::run_folder::expanded(&args.runs);
     let out = match (&args.out, args.runs.as_slice()) {
         (Some(out), _) => out.clone(),
         (None, [one]) => one.join("report"),
@@ -25,7 +26,7 @@ pub fn run(args: &ReportArgs) -> Result<Outcome> {
         fit.cut = Cut::At(cut);
     }
     let options = FigureOptions { fit, yardsticks: args.yardsticks.clone() };
-    let (page, outcome) = write_for(&args.runs, &out, &options)?;
+    let (page, outcome) = write_for(&runs, &out, &options)?;
     crate::output::line(page.display())?;
     Ok(outcome)
 }

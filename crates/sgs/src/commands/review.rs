@@ -17,7 +17,11 @@ pub fn run(args: &ReviewArgs) -> Result<Outcome> {
     let players = ModelSource::choose(&args.play)?;
     let statements =
         StatementInput::new(&players, args.context.as_deref().unwrap_or_default(), &args.play.lean)?;
-    let target = statements.given_target(args.problem.as_deref(), args.target.as_deref())?;
+    let target = statements.given_target(
+        args.problem.as_deref(),
+        "--target with a statement",
+        args.target.as_deref(),
+    )?;
     let conjecture = statements.statement_in(&target.problem.context, "conjecture", &args.conjecture)?;
     let session = statements.start(Some(&target))?;
     if players.guide_is_rubric() {

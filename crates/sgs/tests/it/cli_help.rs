@@ -394,11 +394,15 @@ fn errors_in_a_sweep_name_its_line() {
 fn shells_complete_methods_sizes_and_keys() {
     for shell in ["bash", "zsh", "fish"] {
         let script = sgs(&["completions", shell]).expect(0).out;
-        for part in ["verify", "metamath-13m", "algorithm.solver.learning_rate=", "model.device=cuda"] {
+        for part in
+            ["verify", "sgs-no-guide", "metamath-13m", "algorithm.solver.learning_rate=", "model.device=cuda"]
+        {
             assert!(script.contains(part), "{shell}: {part}");
         }
-        // The generator for fish leaves out values of positional arguments.
-        assert!(shell == "fish" || script.contains("sgs-no-guide"), "{shell}");
+    }
+    let fish = sgs(&["completions", "fish"]).expect(0).out;
+    for part in ["using_subcommand serve\" -f -a \"sgs ", "using_subcommand schema\" -f -a \"run sweep"] {
+        assert!(fish.contains(part), "{part}");
     }
     let without = sgs(&["run", "--set"]).expect(2).err;
     assert!(without.contains("KEY=VALUE") && !without.contains("model.device="), "{without}");

@@ -59,3 +59,29 @@ fn the_seed_of_a_run_does_not_change() {
     let refused = sgs(&["resume", &run, "--set", "seed=5"]).expect(2).err;
     assert!(refused.contains("seed"), "{refused}");
 }
+
+#[test]
+fn a_folder_of_runs_is_expanded_or_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = path(folder.path(), "runs");
+    for name in ["b", "a 1"] {
+        let run = path(Path::new(&runs), name);
+        let args = [&settings_without_evaluation()[..], &["--out".to_owned(), run]].concat();
+        sgs(&args).expect(0);
+    }
+    std::fs::create_dir(Path::new(&runs).join("report")).unwrap();
+    let explained = format!("{runs} is not a run, but contains 2 runs; give one of them: `sgs ");
+    for command in ["status", "resume", "export"] {
+        let refused = sgs(&[command, &runs]).expect(2).err;
+        assert!(refused.contains(&format!("{explained}{command} '{runs}/a 1'`")), "{refused}");
+    }
+    let compared = sgs(&["compare", &runs]).expect(0).out;
+    assert!(compared.contains("a 1") && compared.contains("Configuration"), "{compared}");
+    let report = path(folder.path(), "report");
+    sgs(&["report", &runs, "--out", &report]).expect(0);
+    let page = std::fs::read_to_string(format!("{report}/index.html")).unwrap();
+    assert!(page.contains("Comparison of 2 runs"));
+    let empty = path(folder.path(), "empty");
+    std::fs::create_dir(&empty).unwrap();
+    assert!(sgs(&["status", &empty]).expect(2).err.contains("is not a run: it has no config.toml"));
+}

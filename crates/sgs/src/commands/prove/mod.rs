@@ -25,7 +25,7 @@ pub fn run(args: &ProveArgs) -> Result<Outcome> {
     let mut statements =
         StatementInput::new(&players, args.context.as_deref().unwrap_or_default(), &args.play.lean)?;
     // Parse before anything starts, so that an invalid statement is reported immediately.
-    let given = || statements.given_target(args.problem.as_deref(), args.statement.as_deref());
+    let given = || statements.given_target(args.problem.as_deref(), "a statement", args.statement.as_deref());
     let first = if args.is_interactive() { None } else { Some(given()?) };
     let folder = players.solver()?;
     let mut session = statements.start(first.as_ref())?;
