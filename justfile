@@ -52,12 +52,14 @@ crash_tests := "package(sgs) & test(/::crash_/)"
 readme_tests := "test(the_path_of_a_newcomer)"
 fuzz_seconds := "5"
 fuzz_tests := "test(/::fuzz_/) | test(a_hundred_thousand_exported)"
+size_tests := "test(a_million_samples) | test(a_table_that_unpacks) | test(95_percent_of_1000_runs)"
 lean_tests := "test(/every_true_proof|texts_are_examined|exploits_are_refused/) | test(a_run_with_real_lean)"
 
-# Run `crash`, `readme`, `fuzz` and `lean` at once, which keeps all cores busy.
+# Run `crash`, `readme`, `fuzz`, `lean` and the tests of large sizes at once, which keeps all cores busy.
 slow:
     SGS_FUZZ_SECONDS={{ fuzz_seconds }} NEXTEST_TEST_THREADS=$((($(nproc) * 3 + 1) / 2)) cargo nextest run --release --workspace \
-        --run-ignored only -E '({{ crash_tests }}) | {{ readme_tests }} | {{ fuzz_tests }} | {{ lean_tests }}'
+        --run-ignored only \
+        -E '({{ crash_tests }}) | {{ readme_tests }} | {{ fuzz_tests }} | {{ lean_tests }} | {{ size_tests }}'
 
 # Kill a run again and again, and resume it.
 crash:

@@ -104,15 +104,17 @@ impl<'a> Composed<'a> {
     /// Generates `count` distinct examples in batches, or fewer if a small database has no more. Batches are made in
     /// parallel, and do not depend on the number of threads. Only a hash of 16 bytes of each example stays in memory.
     pub fn batches(&self, seed: u64, count: usize) -> impl Iterator<Item = Vec<ProofExample>> {
-        const ATTEMPTS: usize = 16_384;
+        const MOST: usize = 16_384;
+        // Most attempts succeed, so that a small corpus needs few.
+        let attempts = (2 * count).next_power_of_two().clamp(MOST / 64, MOST);
         let theory = self.system.theory();
         let mut seen: FxHashSet<u128> =
             self.split.lessons.iter().map(|l| digest(&normal_text(theory, &l.statement))).collect();
         let mut left = count;
-        let mut tried = 0..1 + count * 64 / ATTEMPTS;
+        let mut tried = 0..(1 + count * 64 / MOST) * (MOST / attempts);
         std::iter::from_fn(move || {
-            let first = (tried.next().filter(|_| left > 0)? * ATTEMPTS) as u64;
-            let found: Vec<Option<(ProofExample, u128)>> = (first..first + ATTEMPTS as u64)
+            let first = (tried.next().filter(|_| left > 0)? * attempts) as u64;
+            let found: Vec<Option<(ProofExample, u128)>> = (first..first + attempts as u64)
                 .into_par_iter()
                 .map_init(Unifier::new, |unifier, number| {
                     let mut draw = SeededRng::numbered(seed, "compose", number);

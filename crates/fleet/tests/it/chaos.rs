@@ -391,7 +391,7 @@ fn check(log: &Path, tasks: u64) {
 fn a_small_chaos_ends_with_every_task_done_once() {
     let chaos = Chaos {
         workers: 8,
-        tasks: 3000,
+        tasks: 1500,
         every_ms: 150,
         lease: Duration::from_millis(1200),
         coordinator_ms: 3000,

@@ -1,7 +1,7 @@
 //! An index of a database's assertions, which detects statements that are already known or follow in one step.
 
 use crate::database::{StatementId, Symbol};
-use crate::grammar::{Grammar, TreeNode};
+use crate::grammar::{Grammar, Tree, TreeNode};
 use crate::normal_text::{NormalText, normal_text};
 use crate::statement::{Statement, normal_form_of_rule};
 use crate::theory::{RuleId, Theory};
@@ -73,6 +73,7 @@ impl AssertionIndex {
         let Ok(goal) = Goal::new(theory, statement, before) else { return false };
         let root = shape(&statement.conclusion);
         let shapes = [root, root.map(|(root, _)| (root, None)), None];
+        let mut search = HypothesisSearch::new(theory, statement);
         for (i, shape) in shapes.iter().enumerate() {
             if shapes[..i].contains(shape) {
                 continue;
@@ -81,9 +82,9 @@ impl AssertionIndex {
                 if theory.rule(rule).statement >= before {
                     break;
                 }
-                // `application` does not check `$d` conditions.
-                if let Some(steps) = application(theory, rule, statement)
-                    && unifier.check(theory, &goal, &steps, ProofLimits::default()).is_ok()
+                // The search does not check `$d` conditions.
+                if search.apply(rule)
+                    && unifier.check(theory, &goal, &search.steps, ProofLimits::default()).is_ok()
                 {
                     return true;
                 }
@@ -109,29 +110,15 @@ impl AssertionIndex {
 
 /// Returns the steps that derive a statement's conclusion from its hypotheses by one rule, without checking `$d` conditions.
 pub fn application(theory: &Theory, rule: RuleId, statement: &Statement) -> Option<Vec<ProofStep>> {
-    let r = theory.rule(rule);
-    if statement.hypotheses.is_empty() && !r.hypotheses.is_empty() {
-        return None;
-    }
-    let mut search = HypothesisSearch {
-        grammar: theory.grammar(),
-        patterns: &r.hypotheses,
-        statement,
-        bindings: Vec::with_capacity(r.variables.len()),
-        steps: Vec::with_capacity(r.hypotheses.len() + 1),
-        tries: 0,
-    };
-    let fits = search.match_tree(&r.conclusion, &statement.conclusion) && search.match_hypotheses();
-    fits.then(|| {
-        search.steps.push(ProofStep::Rule(rule));
-        search.steps
-    })
+    let mut search = HypothesisSearch::new(theory, statement);
+    search.apply(rule).then_some(search.steps)
 }
 
-/// Searches for hypotheses of a statement that match those of a rule.
+/// Searches for hypotheses of a statement that match those of a rule. Its memory is used again for the next rule.
 struct HypothesisSearch<'a> {
+    theory: &'a Theory,
     grammar: &'a Grammar,
-    patterns: &'a [crate::grammar::Tree],
+    patterns: &'a [Tree],
     statement: &'a Statement,
     bindings: Vec<(Symbol, &'a [TreeNode])>,
     steps: Vec<ProofStep>,
@@ -139,6 +126,27 @@ struct HypothesisSearch<'a> {
 }
 
 impl<'a> HypothesisSearch<'a> {
+    fn new(theory: &'a Theory, statement: &'a Statement) -> Self {
+        let (bindings, steps) = (Vec::new(), Vec::new());
+        Self { theory, grammar: theory.grammar(), patterns: &[], statement, bindings, steps, tries: 0 }
+    }
+
+    /// Returns whether a rule derives the statement's conclusion from its hypotheses; then `steps` are the proof. On
+    /// failure, they have no meaning.
+    fn apply(&mut self, rule: RuleId) -> bool {
+        let r = self.theory.rule(rule);
+        if self.statement.hypotheses.is_empty() && !r.hypotheses.is_empty() {
+            return false;
+        }
+        self.patterns = &r.hypotheses;
+        self.bindings.clear();
+        self.steps.clear();
+        self.tries = 0;
+        let fits = self.match_tree(&r.conclusion, &self.statement.conclusion) && self.match_hypotheses();
+        self.steps.push(ProofStep::Rule(rule));
+        fits
+    }
+
     /// Matches a pattern against a tree and extends the bindings. On failure, the bindings may be partially extended.
     fn match_tree(&mut self, pattern: &[TreeNode], tree: &'a [TreeNode]) -> bool {
         let mut at = 0;

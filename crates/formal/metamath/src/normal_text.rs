@@ -5,6 +5,7 @@ use crate::grammar::TreeNodeKind;
 use crate::statement::Statement;
 use crate::theory::Theory;
 use rustc_hash::FxHashMap;
+use std::fmt::Write;
 
 /// The normal form of a statement, which ignores names of variables, order of hypotheses and `$d` conditions.
 pub type NormalText = String;
@@ -26,15 +27,16 @@ pub fn normal_text(theory: &Theory, statement: &Statement) -> NormalText {
     let conclusion = [&statement.conclusion];
     for tree in conclusion.into_iter().chain(shapes.iter().map(|s| &s.1)) {
         for head in tree.iter() {
-            match head.kind() {
+            // Writing to a string cannot fail.
+            let _ = match head.kind() {
                 TreeNodeKind::Variable(v) => {
                     let n = names.len();
                     let n = *names.entry(v).or_insert(n);
                     let t = theory.type_of_variable(v).map_or(255, |t| t.0);
-                    out.push_str(&format!("v{t}.{n} "));
+                    write!(out, "v{t}.{n} ")
                 }
-                TreeNodeKind::Production(p) => out.push_str(&format!("{p} ")),
-            }
+                TreeNodeKind::Production(p) => write!(out, "{p} "),
+            };
         }
         out.push('|');
     }

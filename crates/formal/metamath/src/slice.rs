@@ -5,7 +5,7 @@
 
 use crate::database::Database;
 use crate::source::{DatabaseError, next_token};
-use crate::theory::TheoryError;
+use crate::theory::{RuleId, Theory, TheoryError};
 use sgs_base::digest::checksum_of;
 use std::io::Read;
 
@@ -20,6 +20,10 @@ pub const SLICE_SHA256: &str = "bda2be50171010f42d4789d27601633ea5d14d1a4f4e1664
 pub const SLICE_NAME: &str = "set.mm (slice)";
 
 static SLICE: &[u8] = include_bytes!("../data/set-slice.mm.zst");
+
+/// The number of candidates in the slice, and the labels of its targets, as [`split`](crate::splits::split) draws them. To
+/// draw them takes longer than to read the database.
+static TARGETS: &str = include_str!("../data/targets.txt");
 
 /// Why the slice cannot be cut, read or used for proving.
 #[derive(Debug, thiserror::Error)]
@@ -110,6 +114,12 @@ pub fn shipped_text() -> Result<Vec<u8>, SliceError> {
         return Err(SliceError::Damaged(format!("its hash is {hash}, not {SLICE_SHA256}")));
     }
     Ok(text)
+}
+
+/// Returns the targets of the shipped slice and the number of candidates.
+pub(crate) fn shipped_targets(theory: &Theory) -> Option<(Vec<RuleId>, usize)> {
+    let (candidates, labels) = TARGETS.split_once('\n')?;
+    Some((labels.lines().map(|label| theory.find(label)).collect::<Option<_>>()?, candidates.parse().ok()?))
 }
 
 /// Parses the shipped slice.

@@ -48,7 +48,10 @@ pub struct Metamath {
 impl Metamath {
     /// Creates the system for the slice of set.mm that ships with the program.
     pub fn shipped() -> Result<Self, SliceError> {
-        Ok(Self::new(Theory::new(slice::shipped()?)?))
+        let system = Self::new(Theory::new(slice::shipped()?)?);
+        let targets = slice::shipped_targets(&system.theory)
+            .ok_or_else(|| SliceError::Damaged("the list of its targets is not valid".to_owned()))?;
+        Ok(Self { targets: targets.into(), ..system })
     }
 
     /// Creates the system for a database file and the files that it includes.

@@ -164,10 +164,20 @@ fn surprise(counts: &[u64], p: &[f64]) -> f64 {
 }
 
 #[test]
+fn samples_follow_the_models_probabilities() {
+    assert_samples_follow_probabilities(200_000);
+}
+
+#[test]
+#[ignore = "ten seconds: a million samples; .ci/run runs it"]
 fn a_million_samples_follow_the_models_probabilities() {
+    assert_samples_follow_probabilities(1_000_000);
+}
+
+fn assert_samples_follow_probabilities(draws: u64) {
     let device = device();
     let model = model(&device, "llama_gqa_tied");
-    let (prompt, draws) = ([5u32, 80, 33], 1_000_000u64);
+    let prompt = [5u32, 80, 33];
     let first = distribution(&device, &model, &prompt);
     let likely = (0..first.len()).max_by(|a, b| first[*a].total_cmp(&first[*b])).unwrap() as u32;
     let second = distribution(&device, &model, &[&prompt[..], &[likely]].concat());

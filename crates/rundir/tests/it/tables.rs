@@ -62,7 +62,7 @@ fn any_wide() -> impl Strategy<Value = Wide> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(48) })]
 
     #[test]
     fn what_is_written_is_read(rows in vec(any_wide(), 0..8)) {

@@ -23,6 +23,7 @@ use sgs_lm::ModelConfig;
 use sgs_rundir::RunView;
 use sgs_rundir::metrics::MetricValues;
 use sgs_rundir::metrics::names::{self, OF_RANKS};
+use sgs_selfplay::Problem;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -72,6 +73,9 @@ enum Shape {
     Thirty,
     Tiny,
 }
+
+/// Number of problems of a tiny rehearsal: the first ones of D_3k.
+const PROBLEMS_OF_TINY: usize = 64;
 
 /// Number of results after which a process is killed.
 const RESULTS: u64 = 8;
@@ -141,7 +145,11 @@ impl Rehearsal {
         let [base, guide] = models;
         let lean = folder.join("lean");
         lean::install(&lean, &own)?;
-        let keys = keys(args, [&base?, &guide?, &lean]);
+        let set = folder.join("problems.jsonl");
+        if is_tiny {
+            write_problems(&set, &problems[..PROBLEMS_OF_TINY])?;
+        }
+        let keys = keys(args, [&base?, &guide?, &lean, &set]);
         let (gpus, network) = (GpuSampler::start(), network_bytes());
         let (ranks, started, plan) = (args.ranks, begun, Value::Null);
         let mut rehearsal = Self {
@@ -391,8 +399,15 @@ impl Rehearsal {
     }
 }
 
+/// Writes a problem set. To read all of D_3k takes longer than a tiny rehearsal.
+fn write_problems(to: &Path, problems: &[Problem]) -> Result<()> {
+    let line = |p: &Problem| json!({"id": p.id, "header": p.context, "statement": p.statement}).to_string();
+    fs::write(to, problems.iter().map(line).collect::<Vec<_>>().join("\n"))
+        .with_context(|| to.display().to_string())
+}
+
 /// Returns the keys that make a rehearsal of `lean-d3k`.
-fn keys(args: &Args, [base, guide, lean]: [&PathBuf; 3]) -> Vec<String> {
+fn keys(args: &Args, [base, guide, lean, problems]: [&PathBuf; 4]) -> Vec<String> {
     let mut keys = vec![
         format!("rounds={}", if args.undisturbed { 1 } else { 2 }),
         format!("training.ranks={}", args.ranks),
@@ -420,6 +435,7 @@ fn keys(args: &Args, [base, guide, lean]: [&PathBuf; 3]) -> Vec<String> {
             "lean.limits.proof_ms=1500",
         ];
         keys.extend(small.map(str::to_owned));
+        keys.push(format!("problems.set={}", problems.display()));
     }
     let targets = args.targets.or((args.shape == Shape::Tiny).then_some(8));
     keys.extend(targets.map(|targets| format!("algorithm.batch.size={targets}")));

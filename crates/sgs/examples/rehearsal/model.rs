@@ -111,8 +111,10 @@ impl Vocabulary {
     pub fn new(size: usize, problems: &[Problem], answers: Vec<String>) -> Self {
         let mut counts: HashMap<&str, usize> = HashMap::new();
         let built_in = Templates::default();
+        // A small vocabulary needs few prompts.
         let prompts: Vec<String> = problems
             .iter()
+            .take(size / 16)
             .flat_map(|p| [prompt::solver(&built_in, p, SolverForm::NonCot), prompt::guide(&built_in, p, p)])
             .collect();
         prompts.iter().flat_map(|text| pieces(text)).for_each(|piece| *counts.entry(piece).or_default() += 1);

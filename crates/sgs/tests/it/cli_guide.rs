@@ -134,7 +134,9 @@ fn reviews_require_a_lean_run() {
     let ask = |run: &str| sgs(&["data", "reviews", run, "--out", &none, "--endpoint", "http://127.0.0.1:1"]);
     assert!(ask(&none).expect(2).err.contains("none"));
     let metamath = path(dir.path(), "metamath");
-    let small = ["--set", "rounds=1", "--set", "algorithm.batch.size=2", "--set", "evaluation.held_out=none"];
+    let model = program::small_model();
+    let small = [&model, "rounds=1", "algorithm.batch.size=2", "evaluation.held_out=none"];
+    let small = small.map(|setting| ["--set", setting]).concat();
     sgs(&[&["run", "sgs", "--out", &metamath][..], &small].concat()).expect(0);
     assert!(ask(&metamath).expect(2).err.contains("is not a run of Lean"));
 }

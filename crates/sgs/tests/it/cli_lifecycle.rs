@@ -1,6 +1,6 @@
 //! Start and end of runs: the final summary, existing runs, more rounds, time budgets and sweeps.
 
-use crate::program::{ProgramOutput, command, file, path, sgs};
+use crate::program::{ProgramOutput, command, file, path, project, sgs};
 use crate::small_run::{embedded, journal_records, settings, settings_without_evaluation, wait_for};
 use crate::snapshot::snapshot;
 use rustix::process::{Pid, Signal, kill_process};
@@ -229,13 +229,20 @@ fn a_run_that_cannot_start_leaves_nothing() {
     }
 }
 
+/// Returns the part of a sweep's plan that selects the small model of the tests.
+fn small_model_table() -> String {
+    let base = project("crates/run/tests/data/small-model");
+    format!("[set.model]\nbase = {base:?}\n")
+}
+
 /// A hangup, as when the terminal is closed, stops a sweep and the runs it started. The same command resumes it.
 #[test]
 fn a_hangup_stops_a_sweep_and_its_runs() {
     let folder = tempfile::tempdir().unwrap();
     let plan = "seeds = [1, 2]\njobs = 2\n[set]\nrounds = 500\nminutes = 0\n[set.algorithm]\nrollouts_per_problem = 2\n\
                 [set.algorithm.guide]\nmin_readable = 0\n[set.algorithm.batch]\nsize = 4\n[set.evaluation]\nheld_out = \"none\"\n";
-    let (sweep, out) = (file(folder.path(), "plan.toml", plan), path(folder.path(), "runs"));
+    let plan = format!("{plan}{}", small_model_table());
+    let (sweep, out) = (file(folder.path(), "plan.toml", &plan), path(folder.path(), "runs"));
     let mut child = command(&["sweep", &sweep, "--out", &out])
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -281,7 +288,8 @@ fn a_sweep_completes_its_runs_and_can_be_resumed() {
         format!(
             "methods = [\"sgs\", \"reinforce-half\"]\nseeds = [1, 2]\njobs = 2\n[set]\nrounds = 1\nminutes = 0\n{more}\
              [set.training]\nmicro_batch_tokens = 512\n[set.algorithm]\nrollouts_per_problem = 2\n[set.algorithm.batch]\nsize = 4\n\
-             [set.algorithm.guide]\nmin_readable = 0\n[set.evaluation]\nheld_out = \"none\"\n"
+             [set.algorithm.guide]\nmin_readable = 0\n[set.evaluation]\nheld_out = \"none\"\n{}",
+            small_model_table()
         )
     };
     let (sweep, out) = (file(folder.path(), "plan.toml", &plan("")), path(folder.path(), "runs"));

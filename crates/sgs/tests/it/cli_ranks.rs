@@ -104,7 +104,7 @@ fn process_of(out: &str, rank: usize) -> String {
 #[test]
 fn a_killed_rank_is_named_and_training_resumes_to_the_same_weights() {
     let dir = tempfile::tempdir().unwrap();
-    let config = configure(dir.path(), 120, "");
+    let config = configure(dir.path(), 60, "");
     let whole = path(dir.path(), "whole");
     pretrain(&config, &whole, "4").expect(0);
     // If the machine pauses this test, training may end before it is killed. Then the test tries again.
@@ -132,7 +132,7 @@ fn a_killed_rank_is_named_and_training_resumes_to_the_same_weights() {
         assert!(err.contains(part), "{part} in {err}");
     }
     let steps = losses(&out).len();
-    assert!(steps < 120);
+    assert!(steps < 60);
     let resumed = pretrain(&config, &out, "4").expect(0);
     assert!(!resumed.err.contains("from step 0"), "{}", resumed.err);
     assert!(weights(&out) == weights(&whole), "the weights must be bit-identical");

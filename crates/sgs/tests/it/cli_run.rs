@@ -30,6 +30,8 @@ fn every_method_runs_and_sampler_and_trainer_agree() {
             "algorithm.rollouts_per_problem=4",
             "algorithm.optimizer.batch_size=8",
             "training.micro_batch_tokens=512",
+            "sampling.batch=16",
+            "sampling.conjecturer_tokens=64",
             "sampling.memory_mib=64",
             "evaluation.problems=1",
             "evaluation.samples=1",
@@ -189,7 +191,9 @@ fn prompts_that_do_not_fit_are_reported() {
     let run = |window: &str, more: &[&str]| {
         let window = format!("model.context={window}");
         let limits = ["run", "reinforce-half", "--rounds", "1", "--out", &out, "--set", &window];
-        let small = ["--set", "evaluation.held_out=none", "--set", "algorithm.rollouts_per_problem=1"];
+        let small =
+            ["evaluation.held_out=none", "algorithm.rollouts_per_problem=1", "algorithm.batch.size=4"];
+        let small = small.map(|setting| ["--set", setting]).concat();
         sgs(&[&limits[..], &small, more].concat())
     };
     for more in [&[][..], &["--dry-run"]] {

@@ -60,7 +60,8 @@ def write_gguf(folder: Path, out: Path) -> None:
     writer.add_key_length(head_dim)
     writer.add_value_length(head_dim)
     writer.add_vocab_size(config["vocab_size"])
-    special = {token["id"] for token in tokenizer["added_tokens"]}
+    special = {token["id"] for token in tokenizer["added_tokens"] if token["special"]}
+    added = {token["id"] for token in tokenizer["added_tokens"]} - special
     words = sorted(tokenizer["model"]["vocab"].items(), key=lambda pair: pair[1])
     if tokenizer["pre_tokenizer"]["type"] == "ByteLevel":
         writer.add_tokenizer_model("gpt2")
@@ -75,7 +76,8 @@ def write_gguf(folder: Path, out: Path) -> None:
         # a vocabulary: it takes the longest match.
         writer.add_tokenizer_model("rwkv")
         writer.add_token_list([(word if at in special else " " + word).encode() for word, at in words])
-    writer.add_token_types([TokenType.CONTROL if at in special else TokenType.NORMAL for _, at in words])
+    types = {at: TokenType.CONTROL for at in special} | {at: TokenType.USER_DEFINED for at in added}
+    writer.add_token_types([types.get(at, TokenType.NORMAL) for _, at in words])
     writer.add_eos_token_id(config["eos_token_id"])
     writer.add_unk_token_id(1)
     writer.add_pad_token_id(config["pad_token_id"])

@@ -93,7 +93,7 @@ fn parallel_tasks_can_create_the_composer() {
     let (finished, is_finished) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(16).build().unwrap();
-        for repetition in 0..10 {
+        for repetition in 0..5 {
             let system = Metamath::shipped().unwrap();
             let target = system.problem("pm2.61").unwrap();
             let compose = |seed: u64| system.compose(&target, 2..=24, seed).is_some();

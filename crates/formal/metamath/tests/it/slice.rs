@@ -7,6 +7,7 @@ use sgs_metamath::splits::{SplitRule, split};
 use sgs_metamath::statement::{Statement, StatementLimits};
 use sgs_metamath::system::Metamath;
 use sgs_metamath::theorem_proofs::theorem_proof;
+use sgs_metamath::theory::RuleId;
 use sgs_metamath::unify::Unifier;
 use sgs_selfplay::{Judgement, Problem, ProblemId, Verdict};
 use std::sync::OnceLock;
@@ -14,6 +15,18 @@ use std::sync::OnceLock;
 fn system() -> &'static Metamath {
     static SYSTEM: OnceLock<Metamath> = OnceLock::new();
     SYSTEM.get_or_init(|| Metamath::shipped().expect("the shipped slice"))
+}
+
+#[test]
+fn the_list_of_targets_is_what_the_split_draws() {
+    let system = system();
+    let text = |(targets, candidates): &(Vec<RuleId>, usize)| {
+        let labels: String = targets.iter().map(|t| format!("{}\n", system.theory().label(*t))).collect();
+        format!("{candidates}\n{labels}")
+    };
+    let split = split(system.theory(), SplitRule::default());
+    let drawn = text(&(split.targets, split.candidates));
+    assert!(text(system.targets()) == drawn, "data/metamath/targets.txt must be:\n{drawn}");
 }
 
 #[test]

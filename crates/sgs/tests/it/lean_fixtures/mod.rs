@@ -14,9 +14,11 @@ const SPECIAL: [&str; 5] = ["<pad>", "<unk>", "<end>", "<user>", "<assistant>"];
 const END: usize = 2;
 const ASSISTANT: usize = 4;
 /// Hidden size, which is at least the number of tokens and a multiple of 8.
-const WIDTH: usize = 304;
-/// Head size. Attention over prompts of thousands of bytes dominates the time, so there is one narrow head. Its output
-/// projection is initially zero.
+const WIDTH: usize = 320;
+/// Minimum size of a part of a prompt that is one token, in bytes.
+const PART: usize = 40;
+/// Head size. Attention over long prompts dominates the time, so there is one narrow head. Its output projection is
+/// initially zero.
 const HEAD: usize = 16;
 const INNER: usize = 32;
 
@@ -63,6 +65,16 @@ fn character(byte: u8) -> char {
     char::from_u32(256 + before as u32).unwrap()
 }
 
+/// Returns the long parts of the built-in prompts that are the same for all problems. Each is one token, because a byte per
+/// token would make the Guide's prompt ten times as long.
+fn prompt_parts() -> Vec<&'static str> {
+    let parts = sgs_lean::BUILT_IN_PROMPTS.iter().flat_map(|(_, text)| text.split(['{', '}'])).map(str::trim);
+    let mut parts: Vec<&str> = parts.filter(|part| part.len() >= PART).collect();
+    parts.sort_unstable();
+    parts.dedup();
+    parts
+}
+
 fn tokenizer(completions: &[String]) -> Value {
     let mut vocabulary = Map::new();
     let mut put = |text: String| {
@@ -71,13 +83,16 @@ fn tokenizer(completions: &[String]) -> Value {
     };
     SPECIAL.iter().for_each(|s| put((*s).to_owned()));
     (0..=255).for_each(|b| put(character(b).to_string()));
+    prompt_parts().into_iter().for_each(|part| put(part.to_owned()));
     completions.iter().for_each(|c| put(c.bytes().map(character).collect()));
     let added: Vec<Value> = SPECIAL
         .iter()
-        .enumerate()
-        .map(|(id, content)| {
-            json!({"id": id, "content": content, "special": true, "normalized": false, "single_word": false,
-                "lstrip": false, "rstrip": false})
+        .copied()
+        .chain(prompt_parts())
+        .map(|content| {
+            let id = &vocabulary[content];
+            json!({"id": id, "content": content, "special": SPECIAL.contains(&content), "normalized": false,
+                "single_word": false, "lstrip": false, "rstrip": false})
         })
         .collect();
     json!({
@@ -131,10 +146,11 @@ fn weights(tokens: usize) -> Vec<Tensor> {
     // Embeddings are one-hot, the layer initially adds nothing, and the output head encodes the allowed successors.
     let mut embedding = vec![0.0; tokens * WIDTH];
     (0..tokens).for_each(|t| embedding[t * WIDTH + t] = 1.0);
+    let answers = SPECIAL.len() + 256 + prompt_parts().len();
     let scale = 6.0 / (WIDTH as f32).sqrt();
     let mut head = vec![-scale; tokens * WIDTH];
     for before in 0..tokens {
-        let after = if before == ASSISTANT { SPECIAL.len() + 256..tokens } else { END..END + 1 };
+        let after = if before == ASSISTANT { answers..tokens } else { END..END + 1 };
         after.for_each(|t| head[t * WIDTH + before] = scale);
     }
     vec![
