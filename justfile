@@ -24,9 +24,9 @@ unit:
     cargo nextest run --workspace --lib --status-level fail \
         -E 'not test(/every_master_weight_is|contexts_that_are_much_larger|frequencies_match_probabilities/)'
 
-# Run all unit and integration tests. Many wait for processes and clocks, so 1.5 tests per core keep all cores busy.
+# Run all unit and integration tests. Many wait for processes and clocks, so three tests per core keep all cores busy.
 test *args:
-    NEXTEST_TEST_THREADS=$((($(nproc) * 3 + 1) / 2)) cargo nextest run --release --workspace {{ args }}
+    NEXTEST_TEST_THREADS=$(($(nproc) * 3)) cargo nextest run --release --workspace {{ args }}
 
 # Compile the kernels with NVRTC, which needs no GPU; SGS_NVRTC names the folder of its library.
 kernels:

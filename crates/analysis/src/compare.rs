@@ -6,13 +6,12 @@ use crate::stats::seed_mean;
 /// Keys of the budget of a run, which do not change its rounds.
 pub const BUDGET: [&str; 3] = ["rounds", "minutes", "generations"];
 
-/// Maximum distance of a measured point before the generations at which it is compared, as a share of these. With few, long
-/// rounds, a run would otherwise be compared by a value from long before.
+/// Maximum distance of a measured point before the generations at which it is compared, as a share of these.
 const MAX_DISTANCE: f64 = 0.05;
 
 /// Returns the generations at which all curves can be compared: those of the curve with the most points in the common range
-/// and the ends of that range, if every curve has a point at most [`MAX_DISTANCE`] before. The range begins at the last of the
-/// first points and ends at the first of the last points.
+/// and the ends of that range. The range begins at the last of the first points and ends at the first of the last points.
+/// Returns no generations if it is empty.
 pub fn common_generations(curves: &[&[(f64, f64)]]) -> Vec<f64> {
     let ends: Option<Vec<_>> = curves.iter().map(|c| Some((c.first()?.0, c.last()?.0))).collect();
     let ends = ends.unwrap_or_default();
@@ -24,14 +23,23 @@ pub fn common_generations(curves: &[&[(f64, f64)]]) -> Vec<f64> {
     let within = |c: &&[(f64, f64)]| c.iter().map(|p| p.0).filter(|x| (from..=until).contains(x)).collect();
     let mut at: Vec<f64> = curves.iter().map(within).max_by_key(Vec::len).unwrap_or_default();
     at.extend([from, until]);
-    let is_near = |curve: &&[(f64, f64)], x: f64| {
-        let before = curve.partition_point(|p| p.0 <= x).checked_sub(1);
-        before.is_some_and(|i| curve[i].0 >= (1.0 - MAX_DISTANCE) * x)
-    };
-    at.retain(|x| curves.iter().all(|curve| is_near(curve, *x)));
     at.sort_by(f64::total_cmp);
     at.dedup();
     at
+}
+
+/// Returns the last of these generations at which every curve was measured at most [`MAX_DISTANCE`] before. With few, long
+/// rounds, one of them would otherwise be compared by a value from long before.
+pub fn last_comparable(curves: &[&[(f64, f64)]]) -> Option<f64> {
+    common_generations(curves).into_iter().rfind(|x| are_near(curves, *x))
+}
+
+/// Returns whether every curve was measured at most [`MAX_DISTANCE`] before `x`.
+pub fn are_near(curves: &[&[(f64, f64)]], x: f64) -> bool {
+    curves.iter().all(|curve| {
+        let before = curve.partition_point(|p| p.0 <= x).checked_sub(1);
+        before.is_some_and(|i| curve[i].0 >= (1.0 - MAX_DISTANCE) * x)
+    })
 }
 
 /// Returns the mean asymptote of the fits of several seeds and half of its 95% interval over the seeds (Student's t), or `None`
@@ -52,11 +60,12 @@ mod tests {
 
     #[test]
     fn curves_are_compared_in_their_common_range() {
-        let (a, b) =
-            (curve(&[0.1, 0.2, 0.3, 0.4]), vec![(104.0, 0.1), (191.0, 0.2), (290.0, 0.3), (900.0, 0.4)]);
-        assert_eq!(common_generations(&[&a, &b]), [104.0, 200.0, 300.0]);
+        let (a, b) = (curve(&[0.1, 0.2, 0.3, 0.4]), vec![(150.0, 0.1), (350.0, 0.2), (900.0, 0.3)]);
+        assert_eq!(common_generations(&[&a, &b]), [150.0, 200.0, 300.0, 400.0]);
+        assert_eq!(last_comparable(&[&a, &b]), None);
         // At 290, the first curve was last measured at 200.
-        assert_eq!(common_generations(&[&a, &[(104.0, 0.1), (290.0, 0.2)]]), [104.0]);
+        assert_eq!(last_comparable(&[&a, &[(104.0, 0.1), (290.0, 0.2)]]), Some(104.0));
+        assert_eq!(last_comparable(&[&a, &[(104.0, 0.1), (290.0, 0.2), (300.0, 0.3)]]), Some(300.0));
         assert_eq!(common_generations(&[&a]), [100.0, 200.0, 300.0, 400.0]);
         assert!(common_generations(&[&a, &[(500.0, 0.1)]]).is_empty());
         assert!(common_generations(&[&a, &[]]).is_empty() && common_generations(&[]).is_empty());

@@ -2,7 +2,7 @@
 
 use super::html::signed_points;
 use super::tables::main_group;
-use crate::compare::common_generations;
+use crate::compare::last_comparable;
 use crate::figures::{Curve, PlottedRun, SeedGroup, groups, is_baseline};
 use crate::plot::grouped;
 use crate::run::{ReviewCounts, RunData, metric};
@@ -92,11 +92,13 @@ fn only_other<'c, 'a, 'b>(
 /// Compares a group, which has this curve, with another one at the last generations that both have reached.
 fn against(curve: &Curve, main: &SeedGroup<'_, '_>, other: &SeedGroup<'_, '_>) -> String {
     let other_curve = other.curve();
-    let end = common_generations(&[curve, &other_curve]).last().copied();
+    let end = last_comparable(&[curve, &other_curve]);
     let at = end.and_then(|end| Some((end, measured_at(curve, end)?, measured_at(&other_curve, end)?)));
     let (own_name, name) = (&main.label, &other.label);
     let Some((end, own, others)) = at else {
-        return format!("{own_name} and {name} have no numbers of generations in common.");
+        return format!(
+            "{own_name} and {name} have no rounds that end after almost equal numbers of generations."
+        );
     };
     let (at, own, others) = (count(end), percent(own), percent(others));
     let seeds = if main.runs.len() == 1 && other.runs.len() == 1 { " (one seed each)" } else { "" };
@@ -258,7 +260,7 @@ fn guide(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
     let without = groups.iter().find(|g| g.method() == Some(Method::SgsNoGuide) && g.label != main.label);
     let measured = without.and_then(|without| {
         let (own, others) = (main.curve(), without.curve());
-        let end = common_generations(&[&own, &others]).last().copied()?;
+        let end = last_comparable(&[&own, &others])?;
         Some((measured_at(&own, end)?, measured_at(&others, end)?, main.runs.len().min(without.runs.len())))
     });
     match measured {

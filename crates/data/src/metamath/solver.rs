@@ -105,7 +105,7 @@ impl<'a> Composed<'a> {
     /// parallel, and do not depend on the number of threads. Only a hash of 16 bytes of each example stays in memory.
     pub fn batches(&self, seed: u64, count: usize) -> impl Iterator<Item = Vec<ProofExample>> {
         const MOST: usize = 16_384;
-        // Most attempts succeed, so that a small corpus needs few.
+        // A small corpus needs few attempts. The examples are the same, because they are taken in the order of their numbers.
         let attempts = (2 * count).next_power_of_two().clamp(MOST / 64, MOST);
         let theory = self.system.theory();
         let mut seen: FxHashSet<u128> =

@@ -8,7 +8,7 @@ use crate::exit::{Outcome, Usage};
 use crate::output;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-use sgs_analysis::compare::{BUDGET, common_generations};
+use sgs_analysis::compare::{BUDGET, are_near, common_generations};
 use sgs_analysis::methods::MethodTable;
 use sgs_analysis::plot::grouped;
 use sgs_analysis::run::{EvaluationData, RunData, metric, read_metrics};
@@ -128,6 +128,13 @@ pub fn run(args: &CompareArgs) -> Result<Outcome> {
         )?;
         return Ok(Outcome::Done);
     };
+    let measured: Vec<_> = sides.iter().map(|side| side.data.series(metric::CUMULATIVE)).collect();
+    if !are_near(&measured.iter().map(Vec::as_slice).collect::<Vec<_>>(), last) {
+        warn(format!(
+            "the rounds are too long for a comparison at equal generations: a run has no round that ends shortly before {}",
+            grouped(last)
+        ));
+    }
     output::line(format!("\n{}", curves(&sides, &common)))?;
     output::line(format!("\n{}", numbers(&sides, last)))?;
     if let Some(table) = held_out(&sides) {

@@ -163,7 +163,7 @@ fn usage_errors_exit_with_code_2_and_say_what_to_do() {
         (&["verify"], "<FILE>"),
         (&["verify", "-", "--system", "coq"], "possible values: metamath, lean"),
         (&["conjecture"], "give the target: a statement, or --problem"),
-        (&["review", "|- ph"], "give the target: a statement, or --problem"),
+        (&["review", "|- ph"], "give the target: --target with a statement, or --problem"),
         (&["compare", "."], "at least two runs"),
         (&["export", ".", "--mm", "a", "--jsonl", "b"], "cannot be used with"),
         (&["eval", "-k", "0"], "expected an integer from 1 to 10000"),

@@ -76,7 +76,7 @@ fn a_folder_of_runs_is_expanded_or_explained() {
         assert!(refused.contains(&format!("{explained}{command} '{runs}/a 1'`")), "{refused}");
     }
     let compared = sgs(&["compare", &runs]).expect(0).out;
-    assert!(compared.contains("a 1") && compared.contains("Configuration"), "{compared}");
+    assert!(compared.contains("runs/a 1") && compared.contains("copies of one run"), "{compared}");
     let report = path(folder.path(), "report");
     sgs(&["report", &runs, "--out", &report]).expect(0);
     let page = std::fs::read_to_string(format!("{report}/index.html")).unwrap();

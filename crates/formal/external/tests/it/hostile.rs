@@ -27,7 +27,7 @@ const WAYS: [(&str, &str); 10] = [
 fn hostile(how: &str, healed: &Path, failures: u32) -> External {
     let settings = settings(&["python3", HOSTILE, how, healed.to_str().unwrap()]);
     // The process has to start within the limit, on a busy machine.
-    let (timeout_s, reply_bytes) = (3.0, 65536);
+    let (timeout_s, reply_bytes) = (5.0, 65536);
     start(ExternalSettings { timeout_s, reply_bytes, failures, ..settings }).unwrap()
 }
 
