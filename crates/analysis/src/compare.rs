@@ -28,13 +28,13 @@ pub fn common_generations(curves: &[&[(f64, f64)]]) -> Vec<f64> {
     at
 }
 
-/// Returns the last of these generations at which every curve was measured at most [`MAX_DISTANCE`] before. With few, long
-/// rounds, one of them would otherwise be compared by a value from long before.
+/// Returns the last of these generations at which every curve was measured at most 5% of them before. With few, long
+/// rounds, one curve would otherwise be compared by a value from long before.
 pub fn last_comparable(curves: &[&[(f64, f64)]]) -> Option<f64> {
     common_generations(curves).into_iter().rfind(|x| are_near(curves, *x))
 }
 
-/// Returns whether every curve was measured at most [`MAX_DISTANCE`] before `x`.
+/// Returns whether every curve was measured at most 5% of `x` before `x`.
 pub fn are_near(curves: &[&[(f64, f64)]], x: f64) -> bool {
     curves.iter().all(|curve| {
         let before = curve.partition_point(|p| p.0 <= x).checked_sub(1);
