@@ -168,7 +168,8 @@ fn a_wrong_configuration_fails_at_once() {
         ..settings(&format!("http://127.0.0.1:{port}"))
     };
     let away = error(away, 100, VOCABULARY);
-    assert!(away.contains("has not answered for"), "{away}");
+    // The random pause before the second try decides which of the two limits is reached first.
+    assert!(away.contains("has not answered for") || away.contains("nothing listens at"), "{away}");
 }
 
 #[test]
