@@ -6,8 +6,8 @@ use crate::stats::seed_mean;
 /// Keys of the budget of a run, which do not change its rounds.
 pub const BUDGET: [&str; 3] = ["rounds", "minutes", "generations"];
 
-/// Maximum distance of a measured point before the generations at which it is compared, as a share of these.
-const MAX_DISTANCE: f64 = 0.05;
+/// Results after numbers of generations that differ by more than this share are not compared.
+pub const UNEQUAL: f64 = 0.1;
 
 /// Returns the generations at which all curves can be compared: those of the curve with the most points in the common range
 /// and the ends of that range. The range begins at the last of the first points and ends at the first of the last points.
@@ -28,17 +28,17 @@ pub fn common_generations(curves: &[&[(f64, f64)]]) -> Vec<f64> {
     at
 }
 
-/// Returns the last of these generations at which every curve was measured at most 5% of them before. With few, long
-/// rounds, one curve would otherwise be compared by a value from long before.
+/// Returns the last of these generations `x` with [`are_near`]. With few, long rounds, one curve would otherwise be compared by
+/// a value from long before.
 pub fn last_comparable(curves: &[&[(f64, f64)]]) -> Option<f64> {
     common_generations(curves).into_iter().rfind(|x| are_near(curves, *x))
 }
 
-/// Returns whether every curve was measured at most 5% of `x` before `x`.
+/// Returns whether the last point of every curve at or before `x` is near `x` ([`UNEQUAL`]).
 pub fn are_near(curves: &[&[(f64, f64)]], x: f64) -> bool {
     curves.iter().all(|curve| {
         let before = curve.partition_point(|p| p.0 <= x).checked_sub(1);
-        before.is_some_and(|i| curve[i].0 >= (1.0 - MAX_DISTANCE) * x)
+        before.is_some_and(|i| curve[i].0 >= (1.0 - UNEQUAL) * x)
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::html::signed_points;
 use super::tables::main_group;
-use crate::compare::last_comparable;
+use crate::compare::{UNEQUAL, last_comparable};
 use crate::figures::{Curve, PlottedRun, SeedGroup, groups, is_baseline};
 use crate::plot::grouped;
 use crate::run::{ReviewCounts, RunData, metric};
@@ -12,8 +12,6 @@ use sgs_selfplay::rate::pass_at_k;
 
 /// Number of resamples for the interval of a difference.
 const RESAMPLES: usize = 1000;
-/// Results after numbers of generations that differ by more than this share are not compared.
-const UNEQUAL: f64 = 0.1;
 
 /// Returns the sentences of the verdict, or none before the first round.
 pub(super) fn sentences(drawn: &[PlottedRun<'_>]) -> Vec<String> {

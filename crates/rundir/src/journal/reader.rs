@@ -3,7 +3,7 @@
 use super::store::{damaged, failed, refuse_irregular, refuse_without_tables};
 use super::{JournalStage, Marker, Record, RecordKey};
 use crate::error::{Error, Result};
-use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, ToSql, params};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -139,23 +139,35 @@ impl JournalReader {
         kind: Option<&str>,
         mut each: impl FnMut(Record) -> Result<()>,
     ) -> Result<()> {
-        let sql = "SELECT kind, problem, idx, payload FROM record \
+        let sql = "SELECT id, kind, problem, idx, payload FROM record \
                    WHERE round = ?1 AND (?2 IS NULL OR kind = ?2) ORDER BY round, kind, problem, idx";
+        self.visit(sql, round, &kind, |_, record| each(record))
+    }
+
+    /// Calls `each` with the number and the content of the records that a query selects. Its parameters are the round and
+    /// `parameter`.
+    fn visit(
+        &self,
+        sql: &str,
+        round: u32,
+        parameter: &dyn ToSql,
+        mut each: impl FnMut(i64, Record) -> Result<()>,
+    ) -> Result<()> {
         let connection = self.lock();
         let mut statement = connection.prepare(sql).map_err(failed("read", &self.path))?;
-        let mut rows = statement.query(params![round, kind]).map_err(failed("read", &self.path))?;
+        let mut rows = statement.query(params![round, parameter]).map_err(failed("read", &self.path))?;
         let mut last_kind: Arc<str> = "".into();
         while let Some(row) = rows.next().map_err(failed("read", &self.path))? {
-            let fields = || -> rusqlite::Result<(String, String, u32, Vec<u8>)> {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+            let fields = || -> rusqlite::Result<(i64, String, String, u32, Vec<u8>)> {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
             };
-            let (kind, problem, index, packed) = fields().map_err(failed("read", &self.path))?;
+            let (id, kind, problem, index, packed) = fields().map_err(failed("read", &self.path))?;
             if *last_kind != *kind {
                 last_kind = kind.into();
             }
             let key = RecordKey { round, kind: Arc::clone(&last_kind), problem: problem.into(), index };
             let payload = self.unpacked(&key, &packed)?;
-            each(Record { key, payload })?;
+            each(id, Record { key, payload })?;
         }
         Ok(())
     }
@@ -163,6 +175,28 @@ impl JournalReader {
     fn unpacked(&self, key: &RecordKey, packed: &[u8]) -> Result<Vec<u8>> {
         unpack(packed)
             .map_err(|what| damaged(&self.path, &format!("the payload of {key:?} is corrupt: {what}")))
+    }
+
+    /// Calls `each` with the records of a round that were written after the record with the number `after`, in the order of
+    /// writing. Returns the number of the last record for the next call; 0 precedes the first record. This follows a round that
+    /// another process works on. `each` must not use this reader.
+    ///
+    /// # Errors
+    /// Returns an error if a record is damaged, or the first error of `each`.
+    pub fn for_each_record_after(
+        &self,
+        round: u32,
+        after: i64,
+        mut each: impl FnMut(Record) -> Result<()>,
+    ) -> Result<i64> {
+        let sql =
+            "SELECT id, kind, problem, idx, payload FROM record WHERE id > ?2 AND +round = ?1 ORDER BY id";
+        let mut last = after;
+        self.visit(sql, round, &after, |id, record| {
+            last = id;
+            each(record)
+        })?;
+        Ok(last)
     }
 
     /// Returns the payload of a record, or `None` if there is no such record.

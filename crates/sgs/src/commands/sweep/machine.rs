@@ -6,6 +6,7 @@ use crate::exit::Usage;
 use anyhow::Result;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use sgs_run::config::device;
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
@@ -29,7 +30,7 @@ pub struct RunSlot {
     gpu: Option<String>,
     cores: Vec<usize>,
     /// Variables of the run's environment.
-    environment: Vec<(&'static str, String)>,
+    environment: Vec<(&'static str, OsString)>,
 }
 
 impl SlotPool {
@@ -57,7 +58,7 @@ impl SlotPool {
                 true => cores.iter().copied().skip(i).step_by(all).collect(),
                 false => cores.clone(),
             };
-            let environment = gpu.iter().map(|gpu| ("CUDA_VISIBLE_DEVICES", gpu.clone())).collect();
+            let environment = gpu.iter().map(|gpu| ("CUDA_VISIBLE_DEVICES", gpu.into())).collect();
             RunSlot { gpu, cores, environment }
         };
         let what = match gpus.len() {
@@ -117,6 +118,9 @@ fn cores() -> Vec<usize> {
 
 impl RunSlot {
     /// Starts a process on the slot, in its own process group, so that Ctrl-C reaches only the sweep.
+    ///
+    /// # Errors
+    /// Returns an error if the process cannot be started.
     pub fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         command.envs(self.environment.iter().cloned()).process_group(0);
         // A process inherits the cores of the thread that starts it; if the system refuses, it gets all cores.

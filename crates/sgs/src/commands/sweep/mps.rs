@@ -2,44 +2,33 @@
 //!
 //! Without it, the driver switches between the processes on a GPU, and their kernels never overlap.
 
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::ffi::OsString;
-use std::io::{BufRead as _, BufReader};
+use std::fs::Permissions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// The variable that names the folder of a daemon's sockets.
 const PIPES: &str = "CUDA_MPS_PIPE_DIRECTORY";
 
-/// Starts a daemon, prints its folder, and ends it when standard input closes, which the system does even if the sweep
-/// is killed. Prints a message instead if no daemon is started. The arguments are the control program, the maximum
-/// time for a start, an answer or an end in seconds, and the GPUs.
-const KEEPER: &str = r#"
-program=$0 limit=$1
-# The sweep may be killed before it reads.
-trap '' PIPE
-# Every daemon answers this command, which changes nothing.
-answers() { echo get_default_active_thread_percentage | timeout "$limit" "$program" >/dev/null 2>&1; }
-end() {
-    echo quit | timeout "$limit" "$program" >/dev/null 2>&1 ||
-        kill -9 "$(cat nvidia-cuda-mps-control.pid)" 2>/dev/null
-}
-fail() { echo "warning: MPS did not start ($1), so runs on one GPU take turns"; }
+/// Interval between checks of a process.
+const POLL: Duration = Duration::from_millis(20);
 
-command -v "$program" >/dev/null ||
-    { echo "MPS: cannot execute $program, so runs on one GPU take turns"; exit; }
-answers && { echo "MPS: the runs use the daemon of this machine"; exit; }
-folder=$(mktemp -d "${TMPDIR:-/tmp}/sgs-mps-XXXXXX") && cd "$folder" && folder=$PWD || { fail "no folder"; exit; }
-trap 'cd / && rm -rf "$folder"' EXIT
-export CUDA_VISIBLE_DEVICES="$2" CUDA_MPS_PIPE_DIRECTORY="$folder" CUDA_MPS_LOG_DIRECTORY="$folder"
-timeout "$limit" "$program" -d </dev/null >output 2>&1 || { fail "$(head -n 1 output)"; exit; }
-last=$(($(date +%s) + limit))
-until answers; do
-    [ "$(date +%s)" -lt "$last" ] || { fail "no answer in $limit s"; end; exit; }
-    sleep 0.02
-done
-echo "$folder"
+/// A command that changes nothing and that every daemon answers.
+const QUERY: &str = "get_default_active_thread_percentage";
+
+/// Starts a daemon and ends it when standard input closes. The system closes it even if the sweep is killed. `$0` is the
+/// control program.
+const KEEPER: &str = r#"
+"$0" -d </dev/null >output 2>&1 || exit
 cat
-end
+echo quit | "$0"
+cd / && rm -rf "$CUDA_MPS_PIPE_DIRECTORY"
 "#;
 
 /// The control program and its environment.
@@ -47,15 +36,16 @@ pub struct MpsControl {
     program: OsString,
     /// The value of `CUDA_MPS_PIPE_DIRECTORY`.
     outer: Option<OsString>,
-    /// Maximum time for a start, an answer or an end, in seconds.
-    limit: u32,
+    /// Maximum time for a start, an answer or an end.
+    limit: Duration,
 }
 
 /// A daemon that ends with this value.
 pub struct MpsDaemon {
     keeper: Child,
-    folder: String,
+    folder: TempDir,
     gpus: Vec<String>,
+    limit: Duration,
 }
 
 impl MpsControl {
@@ -64,7 +54,7 @@ impl MpsControl {
         Self {
             program: "nvidia-cuda-mps-control".into(),
             outer: std::env::var_os(PIPES).filter(|folder| !folder.is_empty()),
-            limit: 10,
+            limit: Duration::from_secs(10),
         }
     }
 
@@ -74,44 +64,131 @@ impl MpsControl {
         if gpus.is_empty() || runs <= gpus.len() {
             return (None, String::new());
         }
-        if self.outer.is_some() {
-            return (None, format!("MPS: the runs use the daemon of {PIPES}"));
-        }
-        let mut keeper = Command::new("sh");
-        keeper.args(["-c", KEEPER]).arg(&self.program).args([self.limit.to_string(), gpus.join(",")]);
-        keeper.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        // Ctrl-C must reach only the sweep, because the runs need the daemon until they have stopped.
-        let Ok(mut keeper) = keeper.process_group(0).spawn() else {
-            return (None, "warning: MPS did not start (no shell)".to_owned());
+        let text = if self.outer.is_some() {
+            format!("MPS: the runs use the daemon of {PIPES}")
+        } else {
+            match self.is_answered(None) {
+                Ok(true) => "MPS: the runs use the daemon of this machine".to_owned(),
+                Ok(false) => match self.start_daemon(gpus) {
+                    Ok(daemon) => {
+                        return (
+                            Some(daemon),
+                            format!("MPS: started; {runs} runs share {} GPUs", gpus.len()),
+                        );
+                    }
+                    Err(error) => {
+                        format!("warning: MPS did not start ({error}), so runs on one GPU take turns")
+                    }
+                },
+                Err(error) => {
+                    format!(
+                        "MPS: cannot execute {} ({error}), so runs on one GPU take turns",
+                        self.program.display()
+                    )
+                }
+            }
         };
-        let mut told = String::new();
-        if let Some(output) = keeper.stdout.take() {
-            let _ = BufReader::new(output).read_line(&mut told);
+        (None, text)
+    }
+
+    /// Returns whether a daemon answers, at the default place unless a folder is given.
+    fn is_answered(&self, folder: Option<&Path>) -> io::Result<bool> {
+        let mut query = Command::new(&self.program);
+        query.envs(folder.map(|folder| (PIPES, folder)));
+        query.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut query = query.process_group(0).spawn()?;
+        if let Some(mut stdin) = query.stdin.take() {
+            // Without a daemon, the program may end before it reads.
+            let _ = writeln!(stdin, "{QUERY}");
         }
-        let told = told.trim_end();
-        if !told.starts_with('/') {
-            let _ = keeper.wait();
-            return (None, told.to_owned());
+        let status = wait(&mut query, self.limit)?;
+        if status.is_none() {
+            end_group(&mut query);
         }
-        let daemon = MpsDaemon { keeper, folder: told.to_owned(), gpus: gpus.to_vec() };
-        (Some(daemon), format!("MPS: started; {runs} runs share {} GPUs", gpus.len()))
+        Ok(status.is_some_and(|status| status.success()))
+    }
+
+    /// Starts a daemon for these GPUs and waits until it answers.
+    fn start_daemon(&self, gpus: &[String]) -> io::Result<MpsDaemon> {
+        let private = Permissions::from_mode(0o700);
+        let folder = tempfile::Builder::new().prefix("sgs-mps-").permissions(private).tempdir()?;
+        let mut keeper = Command::new("sh");
+        keeper.args(["-c", KEEPER]).arg(&self.program).current_dir(folder.path());
+        keeper.env("CUDA_VISIBLE_DEVICES", gpus.join(","));
+        keeper.env(PIPES, folder.path()).env("CUDA_MPS_LOG_DIRECTORY", folder.path());
+        keeper.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        // Ctrl-C must reach only the sweep, because the runs need the daemon until they have stopped.
+        let keeper = keeper.process_group(0).spawn()?;
+        let mut daemon = MpsDaemon { keeper, folder, gpus: gpus.to_vec(), limit: self.limit };
+        let start = Instant::now();
+        while !self.is_answered(Some(daemon.folder.path()))? {
+            if daemon.keeper.try_wait()?.is_some() {
+                let output = std::fs::read_to_string(daemon.folder.path().join("output"))?;
+                return Err(io::Error::other(output.lines().next().unwrap_or("no message").to_owned()));
+            }
+            if start.elapsed() >= self.limit {
+                daemon.kill();
+                return Err(io::Error::other(format!("no answer in {:.0} s", self.limit.as_secs_f64())));
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(daemon)
     }
 }
 
 impl MpsDaemon {
     /// Returns the environment of a run on one of the daemon's GPUs. The daemon numbers its GPUs from 0.
     #[allow(clippy::expect_used, reason = "the daemon was started for the GPUs of all slots")]
-    pub fn environment(&self, gpu: &str) -> [(&'static str, String); 2] {
+    pub fn environment(&self, gpu: &str) -> Vec<(&'static str, OsString)> {
         let index = self.gpus.iter().position(|own| own == gpu);
         let index = index.expect("invariant: the GPU is one of the daemon's");
-        [("CUDA_VISIBLE_DEVICES", index.to_string()), (PIPES, self.folder.clone())]
+        vec![
+            ("CUDA_VISIBLE_DEVICES", index.to_string().into()),
+            (PIPES, self.folder.path().as_os_str().to_owned()),
+        ]
+    }
+
+    /// Ends a daemon that does not answer.
+    fn kill(&mut self) {
+        end_group(&mut self.keeper);
+        // The daemon has left the keeper's process group.
+        if let Some(pid) = daemon_pid(self.folder.path()) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
     }
 }
 
 impl Drop for MpsDaemon {
     fn drop(&mut self) {
-        // Closes the keeper's standard input.
-        let _ = self.keeper.wait();
+        drop(self.keeper.stdin.take());
+        if !matches!(wait(&mut self.keeper, self.limit), Ok(Some(_))) {
+            self.kill();
+        }
+    }
+}
+
+/// Reads the process id that a daemon writes to its folder.
+fn daemon_pid(folder: &Path) -> Option<Pid> {
+    let text = std::fs::read_to_string(folder.join("nvidia-cuda-mps-control.pid")).ok()?;
+    Pid::from_raw(text.trim().parse().ok().filter(|pid| *pid > 1)?)
+}
+
+/// Waits until a process ends, at most for the given time.
+fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    let start = Instant::now();
+    loop {
+        match child.try_wait()? {
+            None if start.elapsed() < limit => std::thread::sleep(POLL),
+            status => return Ok(status),
+        }
+    }
+}
+
+/// Ends the process group of a child.
+fn end_group(child: &mut Child) {
+    if matches!(child.try_wait(), Ok(None)) {
+        let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+        let _ = child.wait();
     }
 }
 
@@ -119,11 +196,8 @@ impl Drop for MpsDaemon {
 mod tests {
     use super::super::machine::SlotPool;
     use super::*;
-    use std::fs::{self, Permissions};
-    use std::os::unix::fs::PermissionsExt;
-    use std::path::{Path, PathBuf};
-    use std::time::{Duration, Instant};
-    use tempfile::TempDir;
+    use std::fs;
+    use std::path::PathBuf;
 
     /// Creates a control program with the daemon's protocol. It appends its actions to `log`. The files `refuses`,
     /// `mute` and `default` next to it change its behaviour.
@@ -169,7 +243,7 @@ read -r command
     }
 
     fn control_at(program: PathBuf) -> MpsControl {
-        MpsControl { program: program.into(), outer: None, limit: 10 }
+        MpsControl { program: program.into(), outer: None, limit: Duration::from_secs(10) }
     }
 
     fn gpus() -> Vec<String> {
@@ -180,7 +254,7 @@ read -r command
         let start = Instant::now();
         while !is_true() {
             assert!(start.elapsed() < Duration::from_secs(20), "{what}");
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(POLL);
         }
     }
 
@@ -257,7 +331,7 @@ read -r command
     fn a_daemon_that_does_not_answer_is_ended() {
         let fake = FakeControl::new();
         fs::write(fake.path("mute"), "").unwrap();
-        let control = MpsControl { limit: 1, ..fake.control() };
+        let control = MpsControl { limit: Duration::from_secs(1), ..fake.control() };
         let (daemon, text) = control.start(&gpus(), 3);
         assert!(
             daemon.is_none() && text.starts_with("warning: MPS did not start (no answer in 1 s)"),
