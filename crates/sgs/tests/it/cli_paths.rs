@@ -2,7 +2,7 @@
 
 use crate::program::{ProgramOutput, command, file, finish, path, project, sgs};
 use crate::small_run::settings_without_evaluation;
-use sgs_rundir::RunView;
+use sgs_rundir::{FrozenConfig, RunDir, RunView};
 use std::path::Path;
 
 const PROBLEMS: &str = r#"{"id": "a", "statement": "|- ( ph -> ph )"}
@@ -50,6 +50,30 @@ fn a_run_with_relative_paths_is_resumed_from_any_folder() {
     // Other commands on the run find its files, too.
     let target = "( ph -> ph )";
     sgs_in(elsewhere.path(), &["review", "--run", &run, "--target", target, "( ps -> ps )", "-n", "2"]);
+}
+
+#[test]
+fn a_missing_run_is_answered_with_the_nearest_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let config =
+        FrozenConfig { text: "rounds = 3\n".to_owned(), version: "0.9".into(), data: Default::default() };
+    std::fs::create_dir(folder.path().join("runs")).unwrap();
+    drop(RunDir::create(&folder.path().join("runs/sgs-metamath-quick"), &config, None).unwrap());
+    let wrong = "runs/sgs-metamath-quik";
+    for args in [
+        &["report", wrong][..],
+        &["status", wrong],
+        &["resume", wrong],
+        &["compare", wrong, "runs/sgs-metamath-quick"],
+        &["fit", wrong],
+        &["export", wrong],
+        &["doctor", wrong],
+        &["prove", "--run", wrong, "|- ph"],
+        &["eval", "--run", wrong],
+    ] {
+        let told = sgs_in(folder.path(), args).expect(2).err;
+        assert!(told.contains("did you mean `runs/sgs-metamath-quick`?"), "{args:?}: {told}");
+    }
 }
 
 #[test]
