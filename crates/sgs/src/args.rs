@@ -39,11 +39,11 @@ pub struct Cli {
 pub enum Command {
     /// Run self-play with a method at a size.
     ///
-    /// In the line of a round, "ever solved 13.0% (+13)" means that 13.0% of the targets have been proved so far, 13 of them
-    /// since the last line; "pass@1 6.0%", that 6.0% of this round's rollouts for targets are proofs; "conjectures
-    /// 86/100", that of 100 requested conjectures, 86 became problems. With 140 columns or more, a terminal also shows the
-    /// number of conjectures that were "solved", the mean of the "Guide's score", and the Solver's "entropy", in nats per
-    /// token.
+    /// Rounds are numbered from 0. In the line of a round, "ever solved 13.0% (+13)" means that 13.0% of the targets have
+    /// been proved so far, 13 of them since the last line; "pass@1 6.0%", that 6.0% of this round's rollouts for targets
+    /// are proofs; "conjectures 86/100", that of 100 requested conjectures, 86 became problems. With 140 columns or more,
+    /// a terminal also shows the number of conjectures that were "solved", the mean of the "Guide's score", and the
+    /// Solver's "entropy", in nats per token.
     Run(RunArgs),
     /// Resume an interrupted run.
     Resume(ResumeArgs),

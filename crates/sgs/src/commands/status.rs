@@ -238,7 +238,7 @@ fn rows(status: &RunStatus) -> Vec<(&'static str, String)> {
         _ => {}
     }
     let of = status.rounds.map(|n| format!(" of {n}")).unwrap_or_default();
-    rows.push(("rounds", format!("{}{of} published", status.published)));
+    rows.push(("rounds", format!("{}{of} published (numbered from 0)", status.published)));
     if let Some(p) = &status.progress {
         let records: Vec<String> = p.records.iter().map(|(kind, n)| counted(*n as usize, kind)).collect();
         let records = if records.is_empty() { "no results yet".to_owned() } else { records.join(", ") };

@@ -66,7 +66,7 @@ fn status_follows_a_run_to_its_end() {
     drop(run);
     let text = sgs(&["status", &name]).expect(0).out;
     let resume = format!("\nto continue  sgs resume {name}\n");
-    for part in [&resume, "1 of 3 published", "1 rollout", "12.5%", "newest of round 0"] {
+    for part in [&resume, "1 of 3 published (numbered from 0)", "1 rollout", "12.5%", "newest of round 0"] {
         assert!(text.contains(part), "{part} in {text}");
     }
     let table: Vec<&str> = text.lines().skip_while(|line| line.trim() != "this").collect();
