@@ -945,6 +945,9 @@ pub struct LeanSetupArgs {
 pub struct StatusArgs {
     /// Folder of the run.
     #[arg(value_name = "RUN", value_hint = INPUT_DIR)]
+#[command(
+    after_help = "Exit codes: 0 the files that were read are intact; 1 a file is damaged (`sgs doctor RUN` checks all)."
+)]
     pub dir: PathBuf,
     /// Number of latest rounds to show.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole::<usize>(0..=1_000_000))]
