@@ -828,8 +828,8 @@ A line for Lean:
   expect: the expected verdict. The layouts of `sgs data import` are accepted, too.
 A line of output: {\"id\", \"verdict\", \"reason\", \"step\", \"micros\"}; verdict is proved, refused,
 malformed, resource or infra.
-Exit codes: 0 every line got a verdict; 1 a line is not valid, could not be decided, or got an
-unexpected verdict.")]
+Exit codes: 0 every line got a verdict; 1 a line is not valid, could not be decided, got an
+unexpected verdict, or with --fail-unproved is not proved.")]
 pub struct VerifyArgs {
     /// Proofs as JSON Lines; - for standard input.
     #[arg(value_hint = INPUT_FILE)]
@@ -843,6 +843,9 @@ pub struct VerifyArgs {
     /// Reject databases with missing or invalid proofs [default: warn].
     #[arg(long, requires = "database")]
     pub strict: bool,
+    /// Exit with code 1 unless every line is proved.
+    #[arg(long)]
+    pub fail_unproved: bool,
     /// Write the database with the proved theorems appended, for other verifiers.
     #[arg(long, value_name = "OUT.mm")]
     pub export: Option<PathBuf>,
@@ -942,12 +945,12 @@ pub struct LeanSetupArgs {
 }
 
 #[derive(Debug, Args)]
-pub struct StatusArgs {
-    /// Folder of the run.
-    #[arg(value_name = "RUN", value_hint = INPUT_DIR)]
 #[command(
     after_help = "Exit codes: 0 the files that were read are intact; 1 a file is damaged (`sgs doctor RUN` checks all)."
 )]
+pub struct StatusArgs {
+    /// Folder of the run.
+    #[arg(value_name = "RUN", value_hint = INPUT_DIR)]
     pub dir: PathBuf,
     /// Number of latest rounds to show.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole::<usize>(0..=1_000_000))]

@@ -9,7 +9,7 @@ use sgs_metamath::audit::DatabaseAudit;
 use sgs_metamath::export::Exporter;
 use sgs_metamath::slice;
 use sgs_metamath::theory::Theory;
-use sgs_metamath::verify::{VerifyError, VerifyOptions, VerifySummary, verify};
+use sgs_metamath::verify::{VerifyError, VerifyOptions, verify};
 use sgs_run::config::SystemName;
 use sgs_run::config::system::is_lean_keyword;
 use std::fs::File;
@@ -73,7 +73,8 @@ fn metamath(args: &VerifyArgs) -> Result<Outcome> {
     if let (Some(export), Some(path)) = (export, &args.export) {
         eprintln!("{} theorems appended: {}", export.finish()?, path.display());
     }
-    Ok(outcome(&summary))
+    let is_clean = summary.is_clean() && (!args.fail_unproved || summary.proved == summary.lines);
+    Ok(if is_clean { Outcome::Done } else { Outcome::Failed })
 }
 
 /// Exposes the I/O error of a closed output, so that the program recognises it.
@@ -82,10 +83,6 @@ fn plain(error: VerifyError) -> anyhow::Error {
         VerifyError::Write(error) => anyhow::Error::new(error).context("cannot write the verdicts"),
         other => other.into(),
     }
-}
-
-fn outcome(summary: &VerifySummary) -> Outcome {
-    if summary.is_clean() { Outcome::Done } else { Outcome::Failed }
 }
 
 /// Opens the input: a file, or standard input for `-`.
