@@ -129,6 +129,17 @@ pub fn held_out(config: &RunConfig, mut targets: Vec<Problem>) -> Result<HeldOut
     Ok(held_out::choose(&config.evaluation, &mut targets, others.unwrap_or_default(), &says))
 }
 
+/// Returns the number of targets of a run, without its held-out problems, as [`open`] does, without starting its formal
+/// system.
+///
+/// # Errors
+/// Returns an error if the set is unknown or invalid.
+pub fn target_count(config: &RunConfig) -> Result<usize> {
+    let mut targets = problems(config)?;
+    held_out::leave_out(&config.evaluation, &mut targets, &says(config.problems.system));
+    Ok(targets.len())
+}
+
 fn read_set(config: &RunConfig, set: &str) -> Result<Vec<Problem>> {
     match config.problems.system {
         SystemName::Metamath => metamath_targets(&*metamath_database(&config.problems.database)?, set),

@@ -220,6 +220,94 @@ fn a_setting_without_effect_is_reported() {
     assert!(told.contains("run.toml algorithm.guide.kind has no effect"), "{told}");
 }
 
+/// A method, a setting that has no effect with it and further settings, and the reason.
+const WITHOUT_EFFECT: [(&str, &[&str], &str); 18] = [
+    (
+        "sgs",
+        &["sampling.guide_tokens=9", "algorithm.guide.kind=rubric"],
+        "algorithm.guide.kind is \"rubric\"",
+    ),
+    ("sgs", &["model.guide=folder", "algorithm.guide.kind=rubric"], "algorithm.guide.kind is"),
+    ("sgs-learned-guide", &["algorithm.guide.malformed=mean"], "algorithm.guide.kind is \"learned\""),
+    ("sgs", &["evaluation.samples=4", "evaluation.held_out=none"], "evaluation.held_out is \"none\""),
+    ("sampling-only", &["evaluation.every=4"], "algorithm.solver.train is false"),
+    ("sampling-only", &["checkpoints.last=4"], "algorithm.solver.train is false"),
+    ("sampling-only", &["algorithm.solver.selection=hard"], "algorithm.solver.train is false"),
+    ("sampling-only", &["algorithm.penalties.length_of_unproved=true"], "algorithm.solver.train is false"),
+    ("cispo", &["algorithm.penalties.length_of_unproved=true"], "objective is \"cispo\""),
+    (
+        "expert-iteration",
+        &["algorithm.penalties.length_of_unproved=true"],
+        "objective is \"expert-iteration\"",
+    ),
+    ("sgs", &["algorithm.penalties.forbidden_tactics=false"], "problems.system is \"metamath\""),
+    ("sgs", &["algorithm.batch.order=reference"], "algorithm.batch.size is \"all\""),
+    ("reinforce-half", &["algorithm.tied_weights=true"], "algorithm.conjecturer.on is false"),
+    ("composer", &["algorithm.tied_weights=true"], "algorithm.conjecturer.form is \"composed\""),
+    ("sgs", &["sampling.endpoint.folder=f", GUIDE_SERVED[0], GUIDE_SERVED[1]], "refresh is \"never\""),
+    ("sgs", &["sampling.endpoint.solver_urls=[\"http://a\"]", GUIDE_SERVED[0], GUIDE_SERVED[1]], "roles is"),
+    (
+        "sgs",
+        &["sampling.endpoint.key_env=K", "sampling.endpoint.key_file=f", GUIDE_SERVED[0], GUIDE_SERVED[1]],
+        "key_file is \"f\"",
+    ),
+    ("sgs", &["lean.recycling.uses=7"], "problems.system is"),
+];
+
+/// Settings with which a server plays the Guide.
+const GUIDE_SERVED: [&str; 2] =
+    ["sampling.endpoint.roles=[\"guide\"]", "sampling.endpoint.url=http://127.0.0.1:1/v1"];
+
+#[test]
+fn each_setting_without_effect_is_reported_with_its_reason() {
+    use sgs_run::config::{Layers, resolve};
+    let told = |method: &str, size: Option<&str>, set: &[&str]| {
+        let set = set.iter().map(|setting| (*setting).to_owned()).collect();
+        let (method, size) = (Some(method.to_owned()), size.map(str::to_owned));
+        let layers = Layers { method, size, set, ..Layers::default() };
+        resolve(&layers, std::iter::empty()).unwrap().without_effect()
+    };
+    for (method, set, reason) in WITHOUT_EFFECT {
+        let told = told(method, None, set);
+        let key = set[0].split_once('=').unwrap().0;
+        assert_eq!(told.len(), 1, "{method}: {set:?}: {told:?}");
+        assert!(told[0].starts_with(&format!("--set {key} has no effect: ")), "{told:?}");
+        assert!(told[0].contains(reason), "{told:?}");
+    }
+    for (set, key) in [
+        (["lean.recycling.uses=7", "lean.backing=repl"], None),
+        (["lean.recycling.uses=7", "lean.backing=file"], Some("lean.backing is")),
+        (["lean.reading=strict", "lean.form=non-cot"], None),
+        (["lean.reading=strict", "lean.form=compact"], Some("lean.form is")),
+        (["lean.require_sandbox=true", "lean.sandbox=true"], None),
+        (["lean.require_sandbox=true", "lean.sandbox=false"], Some("lean.sandbox is")),
+        (["algorithm.penalties.forbidden_tactics=false", "seed=2"], None),
+    ] {
+        let told = told("sgs", Some("lean-d3k"), &set);
+        assert_eq!(told.first().is_some(), key.is_some(), "{set:?}: {told:?}");
+        assert!(told.first().is_none_or(|told| told.contains(key.unwrap())), "{told:?}");
+    }
+}
+
+#[test]
+fn a_batch_larger_than_the_number_of_targets_is_reported() {
+    let warning = |size: &str, more: &[&str]| {
+        let size = format!("algorithm.batch.size={size}");
+        sgs(&[&["run", "--dry-run", "--set", &size], more].concat()).expect(0).err
+    };
+    let told = "warning: --set algorithm.batch.size is 101, but there are only 100 targets: each round uses all of them\n";
+    assert_eq!(warning("101", &[]), told);
+    assert_eq!(warning("100", &[]), "");
+    // A tenth of the problems is held out.
+    let split = ["--set", "evaluation.held_out=split"];
+    assert!(
+        warning("91", &split).contains("is 91, but there are only 90 targets"),
+        "{}",
+        warning("91", &split)
+    );
+    assert_eq!(warning("90", &split), "");
+}
+
 /// Settings, and the methods in which they have an effect.
 const EFFECTIVE: [(&str, &[&str]); 9] = [
     ("algorithm.guide.kind=model", &["sgs", "sgs-cispo"]),
