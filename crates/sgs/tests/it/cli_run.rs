@@ -1,7 +1,7 @@
 //! `sgs run`: every method, Ctrl-C, checksums, configuration keys and their layers.
 
 use crate::program;
-use crate::program::{command, file, sgs, small_model};
+use crate::program::{command, file, finish, project, sgs, small_model};
 use crate::small_run::{embedded, journal_records, settings, wait_for};
 use crate::snapshot::snapshot;
 use rustix::process::{Pid, Signal, kill_process};
@@ -306,6 +306,35 @@ fn a_batch_larger_than_the_number_of_targets_is_reported() {
         warning("91", &split)
     );
     assert_eq!(warning("90", &split), "");
+}
+
+#[test]
+fn a_dry_run_says_that_the_base_model_is_made_first() {
+    let cache = tempfile::tempdir().unwrap();
+    let dry = |size: &str, more: &[&str]| {
+        let mut command = command(&[&["run", "--size", size, "--device", "cpu", "--dry-run"], more].concat());
+        command.env("XDG_CACHE_HOME", cache.path());
+        finish(command).expect(0)
+    };
+    let json = dry("metamath-13m", &["--json"]).json();
+    let folder = json["base_to_make"].as_str().unwrap().to_owned();
+    let told = format!(
+        "# The base model made:13m is missing: the run first makes it, in {folder}. The times below do not include that \
+         (on one H200: 150 s of training).\n"
+    );
+    let shown = dry("metamath-13m", &[]).out;
+    assert!(shown.contains(&told), "{shown}");
+    // The time was not measured.
+    let deep = dry("metamath-deep", &[]).out;
+    assert!(deep.contains("made:deep is missing") && deep.contains("do not include that.\n"), "{deep}");
+    std::fs::create_dir_all(&folder).unwrap();
+    for entry in std::fs::read_dir(project("crates/run/tests/data/small-model")).unwrap() {
+        let from = entry.unwrap().path();
+        std::fs::copy(&from, Path::new(&folder).join(from.file_name().unwrap())).unwrap();
+    }
+    assert!(!dry("metamath-13m", &[]).out.contains("is missing"));
+    assert!(dry("metamath-13m", &["--json"]).json()["base_to_make"].is_null());
+    assert!(!dry("metamath-quick", &[]).out.contains("is missing"));
 }
 
 /// Settings, and the methods in which they have an effect.
