@@ -23,12 +23,16 @@ fn nearest<'a>(known: impl Iterator<Item = (f64, &'a str)>) -> Option<&'a str> {
     nearest.map(|(_, known)| known)
 }
 
-/// Returns the message about a path that does not exist, with the existing path that resembles it most, if there is one
-/// that `is_suitable`. Only the first missing part of the path may differ.
+/// Returns the message about a path that does not exist, with the path of [`did_you_mean_path`].
 pub fn no_such_path(path: &Path, is_suitable: impl Fn(&Path) -> bool) -> String {
+    format!("{}: there is no such file or folder{}", path.display(), did_you_mean_path(path, is_suitable))
+}
+
+/// Returns `; did you mean `PATH`?` with the existing path that resembles a missing one most, if there is one that
+/// `is_suitable`, or nothing. Only the first missing part of the path may differ.
+pub fn did_you_mean_path(path: &Path, is_suitable: impl Fn(&Path) -> bool) -> String {
     let near = near_path(path, is_suitable);
-    let near = near.map(|near| format!("; did you mean `{}`?", near.display())).unwrap_or_default();
-    format!("{}: there is no such file or folder{near}", path.display())
+    near.map(|near| format!("; did you mean `{}`?", near.display())).unwrap_or_default()
 }
 
 fn near_path(path: &Path, is_suitable: impl Fn(&Path) -> bool) -> Option<PathBuf> {

@@ -14,7 +14,7 @@ use sgs_base::digest::checksum_of;
 use sgs_base::excerpt;
 use sgs_external::{External, ExternalSettings};
 use sgs_formal::FormalSystem;
-use sgs_keys::is_typing_error;
+use sgs_keys::{did_you_mean_path, is_typing_error};
 use sgs_lean::data::{self, Target};
 use sgs_lean::sandbox::Sandbox;
 use sgs_lean::{Lean, LeanSettings};
@@ -356,6 +356,10 @@ pub fn check_set(system: SystemName, set: &str) -> Result<(), Usage> {
     }
     if Path::new(set).is_dir() {
         return Err(Usage(format!("{set} is a folder, not a file of problems")));
+    }
+    let near = did_you_mean_path(Path::new(set), Path::is_file);
+    if set.contains(['.', '/']) && !near.is_empty() {
+        return Err(Usage(format!("there is no problem set or file `{set}`{near}")));
     }
     Err(unknown("problem set or file", set, sets.iter().copied()))
 }

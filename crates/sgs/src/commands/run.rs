@@ -176,7 +176,7 @@ fn remove_empty_run(out: &Path, is_new: bool) {
 pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
     let ExecutionArgs { ranks, fleet: fleet_args, page, .. } = &args.execution;
     page.check()?;
-    crate::run_folder::check("resume", &args.dir)?;
+    crate::run_folder::check("sgs resume", &args.dir)?;
     let mut rank_group = match join(ranks, fleet_args, || Ok(args.dir.clone()))? {
         ControlFlow::Continue(rank_group) => rank_group,
         ControlFlow::Break(outcome) => return Ok(outcome),

@@ -91,7 +91,7 @@ fn print_journal(view: &RunView) -> Result<Outcome> {
 /// Prints the status.
 pub fn run(args: &StatusArgs) -> Result<Outcome> {
     args.page.check()?;
-    crate::run_folder::check("status", &args.dir)?;
+    crate::run_folder::check("sgs status", &args.dir)?;
     let view = RunView::open(&args.dir)?;
     if let Some(address) = args.page.serve {
         page::watch(&args.dir, address, &args.page)?;

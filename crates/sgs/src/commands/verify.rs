@@ -90,6 +90,9 @@ fn open(path: &Path) -> Result<Box<dyn BufRead>> {
     if path == Path::new("-") {
         return Ok(Box::new(BufReader::new(io::stdin())));
     }
+    if path.is_dir() {
+        return Err(Usage(format!("{} is a folder, not a file of proofs", path.display())).into());
+    }
     let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(Box::new(BufReader::with_capacity(1 << 16, file)))
 }
