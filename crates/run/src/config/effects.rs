@@ -5,6 +5,7 @@ use crate::config::held_out::{NONE, SPLIT};
 use crate::config::{Layer, Resolved, RunConfig, SystemName};
 use sgs_lean::Backing;
 use sgs_lean::prompt::SolverForm;
+use sgs_lm::ModelConfig;
 use sgs_selfplay::Role;
 use sgs_selfplay::config::{BatchSize, Conditioning, ConjectureForm, ConjectureRule, GuideKind, Selection};
 
@@ -255,6 +256,23 @@ impl Resolved {
         let BatchSize::Count(size) = self.config.algorithm.batch.size else { return None };
         let place = place(KEY, self.layer(KEY)).filter(|_| size.get() as usize > targets)?;
         Some(format!("{place} is {size}, but there are only {targets} targets: each round uses all of them"))
+    }
+
+    /// Returns a line for each role whose maximum completion length the user has set to more than the context window of
+    /// its model, the base model `model`.
+    pub fn excess_tokens(&self, model: &ModelConfig) -> Vec<String> {
+        let (config, window) = (&self.config, self.config.window(model));
+        let is_limited = |role: &Role| {
+            let has_base = *role != Role::Guide || config.model.guide == "base";
+            has_base && !config.sampling.endpoint.plays(*role) && config.sampling.tokens(*role) > window
+        };
+        let line = |role: Role| {
+            let key = format!("sampling.{}_tokens", role.as_str());
+            let (place, tokens) = (place(&key, self.layer(&key))?, config.sampling.tokens(role));
+            Some(format!("{place} is {tokens}, but the context window has only {window} tokens"))
+        };
+        let roles = [Role::Solver, Role::Conjecturer, Role::Guide];
+        roles.into_iter().filter(is_limited).filter_map(line).collect()
     }
 }
 

@@ -63,6 +63,9 @@ pub fn run(resolved: &Resolved, fleet: Option<&FleetConfig>, as_json: bool) -> R
     // A small run on the CPU is not forecast for another machine.
     let is_possible =
         kind != DeviceKind::Cpu || !lacks.iter().any(|l| matches!(l.what, "model" | "problems"));
+    if is_possible {
+        check_memory(config, fleet)?;
+    }
     let planned = if is_possible { Some(plan(config, kind, fleet)?) } else { None };
     if as_json {
         let part = |value: fn(&Planned) -> serde_json::Value| planned.as_ref().map(value);
@@ -256,7 +259,7 @@ fn making(config: &RunConfig) -> Result<Option<String>> {
 
 /// Returns the shape of the model and whether it is known: from its folder or by name. An unknown model is assumed to have
 /// the paper's shape.
-fn shape(config: &RunConfig) -> Result<(ModelConfig, bool)> {
+pub fn shape(config: &RunConfig) -> Result<(ModelConfig, bool)> {
     let name = config.model.base.as_str();
     let (recipe, folder) = (Recipe::of(name), base_of(config)?);
     if is_model(&folder) {

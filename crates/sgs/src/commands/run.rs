@@ -120,9 +120,12 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
 /// Warns of settings that have no effect.
 fn warn_without_effect(resolved: &Resolved) {
     resolved.without_effect().iter().for_each(warn);
-    // Missing problems are reported elsewhere.
+    // Missing problems and models are reported elsewhere.
     let targets = system::target_count(&resolved.config).ok();
     targets.and_then(|targets| resolved.excess_batch(targets)).iter().for_each(warn);
+    if let Ok((model, true)) = super::dry_run::shape(&resolved.config) {
+        resolved.excess_tokens(&model).iter().for_each(warn);
+    }
 }
 
 /// Checks that a new run would not be inside the folder of another run.

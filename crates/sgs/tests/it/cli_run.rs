@@ -284,7 +284,7 @@ fn each_setting_without_effect_is_reported_with_its_reason() {
         (["algorithm.penalties.forbidden_tactics=false", "seed=2"], None),
     ] {
         let told = told("sgs", Some("lean-d3k"), &set);
-        assert_eq!(told.first().is_some(), key.is_some(), "{set:?}: {told:?}");
+        assert_eq!(told.is_empty(), key.is_none(), "{set:?}: {told:?}");
         assert!(told.first().is_none_or(|told| told.contains(key.unwrap())), "{told:?}");
     }
 }
@@ -306,6 +306,22 @@ fn a_batch_larger_than_the_number_of_targets_is_reported() {
         warning("91", &split)
     );
     assert_eq!(warning("90", &split), "");
+}
+
+#[test]
+fn completions_longer_than_the_context_window_are_reported() {
+    let warnings = |settings: &[&str]| {
+        let settings: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
+        sgs(&[&["run", "--dry-run"], &settings[..]].concat()).expect(0).err
+    };
+    let told = "warning: --set sampling.solver_tokens is 513, but the context window has only 512 tokens\n";
+    assert_eq!(warnings(&["sampling.solver_tokens=513"]), told);
+    assert_eq!(warnings(&["sampling.solver_tokens=512", "sampling.guide_tokens=512"]), "");
+    // The preset's value is not reported.
+    let told = "warning: --set sampling.guide_tokens is 120, but the context window has only 100 tokens\n";
+    assert_eq!(warnings(&["sampling.guide_tokens=120", "model.context=100"]), told);
+    let excess = sgs(&["run", "--dry-run", "--set", "sampling.batch=1000000"]).expect(2).err;
+    assert!(excess.contains("raise sampling.memory_mib"), "{excess}");
 }
 
 #[test]
