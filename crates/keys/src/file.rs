@@ -1,6 +1,6 @@
 //! Configuration files, read so that errors name the line of a key.
 
-use crate::{KeySpec, KeyTable, did_you_mean, dotted};
+use crate::{KeySpec, KeyTable, did_you_mean, dotted, no_such_path};
 use serde::de::DeserializeOwned;
 use std::fmt::Display;
 use std::fs::File;
@@ -38,7 +38,7 @@ impl KeyFile {
         let mut text = String::new();
         let read = File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut text));
         read.map_err(|e| match e.kind() {
-            ErrorKind::NotFound => FileError(format!("{name}: there is no such file or folder")),
+            ErrorKind::NotFound => FileError(no_such_path(path, Path::is_file)),
             _ => FileError(format!("cannot read the configuration {name}: {e}")),
         })?;
         if text.len() as u64 > MAX_BYTES {

@@ -1,6 +1,7 @@
 //! Suggestions for unknown names.
 
 use std::cmp::Reverse;
+use std::path::{Path, PathBuf};
 
 /// Similarity below which nothing is suggested, in 0..=1.
 const SIMILAR: f64 = 0.8;
@@ -10,11 +11,53 @@ const SIMILAR: f64 = 0.8;
 /// Dotted names are compared from the end: `learning_rate` and `solver.learning_rat` both resemble
 /// `algorithm.solver.learning_rate`. The shortest of equally similar names is suggested.
 pub fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    let nearest = nearest(known.into_iter().map(|known| (similarity(name, known), known)));
+    nearest.map(|known| format!("; did you mean `{known}`?")).unwrap_or_default()
+}
+
+/// Returns the name with the greatest similarity, and the shortest of equally similar names, or `None` if none is similar.
+fn nearest<'a>(known: impl Iterator<Item = (f64, &'a str)>) -> Option<&'a str> {
+    let similar = known.filter(|(s, _)| *s > SIMILAR);
     let nearest =
-        known.into_iter().map(|known| (similarity(name, known), known)).filter(|(s, _)| *s > SIMILAR);
-    let nearest =
-        nearest.max_by(|a, b| a.0.total_cmp(&b.0).then(Reverse(a.1.len()).cmp(&Reverse(b.1.len()))));
-    nearest.map(|(_, known)| format!("; did you mean `{known}`?")).unwrap_or_default()
+        similar.max_by(|a, b| a.0.total_cmp(&b.0).then(Reverse(a.1.len()).cmp(&Reverse(b.1.len()))));
+    nearest.map(|(_, known)| known)
+}
+
+/// Returns the message about a path that does not exist, with the path of [`did_you_mean_path`].
+pub fn no_such_path(path: &Path, is_suitable: impl Fn(&Path) -> bool) -> String {
+    format!("{}: there is no such file or folder{}", path.display(), did_you_mean_path(path, is_suitable))
+}
+
+/// Returns `; did you mean `PATH`?` with the existing path that resembles a missing one most, if there is one that
+/// `is_suitable`, or nothing. Only the first missing part of the path may differ.
+pub fn did_you_mean_path(path: &Path, is_suitable: impl Fn(&Path) -> bool) -> String {
+    let near = near_path(path, is_suitable);
+    near.map(|near| format!("; did you mean `{}`?", near.display())).unwrap_or_default()
+}
+
+fn near_path(path: &Path, is_suitable: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+    let is_missing = |part: &&Path| !part.as_os_str().is_empty() && !part.exists();
+    let missing = path.ancestors().take_while(is_missing).last()?;
+    let (rest, parent) = (path.strip_prefix(missing).ok()?, missing.parent()?);
+    let name = missing.file_name()?.to_str()?;
+    let with_name = |name: &str| {
+        let meant = missing.with_file_name(name);
+        // Joining an empty path would add a slash.
+        if rest.as_os_str().is_empty() { meant } else { meant.join(rest) }
+    };
+    let folder = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    let entries = std::fs::read_dir(folder).ok()?.flatten();
+    let known: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let known = known.iter().filter(|known| is_suitable(&with_name(known)));
+    nearest(known.map(|known| (alike_files(name, known), known.as_str()))).map(with_name)
+}
+
+/// Compares the names of two files. An extension that both have does not count.
+fn alike_files(name: &str, known: &str) -> f64 {
+    match (name.rsplit_once('.'), known.rsplit_once('.')) {
+        (Some((name, a)), Some((known, b))) if a == b => alike(name, known),
+        _ => alike(name, known),
+    }
 }
 
 /// Compares as many trailing components as `name` has. The last component alone counts slightly less, so that the right
@@ -67,5 +110,38 @@ mod tests {
         }
         assert_eq!(did_you_mean("rum", ["resume", "run", "report"]), "; did you mean `run`?");
         assert_eq!(did_you_mean("frobnicate", keys), "");
+    }
+
+    #[test]
+    fn the_nearest_path_is_suggested() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path);
+        for folder in ["runs/sgs-metamath-quick", "runs/cispo-metamath-quick", "runs/sweep/cispo-seed1"] {
+            std::fs::create_dir_all(at(folder)).unwrap();
+        }
+        for file in ["proofs.jsonl", "a.toml", "runs/sgs-metamath-quid"] {
+            std::fs::write(at(file), "").unwrap();
+        }
+        let told = |path: &str, is_suitable: fn(&Path) -> bool| {
+            let told = no_such_path(&at(path), is_suitable);
+            let (_, near) = told.split_once(": there is no such file or folder").unwrap();
+            near.replace(&format!("{}/", dir.path().display()), "")
+        };
+        for (wrong, meant) in [
+            ("runs/sgs-metamath-quik", "runs/sgs-metamath-quick"),
+            ("runs/sgs-metamath-quik/", "runs/sgs-metamath-quick"),
+            ("run/sgs-metamath-quick", "runs/sgs-metamath-quick"),
+            ("runs/swep/cispo-seed1", "runs/sweep/cispo-seed1"),
+        ] {
+            assert_eq!(told(wrong, Path::is_dir), format!("; did you mean `{meant}`?"));
+        }
+        assert_eq!(told("proof.jsonl", Path::is_file), "; did you mean `proofs.jsonl`?");
+        for wrong in ["runs/other", "run/other", "runs/sgs-metamath-quick/report"] {
+            assert_eq!(told(wrong, Path::is_dir), "");
+        }
+        // Names that share only their extension are not similar.
+        for wrong in ["b.toml", "long.jsonl"] {
+            assert_eq!(told(wrong, Path::exists), "");
+        }
     }
 }

@@ -4,7 +4,7 @@ use crate::exit::Usage;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgMatches, Command, ValueHint};
 use rustix::fs::{Access, PROC_SUPER_MAGIC, access, statfs};
-use sgs_keys::{Allowed, KeySpec, KeyTable as _};
+use sgs_keys::{Allowed, KeySpec, KeyTable as _, no_such_path};
 use sgs_run::config::SystemName;
 use sgs_run::config::device::DeviceKind;
 use sgs_run::config::system::{LEAN_SETS, METAMATH_SETS};
@@ -82,8 +82,9 @@ pub fn check_inputs(command: &Command, matches: &ArgMatches) -> anyhow::Result<(
         for path in matches.get_raw(arg.get_id().as_str()).into_iter().flatten() {
             if path != "-" && !Path::new(path).exists() {
                 let name = arg.get_long().map_or_else(String::new, |long| format!("--{long} "));
-                let path = Path::new(path).display();
-                return Err(Usage(format!("{name}{path}: there is no such file or folder")).into());
+                let is_suitable = if arg.get_value_hint() == INPUT_DIR { Path::is_dir } else { Path::exists };
+                let told = no_such_path(Path::new(path), is_suitable);
+                return Err(Usage(format!("{name}{told}")).into());
             }
         }
     }

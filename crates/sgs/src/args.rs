@@ -39,11 +39,11 @@ pub struct Cli {
 pub enum Command {
     /// Run self-play with a method at a size.
     ///
-    /// In the line of a round, "ever solved 13.0% (+13)" means that 13.0% of the targets have been proved so far, 13 of them
-    /// since the last line; "pass@1 6.0%", that 6.0% of this round's rollouts for targets are proofs; "conjectures
-    /// 86/100", that of 100 requested conjectures, 86 became problems. With 140 columns or more, a terminal also shows the
-    /// number of conjectures that were "solved", the mean of the "Guide's score", and the Solver's "entropy", in nats per
-    /// token.
+    /// Rounds are numbered from 0. In the line of a round, "ever solved 13.0% (+13)" means that 13.0% of the targets have
+    /// been proved so far, 13 of them since the last line; "pass@1 6.0%", that 6.0% of this round's rollouts for targets
+    /// are proofs; "conjectures 86/100", that of 100 requested conjectures, 86 became problems. With 140 columns or more,
+    /// a terminal also shows the number of conjectures that were "solved", the mean of the "Guide's score", and the
+    /// Solver's "entropy", in nats per token.
     Run(RunArgs),
     /// Resume an interrupted run.
     Resume(ResumeArgs),
@@ -828,8 +828,8 @@ A line for Lean:
   expect: the expected verdict. The layouts of `sgs data import` are accepted, too.
 A line of output: {\"id\", \"verdict\", \"reason\", \"step\", \"micros\"}; verdict is proved, refused,
 malformed, resource or infra.
-Exit codes: 0 every line got a verdict; 1 a line is not valid, could not be decided, or got an
-unexpected verdict.")]
+Exit codes: 0 every line got a verdict; 1 a line is not valid, could not be decided, got an
+unexpected verdict, or with --fail-unproved is not proved.")]
 pub struct VerifyArgs {
     /// Proofs as JSON Lines; - for standard input.
     #[arg(value_hint = INPUT_FILE)]
@@ -843,6 +843,9 @@ pub struct VerifyArgs {
     /// Reject databases with missing or invalid proofs [default: warn].
     #[arg(long, requires = "database")]
     pub strict: bool,
+    /// Exit with code 1 unless every line is proved.
+    #[arg(long)]
+    pub fail_unproved: bool,
     /// Write the database with the proved theorems appended, for other verifiers.
     #[arg(long, value_name = "OUT.mm")]
     pub export: Option<PathBuf>,
@@ -942,6 +945,9 @@ pub struct LeanSetupArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 the files that were read are intact; 1 a file is damaged (`sgs doctor RUN` checks all)."
+)]
 pub struct StatusArgs {
     /// Folder of the run.
     #[arg(value_name = "RUN", value_hint = INPUT_DIR)]

@@ -82,6 +82,7 @@ impl ModelSource {
             let folders = args.model.as_ref().map(|model| [(); 3].map(|()| model.clone()));
             return Ok(Self { system: args.system.unwrap_or(SystemName::Metamath), folders, run: None });
         };
+        crate::run_folder::check("--run", path)?;
         let view = if is_configuration(path) { None } else { Some(RunView::open(path)?) };
         let config = match &view {
             Some(view) => {

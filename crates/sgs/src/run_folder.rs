@@ -15,15 +15,15 @@ pub fn expanded(paths: &[PathBuf]) -> Vec<PathBuf> {
     paths.iter().flat_map(expand).collect()
 }
 
-/// Checks that the folder that the user gave to `sgs COMMAND` is not a folder of runs.
+/// Checks that the folder that the user gave after `words`, such as `sgs status` or `--run`, is not a folder of runs.
 ///
 /// # Errors
-/// Returns an error with the number of runs in it and the command for the first.
-pub fn check(command: &str, folder: &Path) -> Result<(), Usage> {
+/// Returns an error with the number of runs in it and the words for the first.
+pub fn check(words: &str, folder: &Path) -> Result<(), Usage> {
     let runs = runs_in(folder);
     let Some(first) = runs.first() else { return Ok(()) };
     Err(Usage(format!(
-        "{} is not a run, but contains {}; give one of them: `sgs {command} {}`",
+        "{} is not a run, but contains {}; give one of them: `{words} {}`",
         folder.display(),
         counted(runs.len(), "run"),
         quote(&first.display().to_string())

@@ -119,7 +119,8 @@ fn time(run: &RunData) -> String {
     let all = stages.iter().map(|(_, seconds)| seconds).sum::<f64>() + 0.0;
     let evaluations: f64 = run.evaluations.iter().map(EvaluationData::seconds).sum();
     let rounds = output::counted(run.rounds.len(), "round");
-    let mut text = format!("{rounds} in {}", pace::duration_text(all));
+    let numbers = if run.rounds.len() > 1 { " (numbered from 0)" } else { "" };
+    let mut text = format!("{rounds}{numbers} in {}", pace::duration_text(all));
     if evaluations > 0.0 {
         text.push_str(&format!(", plus {} of evaluation", pace::duration_text(evaluations)));
     }

@@ -48,7 +48,7 @@ pub fn entries(figure: &Figure) -> Vec<LegendEntry> {
                 let marked = xy.series.iter().filter(|s| s.style == SeriesStyle::Line).count() > 2;
                 for series in xy.series.iter().filter(|s| s.style != SeriesStyle::Faint) {
                     let swatch = match series.style {
-                        SeriesStyle::Line => Swatch::Line { marked },
+                        SeriesStyle::Line => Swatch::Line { marked: marked || series.has_few_points() },
                         SeriesStyle::Fit => Swatch::Fit,
                         SeriesStyle::Faint => continue,
                     };

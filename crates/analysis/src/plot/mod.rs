@@ -137,6 +137,12 @@ impl Series {
     pub fn line(name: impl Into<String>, ink: Ink, points: Vec<(f64, f64)>) -> Self {
         Self { name: name.into(), ink, style: SeriesStyle::Line, points, band: Vec::new() }
     }
+
+    /// Returns whether each point is marked, because the series has too few for a line to show them.
+    pub(super) fn has_few_points(&self) -> bool {
+        const FEW: usize = 12;
+        self.points.iter().filter(|p| p.0.is_finite() && p.1.is_finite()).count() <= FEW
+    }
 }
 
 /// A horizontal line with a label.

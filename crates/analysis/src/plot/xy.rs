@@ -117,6 +117,10 @@ fn draw_band(svg: &mut Svg, series: &Series, points: &[(f64, f64)], axes: &Axes)
         .filter(|(p, b)| p.0.is_finite() && b.0.is_finite() && b.1.is_finite())
         .map(|(p, b)| (p.0, row(b.0), row(b.1)))
         .collect();
+    if let [(x, low, high)] = rim[..] {
+        let bar = format!("M{} {}V{}", num(x), num(low), num(high));
+        svg.stroke(&bar, Stroke::solid(series.ink, 1.2));
+    }
     if rim.len() < 2 {
         return;
     }
@@ -130,7 +134,16 @@ fn draw_series(svg: &mut Svg, series: &Series, points: &[(f64, f64)], marker: Op
     match series.style {
         SeriesStyle::Line => {
             svg.stroke(&line, Stroke { ink: series.ink, width: 2.0, dashes: series.ink.dashes() });
-            draw_lonely_points(svg, points, series.ink);
+            match marker {
+                _ if series.has_few_points() => mark(svg, points.iter(), series.ink),
+                Some(i) => {
+                    draw_lonely_points(svg, points, series.ink);
+                    let stride = points.len().div_ceil(7).max(1);
+                    let offset = (i * stride).div_euclid(5) % stride;
+                    mark(svg, points.iter().skip(offset).step_by(stride), series.ink);
+                }
+                None => draw_lonely_points(svg, points, series.ink),
+            }
         }
         SeriesStyle::Faint => {
             svg.raw(r#"<g opacity="0.28">"#);
@@ -139,23 +152,23 @@ fn draw_series(svg: &mut Svg, series: &Series, points: &[(f64, f64)], marker: Op
         }
         SeriesStyle::Fit => svg.stroke(&line, Stroke { ink: series.ink, width: 1.5, dashes: Some("5 4") }),
     }
-    if let (SeriesStyle::Line, Some(i)) = (series.style, marker) {
-        let stride = points.len().div_ceil(7).max(1);
-        let offset = (i * stride).div_euclid(5) % stride;
-        for (x, y) in
-            points.iter().skip(offset).step_by(stride).filter(|p| p.0.is_finite() && p.1.is_finite())
-        {
-            draw_marker(svg, *x, *y, series.ink);
-        }
-    }
+}
+
+fn is_there(point: &(f64, f64)) -> bool {
+    point.0.is_finite() && point.1.is_finite()
+}
+
+/// Draws a marker at each point.
+fn mark<'p>(svg: &mut Svg, points: impl Iterator<Item = &'p (f64, f64)>, ink: Ink) {
+    points.filter(|p| is_there(p)).for_each(|(x, y)| draw_marker(svg, *x, *y, ink));
 }
 
 /// Draws a dot for points without neighbours, which would not produce a line.
 fn draw_lonely_points(svg: &mut Svg, points: &[(f64, f64)], ink: Ink) {
-    let is_there = |i: usize| points.get(i).is_some_and(|p| p.0.is_finite() && p.1.is_finite());
+    let exists = |i: usize| points.get(i).is_some_and(is_there);
     for (i, (x, y)) in points.iter().enumerate() {
-        let alone = !(is_there(i + 1) || i > 0 && is_there(i - 1));
-        if alone && is_there(i) {
+        let alone = !(exists(i + 1) || i > 0 && exists(i - 1));
+        if alone && exists(i) {
             svg.dot(*x, *y, 3.5, ink);
         }
     }
@@ -187,5 +200,38 @@ pub(super) fn draw_marker(svg: &mut Svg, x: f64, y: f64, ink: Ink) {
             let d = format!("M{} {}l{r} {r}l-{r} {r}l-{r} -{r}Z", num(x), num(y - r));
             svg.fill(&d, ink, 1.0);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plot::Unit;
+
+    #[test]
+    fn each_of_a_few_points_is_marked() {
+        let drawn = |points: u32, other: &[u32], with_band: bool| {
+            let series = std::iter::once(&points).chain(other).map(|points| {
+                let points: Vec<(f64, f64)> = (0..*points).map(|i| (f64::from(i), 0.5)).collect();
+                let band = if with_band { vec![(0.4, 0.6); points.len()] } else { Vec::new() };
+                Series { band, ..Series::line("a", Ink::Series(0), points) }
+            });
+            let (x, y) = (Axis::new("x", Unit::Count), Axis::new("y", Unit::Percent).from(0.0));
+            let xy = Xy { x, y, series: series.collect(), lines: Vec::new() };
+            let mut svg = Svg::new();
+            draw(&mut svg, &xy, "", 460.0, 300.0);
+            svg.finish()
+        };
+        let dots = |points, other: &[u32]| drawn(points, other, false).matches("<circle").count();
+        assert_eq!([1, 2, 12, 13].map(|points| dots(points, &[])), [1, 2, 12, 0]);
+        // A panel with many curves marks some of many points.
+        assert_eq!(dots(3, &[70, 70]), 3 + 7 + 7);
+        // The interval of a single point is a bar, that of several an area.
+        let strokes = |points| {
+            let both =
+                [true, false].map(|with_band| drawn(points, &[], with_band).matches("stroke-width").count());
+            both[0] - both[1]
+        };
+        assert_eq!([1, 2].map(strokes), [1, 0]);
     }
 }

@@ -310,7 +310,10 @@ fn tiles(d: &PlottedRun<'_>) -> String {
         ));
     }
     let rounds = run.rounds.len();
-    tiles.push((rounds.to_string(), (if rounds == 1 { "round" } else { "rounds" }).to_owned()));
+    tiles.push((
+        rounds.to_string(),
+        (if rounds == 1 { "round" } else { "rounds (numbered from 0)" }).to_owned(),
+    ));
     if let Some(seconds) = tables::wall_time(run) {
         tiles.push((format_value(seconds, Unit::Duration, 3), "wall time of the rounds".to_owned()));
     }

@@ -177,9 +177,9 @@ fn the_live_page_follows_a_run_in_a_browser() {
 
     // The first figures appear without a reload, followed by the status.
     server.publish(&[until(20)], &options);
-    let rounds = "Array.from(document.querySelectorAll('.tiles div')).find(d=>d.textContent.endsWith('rounds')).textContent";
+    let rounds = "Array.from(document.querySelectorAll('.tiles div')).find(d=>d.textContent.includes('rounds (numbered')).textContent";
     browser.wait("document.querySelectorAll('.panel svg.full').length>10");
-    browser.wait(&format!("{rounds}==='20rounds'"));
+    browser.wait(&format!("{rounds}==='20rounds (numbered from 0)'"));
     let attack = "|- <img src=x onerror=alert(1)>";
     let first = [recent("proof", "addrid", "|- ( A + 0 ) = A"), recent("conjecture", "c12-a-0", attack)];
     server.set_status(&status(200, first.to_vec()));
@@ -215,7 +215,7 @@ fn the_live_page_follows_a_run_in_a_browser() {
     more.insert(0, recent("conjecture", "c12-b-0", "|- ph"));
     server.set_status(&status(640, more));
     server.publish(&[until(30)], &options);
-    browser.wait(&format!("{rounds}==='30rounds'"));
+    browser.wait(&format!("{rounds}==='30rounds (numbered from 0)'"));
     browser.wait("document.querySelectorAll('#live-recent .card').length===3");
     browser.wait("document.getElementById('live').innerText.includes('640 of 800')");
     browser

@@ -20,6 +20,8 @@ pub struct Recipe {
     /// The configurations of its trainings: `sgs pretrain` on all corpora, then perhaps `sgs sft` on theorems written by
     /// people. Most texts of the first are composed theorems, whose style the second training removes.
     pub stages: &'static [&'static str],
+    /// Measured time of its trainings on one H200, in seconds (`data/metamath/base/README.md`).
+    pub h200_s: Option<u32>,
 }
 
 /// All recipes.
@@ -30,6 +32,7 @@ pub const RECIPES: [Recipe; 3] = [
         reviews: 8,
         max_steps: Some(4),
         stages: &[include_str!("../../presets/base/deep.toml")],
+        h200_s: None,
     },
     Recipe {
         name: "13m",
@@ -40,6 +43,7 @@ pub const RECIPES: [Recipe; 3] = [
             include_str!("../../presets/base/13m-1.toml"),
             include_str!("../../presets/base/13m-2.toml"),
         ],
+        h200_s: Some(150),
     },
     Recipe {
         name: "30m",
@@ -50,6 +54,7 @@ pub const RECIPES: [Recipe; 3] = [
             include_str!("../../presets/base/30m-1.toml"),
             include_str!("../../presets/base/30m-2.toml"),
         ],
+        h200_s: Some(170),
     },
 ];
 

@@ -1,8 +1,13 @@
 //! The keys that have no effect in a configuration, because another key turns off the part that they belong to.
 
+use crate::config::endpoint::Refresh;
 use crate::config::held_out::{NONE, SPLIT};
 use crate::config::{Layer, Resolved, RunConfig, SystemName};
-use sgs_selfplay::config::{Conditioning, ConjectureForm, ConjectureRule, GuideKind, Selection};
+use sgs_lean::Backing;
+use sgs_lean::prompt::SolverForm;
+use sgs_lm::ModelConfig;
+use sgs_selfplay::Role;
+use sgs_selfplay::config::{BatchSize, Conditioning, ConjectureForm, ConjectureRule, GuideKind, Selection};
 
 /// Keys that have an effect only under a condition.
 struct Dependence {
@@ -31,14 +36,43 @@ const ALL: &[&str] = &[];
 /// The dependences. The first one that applies to a key explains why it has no effect.
 const DEPENDENCES: &[Dependence] = &[
     dependence("lean", ALL, "problems.system", |c| c.problems.system == SystemName::Lean),
+    dependence("lean.recycling", ALL, "lean.backing", |c| {
+        c.lean.as_ref().is_some_and(|lean| lean.backing == Backing::Repl)
+    }),
+    dependence("lean", &["reading"], "lean.form", |c| {
+        c.lean.as_ref().is_some_and(|lean| lean.form != SolverForm::Compact)
+    }),
+    dependence("lean", &["require_sandbox"], "lean.sandbox", |c| {
+        c.lean.as_ref().is_some_and(|lean| lean.sandbox)
+    }),
     dependence("external", ALL, "problems.system", |c| c.problems.system == SystemName::External),
     dependence("sampling.endpoint", ALL, "sampling.endpoint.roles", |c| {
         !c.sampling.endpoint.roles.is_empty()
     }),
+    dependence("sampling.endpoint", &["solver_urls"], "sampling.endpoint.roles", |c| {
+        c.sampling.endpoint.roles.contains(&Role::Solver)
+    }),
+    dependence("sampling.endpoint", &["conjecturer_urls"], "sampling.endpoint.roles", |c| {
+        c.sampling.endpoint.roles.contains(&Role::Conjecturer)
+    }),
+    dependence("sampling.endpoint", &["guide_urls"], "sampling.endpoint.roles", |c| {
+        c.sampling.endpoint.roles.contains(&Role::Guide)
+    }),
+    dependence("sampling.endpoint", &["folder", "folder_there"], "sampling.endpoint.refresh", |c| {
+        c.sampling.endpoint.refresh != Refresh::Never
+    }),
+    dependence("sampling.endpoint", &["key_env"], "sampling.endpoint.key_file", |c| {
+        c.sampling.endpoint.key_file.is_empty()
+    }),
     dependence("evaluation", &["share"], "evaluation.held_out", |c| c.evaluation.held_out == SPLIT),
-    dependence("evaluation", &["problems", "every"], "evaluation.held_out", |c| {
+    dependence("evaluation", &["problems", "samples", "every"], "evaluation.held_out", |c| {
         c.evaluation.held_out != NONE
     }),
+    // Weights that never change are evaluated once.
+    dependence("evaluation", &["every"], "algorithm.solver.train", |c| {
+        c.weights_of(Role::Solver).is_trained()
+    }),
+    dependence("checkpoints", ALL, "algorithm.solver.train", |c| c.algorithm.trains()),
     // The Solver.
     dependence(
         "algorithm.solver",
@@ -58,6 +92,13 @@ const DEPENDENCES: &[Dependence] = &[
         "algorithm.solver.train",
         |c| c.algorithm.solver.train,
     ),
+    // The selection of stored proofs also decides which targets are sampled.
+    dependence("algorithm.solver", &["objective", "selection"], "algorithm.solver.train", |c| {
+        c.algorithm.solver.train || c.algorithm.solver.effective_selection() == Selection::FewProofs
+    }),
+    dependence("algorithm.penalties", &["length_of_unproved"], "algorithm.solver.train", |c| {
+        c.algorithm.solver.train
+    }),
     dependence("algorithm.optimizer", ALL, "algorithm.solver.train", |c| c.algorithm.trains()),
     dependence("training", &["micro_batch_tokens", "recompute"], "algorithm.solver.train", |c| {
         c.algorithm.trains()
@@ -81,6 +122,9 @@ const DEPENDENCES: &[Dependence] = &[
         "algorithm.conjecturer.on",
         |c| c.algorithm.conjecturer.on,
     ),
+    dependence("algorithm.batch", &["order"], "algorithm.batch.size", |c| {
+        c.algorithm.batch.size != BatchSize::All
+    }),
     dependence("algorithm.batch", &["retire_after"], "algorithm.solver.objective", |c| {
         c.algorithm.solver.effective_selection() != Selection::FewProofs
     }),
@@ -88,6 +132,10 @@ const DEPENDENCES: &[Dependence] = &[
         c.algorithm.batch.retire_after > 0 || c.algorithm.solver.effective_selection() == Selection::FewProofs
     }),
     // The Conjecturer.
+    dependence("algorithm", &["tied_weights"], "algorithm.conjecturer.on", |c| c.algorithm.conjecturer.on),
+    dependence("algorithm", &["tied_weights"], "algorithm.conjecturer.form", |c| {
+        c.algorithm.conjecturer.is_sampled() || c.algorithm.conjecturer.is_reweighted()
+    }),
     dependence("algorithm.conjecturer", ALL, "algorithm.conjecturer.on", |c| c.algorithm.conjecturer.on),
     dependence("sampling", &["conjecturer_tokens"], "algorithm.conjecturer.on", |c| {
         c.algorithm.conjecturer.on
@@ -144,14 +192,27 @@ const DEPENDENCES: &[Dependence] = &[
     dependence("algorithm.guide", ALL, "algorithm.guide.on", |c| c.algorithm.guide.on),
     dependence("sampling", &["guide_tokens"], "algorithm.guide.on", |c| c.algorithm.guide.on),
     dependence("model", &["guide"], "algorithm.guide.on", |c| c.algorithm.guide.on),
+    dependence("sampling", &["guide_tokens"], "algorithm.guide.kind", |c| c.algorithm.has_model_reviews()),
+    dependence("model", &["guide"], "algorithm.guide.kind", |c| c.algorithm.has_model_reviews()),
+    dependence("algorithm.guide", &["malformed"], "algorithm.guide.kind", |c| {
+        c.algorithm.guide.kind == GuideKind::Model
+    }),
     dependence(
         "algorithm.guide",
-        &["samples", "resamples", "min_readable", "malformed", "scope"],
+        &["samples", "resamples", "min_readable", "scope"],
         "algorithm.guide.kind",
         |c| c.algorithm.guide.kind != GuideKind::Rubric,
     ),
     dependence("algorithm.guide", &["learned_rounds", "learned_neighbours"], "algorithm.guide.kind", |c| {
         c.algorithm.guide.kind == GuideKind::Learned
+    }),
+    dependence("algorithm.penalties", &["length_of_unproved"], "algorithm.solver.objective", |c| {
+        let objective = c.algorithm.solver.objective;
+        !objective.is_grouped() && !objective.is_stored()
+    }),
+    // Only Lean has such tactics.
+    dependence("algorithm.penalties", &["forbidden_tactics"], "problems.system", |c| {
+        c.problems.system == SystemName::Lean
     }),
     dependence(
         "algorithm.penalties",
@@ -179,11 +240,7 @@ impl Resolved {
     pub fn without_effect(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for (key, layer) in &self.layers {
-            let place = match layer {
-                Layer::File(_) | Layer::Argument("--set") => format!("{layer} {key}"),
-                Layer::Variable(_) => layer.to_string(),
-                _ => continue,
-            };
+            let Some(place) = place(key, layer) else { continue };
             if let Some(cause) = cause(key, &self.config) {
                 let value = self.value(cause).map(ToString::to_string).unwrap_or_default();
                 let cause_layer = self.layer(cause);
@@ -191,5 +248,39 @@ impl Resolved {
             }
         }
         lines
+    }
+
+    /// Returns a line if the user has set `algorithm.batch.size` to more than the `targets` targets of the run.
+    pub fn excess_batch(&self, targets: usize) -> Option<String> {
+        const KEY: &str = "algorithm.batch.size";
+        let BatchSize::Count(size) = self.config.algorithm.batch.size else { return None };
+        let place = place(KEY, self.layer(KEY)).filter(|_| size.get() as usize > targets)?;
+        Some(format!("{place} is {size}, but there are only {targets} targets: each round uses all of them"))
+    }
+
+    /// Returns a line for each role whose maximum completion length the user has set to more than the context window of
+    /// its model, the base model `model`.
+    pub fn excess_tokens(&self, model: &ModelConfig) -> Vec<String> {
+        let (config, window) = (&self.config, self.config.window(model));
+        let is_limited = |role: &Role| {
+            let has_base = *role != Role::Guide || config.model.guide == "base";
+            has_base && !config.sampling.endpoint.plays(*role) && config.sampling.tokens(*role) > window
+        };
+        let line = |role: Role| {
+            let key = format!("sampling.{}_tokens", role.as_str());
+            let (place, tokens) = (place(&key, self.layer(&key))?, config.sampling.tokens(role));
+            Some(format!("{place} is {tokens}, but the context window has only {window} tokens"))
+        };
+        let roles = [Role::Solver, Role::Conjecturer, Role::Guide];
+        roles.into_iter().filter(is_limited).filter_map(line).collect()
+    }
+}
+
+/// Returns where the user has set a key, or `None` if a preset or a flag has set it.
+fn place(key: &str, layer: &Layer) -> Option<String> {
+    match layer {
+        Layer::File(_) | Layer::Argument("--set") => Some(format!("{layer} {key}")),
+        Layer::Variable(_) => Some(layer.to_string()),
+        _ => None,
     }
 }

@@ -14,7 +14,7 @@ use sgs_base::digest::checksum_of;
 use sgs_base::excerpt;
 use sgs_external::{External, ExternalSettings};
 use sgs_formal::FormalSystem;
-use sgs_keys::is_typing_error;
+use sgs_keys::{did_you_mean_path, is_typing_error};
 use sgs_lean::data::{self, Target};
 use sgs_lean::sandbox::Sandbox;
 use sgs_lean::{Lean, LeanSettings};
@@ -127,6 +127,17 @@ pub fn held_out(config: &RunConfig, mut targets: Vec<Problem>) -> Result<HeldOut
     let others = config.evaluation.source().map(|set| read_set(config, set)).transpose()?;
     let says = says(config.problems.system);
     Ok(held_out::choose(&config.evaluation, &mut targets, others.unwrap_or_default(), &says))
+}
+
+/// Returns the number of targets of a run, without its held-out problems, as [`open`] does, without starting its formal
+/// system.
+///
+/// # Errors
+/// Returns an error if the set is unknown or invalid.
+pub fn target_count(config: &RunConfig) -> Result<usize> {
+    let mut targets = problems(config)?;
+    held_out::leave_out(&config.evaluation, &mut targets, &says(config.problems.system));
+    Ok(targets.len())
 }
 
 fn read_set(config: &RunConfig, set: &str) -> Result<Vec<Problem>> {
@@ -345,6 +356,10 @@ pub fn check_set(system: SystemName, set: &str) -> Result<(), Usage> {
     }
     if Path::new(set).is_dir() {
         return Err(Usage(format!("{set} is a folder, not a file of problems")));
+    }
+    let near = did_you_mean_path(Path::new(set), Path::is_file);
+    if set.contains(['.', '/']) && !near.is_empty() {
+        return Err(Usage(format!("there is no problem set or file `{set}`{near}")));
     }
     Err(unknown("problem set or file", set, sets.iter().copied()))
 }

@@ -63,6 +63,9 @@ pub fn run(resolved: &Resolved, fleet: Option<&FleetConfig>, as_json: bool) -> R
     // A small run on the CPU is not forecast for another machine.
     let is_possible =
         kind != DeviceKind::Cpu || !lacks.iter().any(|l| matches!(l.what, "model" | "problems"));
+    if is_possible {
+        check_memory(config, fleet)?;
+    }
     let planned = if is_possible { Some(plan(config, kind, fleet)?) } else { None };
     if as_json {
         let part = |value: fn(&Planned) -> serde_json::Value| planned.as_ref().map(value);
@@ -70,12 +73,13 @@ pub fn run(resolved: &Resolved, fleet: Option<&FleetConfig>, as_json: bool) -> R
             "config": config, "layers": explain::layers(resolved), "lacks": lacks,
             "forecast": part(|p| json!(p.forecast)), "hardware": part(|p| json!(p.hardware)),
             "assumed": part(|p| json!(p.assumed)), "guide": guide_format::forecast(config),
+            "base_to_make": base_to_make(config)?.map(|(_, folder)| folder),
         }))?;
         return Ok(Outcome::Done);
     }
     let is_large = kind != DeviceKind::Cpu && config.problems.system != SystemName::Metamath;
     match planned {
-        Some(planned) if is_large => output::line(screen(config, &planned, &lacks))?,
+        Some(planned) if is_large => output::line(screen(config, &planned, &lacks)?)?,
         planned => on_this_machine(resolved, planned, &lacks)?,
     }
     Ok(Outcome::Done)
@@ -96,6 +100,7 @@ fn on_this_machine(
     if !lacks.is_empty() {
         lines.extend(next(lacks));
     }
+    lines.extend(making(config)?);
     lines.extend(planned.iter().flat_map(|planned| planned.lines(config)));
     let lines: Vec<String> = lines.into_iter().map(|line| format!("# {line}")).collect();
     output::line(explain::annotated(resolved)?)?;
@@ -232,9 +237,29 @@ fn base_of(config: &RunConfig) -> Result<PathBuf> {
     })
 }
 
+/// Returns the recipe of the base model that the run would make, and the folder that will contain the model. Returns `None`
+/// if the run makes no model, or if the cache contains it.
+fn base_to_make(config: &RunConfig) -> Result<Option<(&'static Recipe, PathBuf)>> {
+    let Some(recipe) = Recipe::of(&config.model.base) else { return Ok(None) };
+    let folder = recipe.model()?;
+    Ok((!folder.exists()).then_some((recipe, folder)))
+}
+
+/// Says that the run makes its base model first, and how long that took where it was measured.
+fn making(config: &RunConfig) -> Result<Option<String>> {
+    let Some((recipe, folder)) = base_to_make(config)? else { return Ok(None) };
+    let measured = recipe.h200_s.map(|seconds| format!(" (on one H200: {seconds} s of training)"));
+    Ok(Some(format!(
+        "The base model {} is missing: the run first makes it, in {}. The times below do not include that{}.",
+        config.model.base,
+        folder.display(),
+        measured.unwrap_or_default()
+    )))
+}
+
 /// Returns the shape of the model and whether it is known: from its folder or by name. An unknown model is assumed to have
 /// the paper's shape.
-fn shape(config: &RunConfig) -> Result<(ModelConfig, bool)> {
+pub fn shape(config: &RunConfig) -> Result<(ModelConfig, bool)> {
     let name = config.model.base.as_str();
     let (recipe, folder) = (Recipe::of(name), base_of(config)?);
     if is_model(&folder) {
@@ -259,7 +284,7 @@ fn round_work(problems: &[Problem]) -> RoundWork {
 }
 
 /// Formats the forecast of a large run, without its keys.
-fn screen(config: &RunConfig, planned: &Planned, lacks: &[MissingRequirement]) -> String {
+fn screen(config: &RunConfig, planned: &Planned, lacks: &[MissingRequirement]) -> Result<String> {
     let Planned { model, known, work, .. } = planned;
     let mut lines = vec![
         format!(
@@ -276,12 +301,13 @@ fn screen(config: &RunConfig, planned: &Planned, lacks: &[MissingRequirement]) -
     ];
     lines.extend(lacking(lacks, planned));
     lines.push(String::new());
+    lines.extend(making(config)?);
     lines.extend(planned.lines(config));
     lines.extend(guide_format::forecast(config).map(|told| format!("  guide     {told}")));
     lines.push(String::new());
     lines.extend(next(lacks));
     lines.push(format!("Every key of the configuration: sgs run --size {} --dry-run --json", config.size));
-    lines.join("\n")
+    Ok(lines.join("\n"))
 }
 
 /// Lists missing requirements and insufficient resources.

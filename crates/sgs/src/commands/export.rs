@@ -21,7 +21,7 @@ use std::path::Path;
 
 /// Exports the theorems of a run.
 pub fn run(args: &ExportArgs) -> Result<Outcome> {
-    crate::run_folder::check("export", &args.dir)?;
+    crate::run_folder::check("sgs export", &args.dir)?;
     let view = RunView::open(&args.dir)?;
     for (option, file) in [("--mm", &args.mm), ("--jsonl", &args.jsonl)] {
         if let Some(file) = file {

@@ -14,11 +14,11 @@ use std::path::Path;
 /// Fits every curve. A folder that does not contain a run is a usage error. Any other failure does not affect the other
 /// curves.
 pub fn run(args: &FitArgs) -> Result<Outcome> {
-    args.inputs.iter().filter(|path| path.is_dir()).try_for_each(|path| RunView::open(path).map(drop))?;
+    let inputs = crate::run_folder::expanded(&args.inputs);
+    inputs.iter().filter(|path| path.is_dir()).try_for_each(|path| RunView::open(path).map(drop))?;
     let cut = args.cut.map_or(Cut::Scaled, Cut::At);
     let options = FitOptions { cut, max_rate: args.max_rate, level: args.level };
-    let mut curves: Vec<_> =
-        crate::run_folder::expanded(&args.inputs).iter().flat_map(|path| curves(path, args)).collect();
+    let mut curves: Vec<_> = inputs.iter().flat_map(|path| curves(path, args)).collect();
     let is_of_runs = args.inputs.iter().any(|path| path.is_dir());
     if !is_of_runs
         && !args.json

@@ -1,6 +1,7 @@
 //! Finds requirements of a run that this machine lacks.
 
 use super::doctor;
+use sgs_keys::did_you_mean_path;
 use sgs_lean::Backing;
 use sgs_lean::setup::{LeanPaths, Readiness, examine};
 use sgs_run::config::base_model::is_model;
@@ -108,7 +109,10 @@ fn no_model(what: &'static str, name: &str) -> MissingRequirement {
         what,
         found: match Path::new(name).join("config.toml").is_file() {
             true => format!("{name} is a run: choose one of its models, such as {name}/base"),
-            false if !Path::new(name).exists() => format!("{name} is neither a model nor a folder"),
+            false if !Path::new(name).exists() => {
+                let near = did_you_mean_path(Path::new(name), is_model);
+                format!("{name} is neither a model nor a folder{near}")
+            }
             false => format!("{name} is not a model folder: config.json not found"),
         },
         remedy: from_hub.then(|| format!("hf download {name} --local-dir {name}")),

@@ -24,7 +24,7 @@ use sgs_run::config::base_model::is_model;
 use sgs_run::config::device;
 use sgs_run::config::folder::{self, Budget};
 use sgs_run::config::system::{self, Opened};
-use sgs_run::config::{self, Layers, RunConfig, SystemName};
+use sgs_run::config::{self, Layers, Resolved, RunConfig, SystemName};
 use sgs_run::train::launcher::{self, RankPlan};
 use sgs_run::train::ranks::rank_group::RankGroup;
 use sgs_run::with_device;
@@ -68,7 +68,7 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
             resolved.set_ranks(ranks);
         }
         if args.dry_run {
-            resolved.without_effect().iter().for_each(warn);
+            warn_without_effect(&resolved);
         }
         return if args.explain {
             super::explain::run(&resolved)
@@ -82,7 +82,7 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
         ControlFlow::Break(outcome) => return Ok(outcome),
     };
     let resolved = resolve()?;
-    resolved.without_effect().iter().for_each(warn);
+    warn_without_effect(&resolved);
     let mut config = resolved.config;
     let workers = fleet(fleet_args, workers)?;
     check_requirements(&config, workers.as_ref(), &layers)?;
@@ -115,6 +115,17 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
         }
     }
     outcome
+}
+
+/// Warns of settings that have no effect.
+fn warn_without_effect(resolved: &Resolved) {
+    resolved.without_effect().iter().for_each(warn);
+    // Missing problems and models are reported elsewhere.
+    let targets = system::target_count(&resolved.config).ok();
+    targets.and_then(|targets| resolved.excess_batch(targets)).iter().for_each(warn);
+    if let Ok((model, true)) = super::dry_run::shape(&resolved.config) {
+        resolved.excess_tokens(&model).iter().for_each(warn);
+    }
 }
 
 /// Checks that a new run would not be inside the folder of another run.
@@ -168,7 +179,7 @@ fn remove_empty_run(out: &Path, is_new: bool) {
 pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
     let ExecutionArgs { ranks, fleet: fleet_args, page, .. } = &args.execution;
     page.check()?;
-    crate::run_folder::check("resume", &args.dir)?;
+    crate::run_folder::check("sgs resume", &args.dir)?;
     let mut rank_group = match join(ranks, fleet_args, || Ok(args.dir.clone()))? {
         ControlFlow::Continue(rank_group) => rank_group,
         ControlFlow::Break(outcome) => return Ok(outcome),

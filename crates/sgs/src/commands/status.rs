@@ -55,6 +55,9 @@ struct RunStatus {
     /// Address for workers.
     url: Option<String>,
     notes: Vec<String>,
+    /// Whether the state or a note reports damage to the run's files.
+    #[serde(skip)]
+    is_damaged: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -88,7 +91,7 @@ fn print_journal(view: &RunView) -> Result<Outcome> {
 /// Prints the status.
 pub fn run(args: &StatusArgs) -> Result<Outcome> {
     args.page.check()?;
-    crate::run_folder::check("status", &args.dir)?;
+    crate::run_folder::check("sgs status", &args.dir)?;
     let view = RunView::open(&args.dir)?;
     if let Some(address) = args.page.serve {
         page::watch(&args.dir, address, &args.page)?;
@@ -104,7 +107,7 @@ pub fn run(args: &StatusArgs) -> Result<Outcome> {
         let columns = if std::io::stdout().is_terminal() { columns() } else { COLUMNS };
         output::line(text(&status, columns))?
     }
-    Ok(Outcome::Done)
+    Ok(if status.is_damaged { Outcome::Failed } else { Outcome::Done })
 }
 
 fn status(view: &RunView, shown: usize) -> Result<RunStatus> {
@@ -138,6 +141,8 @@ fn status(view: &RunView, shown: usize) -> Result<RunStatus> {
     notes.extend(view.check_config().err().map(|error| error.to_string()));
     notes.extend(view.missing_round().map(|error| error.to_string()));
     let activity = activity_of(view, rounds, published.len(), progress.is_some());
+    // The later notes are about workers.
+    let is_damaged = !notes.is_empty() || matches!(activity, Activity::Damaged { .. });
     let (url, fleet) = match activity {
         Activity::Running { .. } => fleet(view.path(), &mut notes),
         _ => (None, None),
@@ -162,6 +167,7 @@ fn status(view: &RunView, shown: usize) -> Result<RunStatus> {
         last_evaluation,
         report: report.map(|page| page.display().to_string()),
         notes,
+        is_damaged,
     })
 }
 
@@ -238,7 +244,7 @@ fn rows(status: &RunStatus) -> Vec<(&'static str, String)> {
         _ => {}
     }
     let of = status.rounds.map(|n| format!(" of {n}")).unwrap_or_default();
-    rows.push(("rounds", format!("{}{of} published", status.published)));
+    rows.push(("rounds", format!("{}{of} published (numbered from 0)", status.published)));
     if let Some(p) = &status.progress {
         let records: Vec<String> = p.records.iter().map(|(kind, n)| counted(*n as usize, kind)).collect();
         let records = if records.is_empty() { "no results yet".to_owned() } else { records.join(", ") };

@@ -9,7 +9,7 @@ use sgs_metamath::audit::DatabaseAudit;
 use sgs_metamath::export::Exporter;
 use sgs_metamath::slice;
 use sgs_metamath::theory::Theory;
-use sgs_metamath::verify::{VerifyError, VerifyOptions, VerifySummary, verify};
+use sgs_metamath::verify::{VerifyError, VerifyOptions, verify};
 use sgs_run::config::SystemName;
 use sgs_run::config::system::is_lean_keyword;
 use std::fs::File;
@@ -73,7 +73,8 @@ fn metamath(args: &VerifyArgs) -> Result<Outcome> {
     if let (Some(export), Some(path)) = (export, &args.export) {
         eprintln!("{} theorems appended: {}", export.finish()?, path.display());
     }
-    Ok(outcome(&summary))
+    let is_clean = summary.is_clean() && (!args.fail_unproved || summary.proved == summary.lines);
+    Ok(if is_clean { Outcome::Done } else { Outcome::Failed })
 }
 
 /// Exposes the I/O error of a closed output, so that the program recognises it.
@@ -84,14 +85,13 @@ fn plain(error: VerifyError) -> anyhow::Error {
     }
 }
 
-fn outcome(summary: &VerifySummary) -> Outcome {
-    if summary.is_clean() { Outcome::Done } else { Outcome::Failed }
-}
-
 /// Opens the input: a file, or standard input for `-`.
 fn open(path: &Path) -> Result<Box<dyn BufRead>> {
     if path == Path::new("-") {
         return Ok(Box::new(BufReader::new(io::stdin())));
+    }
+    if path.is_dir() {
+        return Err(Usage(format!("{} is a folder, not a file of proofs", path.display())).into());
     }
     let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(Box::new(BufReader::with_capacity(1 << 16, file)))

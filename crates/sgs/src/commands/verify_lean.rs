@@ -73,7 +73,8 @@ pub fn run(args: &VerifyArgs) -> Result<Outcome> {
         write(&mut out, &line)
     })?;
     eprintln!("{}", counts.summary(started.elapsed()));
-    Ok(if counts.is_clean() { Outcome::Done } else { Outcome::Failed })
+    let is_clean = counts.is_clean() && (!args.fail_unproved || counts.all_proved());
+    Ok(if is_clean { Outcome::Done } else { Outcome::Failed })
 }
 
 fn read(file: &Path) -> Result<Import> {
@@ -148,6 +149,10 @@ impl VerdictCounts {
         self.bad == 0 && self.infra == 0 && self.unexpected == 0
     }
 
+    fn all_proved(&self) -> bool {
+        self.verdicts.keys().all(|verdict| *verdict == Verdict::Proved.as_str())
+    }
+
     fn summary(&self, elapsed: Duration) -> String {
         let all: u64 = self.verdicts.values().sum();
         let mut text: Vec<String> =
@@ -163,5 +168,19 @@ impl VerdictCounts {
             text.join(", "),
             counted(self.bad as usize, "invalid line")
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proofs_are_all_proved_only_without_other_verdicts() {
+        let mut counts = VerdictCounts::default();
+        counts.verdicts.insert(Verdict::Proved.as_str(), 2);
+        assert!(counts.all_proved() && counts.is_clean());
+        counts.verdicts.insert(Verdict::Refused.as_str(), 1);
+        assert!(!counts.all_proved() && counts.is_clean());
     }
 }

@@ -98,8 +98,8 @@ fn live_page_and_report_of_a_real_run() {
     check_search(&browser, "live-recent");
     browser.wait(&format!("{FIGURES}>10"));
     browser.wait("document.title.startsWith('run')");
-    let rounds = "Array.from(document.querySelectorAll('.tiles div')).find(d=>d.textContent.endsWith('rounds'))?.textContent";
-    browser.wait(&format!("{rounds}==='3rounds'"));
+    let rounds = "Array.from(document.querySelectorAll('.tiles div')).find(d=>d.textContent.includes('rounds (numbered'))?.textContent";
+    browser.wait(&format!("{rounds}==='3rounds (numbered from 0)'"));
     check_tooltip(&browser);
     check_layouts(&browser, "real-live");
     browser.keeps_to_itself(&address);
@@ -139,7 +139,7 @@ fn live_page_and_report_of_a_real_run() {
     let mut address = String::new();
     BufReader::new(watcher.0.stdout.take().unwrap()).read_line(&mut address).unwrap();
     browser.open(address.trim());
-    browser.wait(&format!("{rounds}==='3rounds'"));
+    browser.wait(&format!("{rounds}==='3rounds (numbered from 0)'"));
     browser.wait("document.getElementById('live-state').textContent.includes('finished')");
     browser.keeps_to_itself(address.trim());
 }

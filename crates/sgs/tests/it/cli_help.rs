@@ -161,6 +161,7 @@ fn usage_errors_exit_with_code_2_and_say_what_to_do() {
     let cases: &[(&[&str], &str)] = &[
         (&["no-such-command"], "unrecognized subcommand"),
         (&["verify"], "<FILE>"),
+        (&["verify", "/tmp"], "/tmp is a folder, not a file of proofs"),
         (&["verify", "-", "--system", "coq"], "possible values: metamath, lean"),
         (&["conjecture"], "give the target: a statement, or --problem"),
         (&["review", "|- ph"], "give the target: --target with a statement, or --problem"),

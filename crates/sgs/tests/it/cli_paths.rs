@@ -2,7 +2,7 @@
 
 use crate::program::{ProgramOutput, command, file, finish, path, project, sgs};
 use crate::small_run::settings_without_evaluation;
-use sgs_rundir::RunView;
+use sgs_rundir::{FrozenConfig, RunDir, RunView};
 use std::path::Path;
 
 const PROBLEMS: &str = r#"{"id": "a", "statement": "|- ( ph -> ph )"}
@@ -53,6 +53,49 @@ fn a_run_with_relative_paths_is_resumed_from_any_folder() {
 }
 
 #[test]
+fn a_missing_run_is_answered_with_the_nearest_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let config =
+        FrozenConfig { text: "rounds = 3\n".to_owned(), version: "0.9".into(), data: Default::default() };
+    std::fs::create_dir(folder.path().join("runs")).unwrap();
+    drop(RunDir::create(&folder.path().join("runs/sgs-metamath-quick"), &config, None).unwrap());
+    let wrong = "runs/sgs-metamath-quik";
+    for args in [
+        &["report", wrong][..],
+        &["status", wrong],
+        &["resume", wrong],
+        &["compare", wrong, "runs/sgs-metamath-quick"],
+        &["fit", wrong],
+        &["export", wrong],
+        &["doctor", wrong],
+        &["prove", "--run", wrong, "|- ph"],
+        &["eval", "--run", wrong],
+    ] {
+        let told = sgs_in(folder.path(), args).expect(2).err;
+        assert!(told.contains("did you mean `runs/sgs-metamath-quick`?"), "{args:?}: {told}");
+    }
+    file(folder.path(), "mine.jsonl", PROBLEMS);
+    std::os::unix::fs::symlink(
+        project("crates/run/tests/data/small-model").canonicalize().unwrap(),
+        folder.path().join("model"),
+    )
+    .unwrap();
+    for (setting, meant) in [
+        ("problems.set=mine.jsnl", "mine.jsonl"),
+        ("model.base=./modle", "./model"),
+        ("model.guide=modl", "model"),
+    ] {
+        let told = sgs_in(folder.path(), &["run", "--set", setting]).expect(2).err;
+        assert!(told.contains(&format!("; did you mean `{meant}`?")), "{setting}: {told}");
+    }
+    let told = sgs_in(folder.path(), &["verify", "mine.json"]).expect(2).err;
+    assert!(
+        told.contains("mine.json: there is no such file or folder; did you mean `mine.jsonl`?"),
+        "{told}"
+    );
+}
+
+#[test]
 fn the_seed_of_a_run_does_not_change() {
     let folder = tempfile::tempdir().unwrap();
     let run = start(folder.path());
@@ -70,11 +113,20 @@ fn a_folder_of_runs_is_expanded_or_explained() {
         sgs(&args).expect(0);
     }
     std::fs::create_dir(Path::new(&runs).join("report")).unwrap();
-    let explained = format!("{runs} is not a run, but contains 2 runs; give one of them: `sgs ");
-    for command in ["status", "resume", "export"] {
-        let refused = sgs(&[command, &runs]).expect(2).err;
-        assert!(refused.contains(&format!("{explained}{command} '{runs}/a 1'`")), "{refused}");
+    let explained = format!("{runs} is not a run, but contains 2 runs; give one of them: `");
+    for (args, words) in [
+        (&["status", &runs][..], "sgs status"),
+        (&["resume", &runs], "sgs resume"),
+        (&["export", &runs], "sgs export"),
+        (&["doctor", &runs], "sgs doctor"),
+        (&["prove", "--run", &runs, "|- ph"], "--run"),
+        (&["eval", "--run", &runs], "--run"),
+    ] {
+        let refused = sgs(args).expect(2).err;
+        assert!(refused.contains(&format!("{explained}{words} '{runs}/a 1'`")), "{refused}");
     }
+    let fitted = sgs(&["fit", &runs]).err + &sgs(&["fit", &runs]).out;
+    assert!(fitted.contains("runs/a 1") && fitted.contains("runs/b"), "{fitted}");
     let compared = sgs(&["compare", &runs]).expect(0).out;
     assert!(compared.contains("runs/a 1") && compared.contains("copies of one run"), "{compared}");
     let report = path(folder.path(), "report");

@@ -68,7 +68,7 @@ fn empty_and_interrupted_runs() {
     open.journal().append_durably(vec![record(&mut entries).unwrap().unwrap()]).unwrap();
     drop(open);
     let (page, fit, status) = outputs(&folder, false);
-    assert_contains(&page, &["<dd>2</dd><dt>rounds</dt>", "too few points for a fit"]);
+    assert_contains(&page, &["<dd>2</dd><dt>rounds (numbered from 0)</dt>", "too few points for a fit"]);
     assert_contains(&fit, &["too few points"]);
     assert_contains(&status, &["2 of 40 published", "1 rollout", "20.0%"]);
 }
@@ -85,7 +85,7 @@ fn runs_with_one_round_and_with_three() {
     let folder = path(dir.path(), "short");
     drop(run(Path::new(&folder), &[0.1, 0.2, 0.25]));
     let (page, fit, _) = outputs(&folder, false);
-    assert_contains(&page, &["<dd>3</dd><dt>rounds</dt>", "too few points for a fit"]);
+    assert_contains(&page, &["<dd>3</dd><dt>rounds (numbered from 0)</dt>", "too few points for a fit"]);
     assert_contains(&fit, &["too few points"]);
 }
 
@@ -115,7 +115,10 @@ fn runs_with_values_that_are_not_numbers() {
     let folder = path(dir.path(), "nothing");
     drop(run(Path::new(&folder), &[f64::NAN, f64::INFINITY, f64::NEG_INFINITY, f64::NAN]));
     let (page, fit, status) = outputs(&folder, false);
-    assert_contains(&page, &["<dd>4</dd><dt>rounds</dt>", "4 of 4 rounds have no cumulative solve rate"]);
+    assert_contains(
+        &page,
+        &["<dd>4</dd><dt>rounds (numbered from 0)</dt>", "4 of 4 rounds have no cumulative solve rate"],
+    );
     assert_contains(&fit, &["too few points"]);
     assert_contains(&status, &["4 of 40 published"]);
 

@@ -1,7 +1,7 @@
 //! `sgs run`: every method, Ctrl-C, checksums, configuration keys and their layers.
 
 use crate::program;
-use crate::program::{command, file, sgs, small_model};
+use crate::program::{command, file, finish, project, sgs, small_model};
 use crate::small_run::{embedded, journal_records, settings, wait_for};
 use crate::snapshot::snapshot;
 use rustix::process::{Pid, Signal, kill_process};
@@ -218,6 +218,139 @@ fn a_setting_without_effect_is_reported() {
     let file = file(dir.path(), "run.toml", "method = \"cispo\"\n[algorithm.guide]\nkind = \"rubric\"\n");
     let told = sgs(&["run", &file, "--dry-run"]).expect(0).err;
     assert!(told.contains("run.toml algorithm.guide.kind has no effect"), "{told}");
+}
+
+/// A method, a setting that has no effect with it and further settings, and the reason.
+const WITHOUT_EFFECT: [(&str, &[&str], &str); 18] = [
+    (
+        "sgs",
+        &["sampling.guide_tokens=9", "algorithm.guide.kind=rubric"],
+        "algorithm.guide.kind is \"rubric\"",
+    ),
+    ("sgs", &["model.guide=folder", "algorithm.guide.kind=rubric"], "algorithm.guide.kind is"),
+    ("sgs-learned-guide", &["algorithm.guide.malformed=mean"], "algorithm.guide.kind is \"learned\""),
+    ("sgs", &["evaluation.samples=4", "evaluation.held_out=none"], "evaluation.held_out is \"none\""),
+    ("sampling-only", &["evaluation.every=4"], "algorithm.solver.train is false"),
+    ("sampling-only", &["checkpoints.last=4"], "algorithm.solver.train is false"),
+    ("sampling-only", &["algorithm.solver.selection=hard"], "algorithm.solver.train is false"),
+    ("sampling-only", &["algorithm.penalties.length_of_unproved=true"], "algorithm.solver.train is false"),
+    ("cispo", &["algorithm.penalties.length_of_unproved=true"], "objective is \"cispo\""),
+    (
+        "expert-iteration",
+        &["algorithm.penalties.length_of_unproved=true"],
+        "objective is \"expert-iteration\"",
+    ),
+    ("sgs", &["algorithm.penalties.forbidden_tactics=false"], "problems.system is \"metamath\""),
+    ("sgs", &["algorithm.batch.order=reference"], "algorithm.batch.size is \"all\""),
+    ("reinforce-half", &["algorithm.tied_weights=true"], "algorithm.conjecturer.on is false"),
+    ("composer", &["algorithm.tied_weights=true"], "algorithm.conjecturer.form is \"composed\""),
+    ("sgs", &["sampling.endpoint.folder=f", GUIDE_SERVED[0], GUIDE_SERVED[1]], "refresh is \"never\""),
+    ("sgs", &["sampling.endpoint.solver_urls=[\"http://a\"]", GUIDE_SERVED[0], GUIDE_SERVED[1]], "roles is"),
+    (
+        "sgs",
+        &["sampling.endpoint.key_env=K", "sampling.endpoint.key_file=f", GUIDE_SERVED[0], GUIDE_SERVED[1]],
+        "key_file is \"f\"",
+    ),
+    ("sgs", &["lean.recycling.uses=7"], "problems.system is"),
+];
+
+/// Settings with which a server plays the Guide.
+const GUIDE_SERVED: [&str; 2] =
+    ["sampling.endpoint.roles=[\"guide\"]", "sampling.endpoint.url=http://127.0.0.1:1/v1"];
+
+#[test]
+fn each_setting_without_effect_is_reported_with_its_reason() {
+    use sgs_run::config::{Layers, resolve};
+    let told = |method: &str, size: Option<&str>, set: &[&str]| {
+        let set = set.iter().map(|setting| (*setting).to_owned()).collect();
+        let (method, size) = (Some(method.to_owned()), size.map(str::to_owned));
+        let layers = Layers { method, size, set, ..Layers::default() };
+        resolve(&layers, std::iter::empty()).unwrap().without_effect()
+    };
+    for (method, set, reason) in WITHOUT_EFFECT {
+        let told = told(method, None, set);
+        let key = set[0].split_once('=').unwrap().0;
+        assert_eq!(told.len(), 1, "{method}: {set:?}: {told:?}");
+        assert!(told[0].starts_with(&format!("--set {key} has no effect: ")), "{told:?}");
+        assert!(told[0].contains(reason), "{told:?}");
+    }
+    for (set, key) in [
+        (["lean.recycling.uses=7", "lean.backing=repl"], None),
+        (["lean.recycling.uses=7", "lean.backing=file"], Some("lean.backing is")),
+        (["lean.reading=strict", "lean.form=non-cot"], None),
+        (["lean.reading=strict", "lean.form=compact"], Some("lean.form is")),
+        (["lean.require_sandbox=true", "lean.sandbox=true"], None),
+        (["lean.require_sandbox=true", "lean.sandbox=false"], Some("lean.sandbox is")),
+        (["algorithm.penalties.forbidden_tactics=false", "seed=2"], None),
+    ] {
+        let told = told("sgs", Some("lean-d3k"), &set);
+        assert_eq!(told.is_empty(), key.is_none(), "{set:?}: {told:?}");
+        assert!(told.first().is_none_or(|told| told.contains(key.unwrap())), "{told:?}");
+    }
+}
+
+#[test]
+fn a_batch_larger_than_the_number_of_targets_is_reported() {
+    let warning = |size: &str, more: &[&str]| {
+        let size = format!("algorithm.batch.size={size}");
+        sgs(&[&["run", "--dry-run", "--set", &size], more].concat()).expect(0).err
+    };
+    let told = "warning: --set algorithm.batch.size is 101, but there are only 100 targets: each round uses all of them\n";
+    assert_eq!(warning("101", &[]), told);
+    assert_eq!(warning("100", &[]), "");
+    // A tenth of the problems is held out.
+    let split = ["--set", "evaluation.held_out=split"];
+    assert!(
+        warning("91", &split).contains("is 91, but there are only 90 targets"),
+        "{}",
+        warning("91", &split)
+    );
+    assert_eq!(warning("90", &split), "");
+}
+
+#[test]
+fn completions_longer_than_the_context_window_are_reported() {
+    let warnings = |settings: &[&str]| {
+        let settings: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
+        sgs(&[&["run", "--dry-run"], &settings[..]].concat()).expect(0).err
+    };
+    let told = "warning: --set sampling.solver_tokens is 513, but the context window has only 512 tokens\n";
+    assert_eq!(warnings(&["sampling.solver_tokens=513"]), told);
+    assert_eq!(warnings(&["sampling.solver_tokens=512", "sampling.guide_tokens=512"]), "");
+    // The preset's value is not reported.
+    let told = "warning: --set sampling.guide_tokens is 120, but the context window has only 100 tokens\n";
+    assert_eq!(warnings(&["sampling.guide_tokens=120", "model.context=100"]), told);
+    let excess = sgs(&["run", "--dry-run", "--set", "sampling.batch=1000000"]).expect(2).err;
+    assert!(excess.contains("raise sampling.memory_mib"), "{excess}");
+}
+
+#[test]
+fn a_dry_run_says_that_the_base_model_is_made_first() {
+    let cache = tempfile::tempdir().unwrap();
+    let dry = |size: &str, more: &[&str]| {
+        let mut command = command(&[&["run", "--size", size, "--device", "cpu", "--dry-run"], more].concat());
+        command.env("XDG_CACHE_HOME", cache.path());
+        finish(command).expect(0)
+    };
+    let json = dry("metamath-13m", &["--json"]).json();
+    let folder = json["base_to_make"].as_str().unwrap().to_owned();
+    let told = format!(
+        "# The base model made:13m is missing: the run first makes it, in {folder}. The times below do not include that \
+         (on one H200: 150 s of training).\n"
+    );
+    let shown = dry("metamath-13m", &[]).out;
+    assert!(shown.contains(&told), "{shown}");
+    // The time was not measured.
+    let deep = dry("metamath-deep", &[]).out;
+    assert!(deep.contains("made:deep is missing") && deep.contains("do not include that.\n"), "{deep}");
+    std::fs::create_dir_all(&folder).unwrap();
+    for entry in std::fs::read_dir(project("crates/run/tests/data/small-model")).unwrap() {
+        let from = entry.unwrap().path();
+        std::fs::copy(&from, Path::new(&folder).join(from.file_name().unwrap())).unwrap();
+    }
+    assert!(!dry("metamath-13m", &[]).out.contains("is missing"));
+    assert!(dry("metamath-13m", &["--json"]).json()["base_to_make"].is_null());
+    assert!(!dry("metamath-quick", &[]).out.contains("is missing"));
 }
 
 /// Settings, and the methods in which they have an effect.

@@ -66,7 +66,7 @@ fn status_follows_a_run_to_its_end() {
     drop(run);
     let text = sgs(&["status", &name]).expect(0).out;
     let resume = format!("\nto continue  sgs resume {name}\n");
-    for part in [&resume, "1 of 3 published", "1 rollout", "12.5%", "newest of round 0"] {
+    for part in [&resume, "1 of 3 published (numbered from 0)", "1 rollout", "12.5%", "newest of round 0"] {
         assert!(text.contains(part), "{part} in {text}");
     }
     let table: Vec<&str> = text.lines().skip_while(|line| line.trim() != "this").collect();
@@ -128,10 +128,10 @@ fn status_fits_80_columns_and_shows_the_last_evaluation_and_the_report() {
     assert!(shown.contains(&format!("\nreport       {page}\n")), "{shown}");
     // Long numbers and a note; commands and paths are never broken.
     std::fs::write(dir.path().join("run/rounds/0001/metrics.json"), "{").unwrap();
-    for line in show().lines().filter(|line| !line.contains(&name)) {
+    for line in sgs(&["status", &name]).expect(1).out.lines().filter(|line| !line.contains(&name)) {
         assert!(line.chars().count() <= 80, "{line}");
     }
-    let json = sgs(&["status", "--json", &name]).expect(0).json();
+    let json = sgs(&["status", "--json", &name]).expect(1).json();
     assert_eq!(json["last_evaluation"]["scalars"]["held_out/pass@1"], 0.1, "{json}");
     assert_eq!((&json["base_evaluation"]["round"], &json["report"]), (&0.into(), &page.into()));
 }
@@ -154,11 +154,12 @@ fn damaged_rounds_are_noted_and_the_rest_is_shown() {
     round(&run, 1);
     drop(run);
     std::fs::write(dir.path().join("run/rounds/0001/metrics.json"), "{").unwrap();
-    let done = sgs(&["status", &name]).expect(0);
+    let done = sgs(&["status", &name]).expect(1);
     assert!(done.out.contains("note: round 1:") && done.out.contains("2 of 3 published"), "{}", done.out);
     std::fs::remove_dir_all(dir.path().join("run/rounds/0001")).unwrap();
     let missing = "rounds/0001 is damaged: it is missing, although the journal marks it as published";
-    let done = sgs(&["status", &name]).expect(0);
+    sgs(&["status", "--json", &name]).expect(1);
+    let done = sgs(&["status", &name]).expect(1);
     assert!(done.out.contains("note: ") && words(&done.out).contains(missing), "{}", done.out);
     let done = sgs(&["report", &name]).expect(1);
     assert!(done.err.contains("warning: ") && done.err.contains(missing), "{}", done.err);
@@ -175,7 +176,7 @@ fn lost_rounds_of_a_finished_run_are_the_state() {
     drop(run);
     let end = r#"{"by":"rounds","rounds":2,"unix_time":1.0}"#;
     std::fs::write(dir.path().join("run/ended.json"), end).unwrap();
-    let shown = sgs(&["status", &name]).expect(0).out;
+    let shown = sgs(&["status", &name]).expect(1).out;
     let damage = "rounds is damaged: it has 1 round, but the run ended with 2; restore them from a copy";
     assert!(words(&shown).contains(&format!("state {name}/{damage}")), "{shown}");
 }
@@ -203,7 +204,7 @@ fn a_damaged_journal_is_the_state() {
     round(&run, 0);
     drop(run);
     std::fs::write(dir.path().join("run/journal.sqlite"), "xx\n").unwrap();
-    let shown = sgs(&["status", &name]).expect(0).out;
+    let shown = sgs(&["status", &name]).expect(1).out;
     let damage = "journal.sqlite is damaged: it is not an SQLite database";
     assert!(words(&shown).contains(&format!("state {name}/{damage}")), "{shown}");
 }

@@ -41,6 +41,20 @@ fn verdicts_are_printed_one_per_line_in_order() {
 }
 
 #[test]
+fn unproved_lines_fail_on_request() {
+    let dir = tempfile::tempdir().unwrap();
+    let all = file(dir.path(), "all.jsonl", PROOFS);
+    let proved: String = PROOFS.lines().take(2).map(|line| format!("{line}\n")).collect();
+    let proved = file(dir.path(), "proved.jsonl", &proved);
+    sgs(&["verify", &all]).expect(0);
+    let done = sgs(&["verify", "--fail-unproved", &all]).expect(1);
+    assert_eq!(done.lines().len(), 5, "every line still gets a verdict");
+    sgs(&["verify", "--fail-unproved", &proved]).expect(0);
+    let bad = file(dir.path(), "bad.jsonl", "nonsense\n");
+    sgs(&["verify", "--fail-unproved", &bad]).expect(1);
+}
+
+#[test]
 fn an_export_never_replaces_the_input() {
     let dir = tempfile::tempdir().unwrap();
     let (proofs, link) = (file(dir.path(), "p.jsonl", PROOFS), path(dir.path(), "link"));

@@ -82,7 +82,10 @@ struct Area {
 /// Checks the machine, or one run. Fails only if the embedded default does not work, or if the run is damaged.
 pub fn run(args: &DoctorArgs) -> Result<Outcome> {
     let areas = match &args.run {
-        Some(folder) => vec![run::area(folder)?],
+        Some(folder) => {
+            crate::run_folder::check("sgs doctor", folder)?;
+            vec![run::area(folder)?]
+        }
         None => vec![home::area(args), gpu::area(), lean::area(args), slurm::area()],
     };
     if args.json {
