@@ -41,7 +41,8 @@ pub fn write_csv(figure: &Figure, out: impl Write) -> std::io::Result<()> {
 
 /// Escapes text that a spreadsheet would interpret as a formula. Names may come from models and from other users' files.
 pub(crate) fn inert(text: &str) -> Cow<'_, str> {
-    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']) && text.parse::<f64>().is_err();
+    const STARTS: [char; 10] = ['=', '+', '-', '@', '\t', '\r', '＝', '＋', '－', '＠'];
+    let is_formula = text.starts_with(STARTS) && text.parse::<f64>().is_err();
     if is_formula { format!("'{text}").into() } else { text.into() }
 }
 
@@ -63,6 +64,7 @@ mod tests {
             ("-|- ph", "'-|- ph"),
             ("@SUM(A1)", "'@SUM(A1)"),
             ("\t=1", "'\t=1"),
+            ("＝1+1", "'＝1+1"),
             ("-2.5", "-2.5"),
             ("-1e-3", "-1e-3"),
             ("|- ( ph -> ps )", "|- ( ph -> ps )"),

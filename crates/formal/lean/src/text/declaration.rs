@@ -124,9 +124,10 @@ impl DeclarationParser<'_> {
         if !matches!(token.kind, TokenKind::Word | TokenKind::QuotedWord) {
             return None;
         }
-        // Universe parameters: `foo.{u, v}`.
-        let dot = self.peek().is_some_and(|t| t.text(self.source) == "." && t.start == token.end);
-        if dot && self.tokens.get(self.at + 1).is_some_and(|t| t.text(self.source) == "{") {
+        // Universe parameters: `foo.{u, v}` or `foo .{u, v}`. Lean reads `.{` as one token.
+        let dot = self.peek().filter(|t| t.text(self.source) == ".").map(|t| t.end);
+        let brace = self.tokens.get(self.at + 1).filter(|t| t.text(self.source) == "{").map(|t| t.start);
+        if dot.is_some() && dot == brace {
             self.at += 2;
             self.close()?;
         }
@@ -257,6 +258,7 @@ mod tests {
             "theorem t1.{u} (x y : ℝ) {n : ℕ} [Fact p] (a : Int := 85) (h : x > 0) :\n  x + 1 > 1 := by";
         let d = parse(source);
         assert_eq!(&source[d.name.clone()], "t1");
+        assert_eq!(parse(&source.replace("t1.{u}", "t1 .{u}")).binders.len(), d.binders.len());
         let names: Vec<_> = d.binders.iter().map(|b| b.names.join(" ")).collect();
         assert_eq!(names, ["x y", "n", "", "a", "h"]);
         assert_eq!(&source[d.binders[3].ty.clone()], " Int ");

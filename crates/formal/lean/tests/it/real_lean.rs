@@ -688,19 +688,25 @@ fn texts_are_examined_through_the_notations_of_a_header() {
     }
 }
 
-/// Grammar of Aesop with the kinds that its source declares. It has no elaborators.
+/// Grammar of Aesop with the kinds that its source declares. It has no elaborators. These are parsers instead of `syntax`
+/// commands, because the judge treats syntax that a text declares as a notation.
 const GRAMMAR: &str = r#"
+public meta section
 namespace Aesop.Frontend.Parser
+open Lean.Parser
 declare_syntax_cat Aesop.tactic_clause
-declare_syntax_cat Aesop.builder_name (behavior := symbol)
-syntax " (" &"simp_config" " := " term ")" : Aesop.tactic_clause
-syntax " (" &"config" " := " term ")" : Aesop.tactic_clause
-syntax "apply" : Aesop.builder_name
-syntax "simproc" : Aesop.builder_name
-syntax "tactic" : Aesop.builder_name
-syntax " (" &"add " &"safe " (Aesop.builder_name)? ident ")" : Aesop.tactic_clause
-syntax (name := aesopTactic) "aesop" Aesop.tactic_clause* : tactic
+@[Aesop.tactic_clause_parser] def «tactic_clause(Simp_config:=_)» : Parser :=
+  leading_parser " (" >> nonReservedSymbol "simp_config" >> " := " >> termParser >> ")"
+@[Aesop.tactic_clause_parser] def «tactic_clause(Config:=_)» : Parser :=
+  leading_parser " (" >> nonReservedSymbol "config" >> " := " >> termParser >> ")"
+def builder : Parser :=
+  nonReservedSymbol "apply" <|> nonReservedSymbol "simproc" <|> nonReservedSymbol "tactic"
+@[Aesop.tactic_clause_parser] def «tactic_clause(Add_)» : Parser :=
+  leading_parser " (" >> nonReservedSymbol "add" >> nonReservedSymbol "safe" >> optional builder >> ident >> ")"
+@[tactic_parser] def aesopTactic : Parser :=
+  leading_parser nonReservedSymbol "aesop" >> many (categoryParser `Aesop.tactic_clause 0)
 end Aesop.Frontend.Parser
+end
 "#;
 
 /// The tactic that proves an index valid tries many others, each of which is examined.
@@ -780,11 +786,13 @@ fn tactics_that_evaluate_terms_are_refused() {
     let scratch = tempfile::tempdir().unwrap();
     let mut checker = checker_that(scratch.path(), false, TrustLayers::ALL, false);
     // Options become commands of ours, which are not examined.
-    checker.options.push(("pp.all".into(), format!("false\n{GRAMMAR}")));
+    let index = include_str!("../../../../../lean/wasm/Index.lean");
+    checker.options.push(("pp.all".into(), format!("false\n{index}\n{GRAMMAR}")));
     let proofs = [
-        ("aesop (simp_config := { maxSteps := 5 }) (add safe apply h)", "has not been implemented"),
-        ("aesop (simp_config := { maxSteps := id 5 })", "the name `id` in a configuration"),
-        ("aesop (config := { maxSteps := f 5 })", "a configuration"),
+        ("aesop (add safe apply h)", "has not been implemented"),
+        // Beside declarations that could be instances, every configuration is refused, whatever its value.
+        ("aesop (simp_config := { maxSteps := 5 })", "a configuration beside"),
+        ("aesop (config := { maxSteps := f 5 })", "a configuration beside"),
         ("aesop (add safe tactic h)", "a rule of `aesop` that is code"),
         ("aesop (add safe simproc h)", "a rule of `aesop` that is code"),
         ("aesop (add safe h)\nwhere\n  f : Nat := 5", "beside `mutual`, `where` or `let rec`"),
@@ -925,8 +933,12 @@ fn universes(statement: &LeanStatement) -> &str {
 /// Returns three theorems: a statement, its negation, and that one holds if and only if the other does not. The first two
 /// have no proofs, because only their types matter.
 fn equivalence(number: usize, said: &LeanStatement, negated: &LeanStatement) -> String {
-    // Lean names the universe of `Type _`.
-    let u = if said.text.contains("Type _") { ".{u}" } else { universes(said) };
+    // Lean names the universe of each `Type _`.
+    let u = match said.text.matches("Type _").count() {
+        0 => universes(said),
+        1 => ".{u}",
+        _ => ".{u, v}",
+    };
     let [p, n] = ["p", "n"].map(|letter| format!("{letter}{number}"));
     format!(
         "{}\n  sorry\n{}\n  sorry\ntheorem e{number}{u} : type_of% @{}{u} ↔ ¬ type_of% @{}{u} := Classical.not_not.symm\n",
