@@ -38,12 +38,12 @@ target/endpoint-venv/bin/python -c 'import xllamacpp, gguf' 2>/dev/null ||
     venv target/endpoint-venv -r crates/endpoint/tests/it/server/requirements.txt ||
     echo "llama.cpp's server could not be installed: its tests will be skipped"
 
-# SciPy is the reference of the fits, polars and duckdb read a run's tables, matplotlib draws them, and openai is the
-# official client of served models.
+# SciPy is the reference of the fits, polars and duckdb read a run's tables, matplotlib draws them, openai is the
+# official client of served models, and kubernetes-validate knows the schema of manifests.
 export SGS_PYTHON="$PWD/target/scipy-venv/bin/python"
-"$SGS_PYTHON" -c 'import scipy, polars, duckdb, openai, matplotlib' 2>/dev/null ||
-    venv target/scipy-venv scipy polars duckdb openai matplotlib ||
-    echo "SciPy, polars, duckdb, openai or matplotlib could not be installed: their tests will be skipped"
+"$SGS_PYTHON" -c 'import scipy, polars, duckdb, openai, matplotlib, kubernetes_validate' 2>/dev/null ||
+    venv target/scipy-venv scipy polars duckdb openai matplotlib kubernetes-validate ||
+    echo "SciPy, polars, duckdb, openai, matplotlib or kubernetes-validate could not be installed: their tests will be skipped"
 
 # NVRTC compiles the kernels without a GPU (`just kernels`).
 export SGS_NVRTC="$PWD/target/nvrtc-venv/lib"
@@ -53,7 +53,7 @@ export SGS_NVRTC="$PWD/target/nvrtc-venv/lib"
 
 # Tests fail instead of skipping if they need one of these.
 SGS_REQUIRE=""
-for module in scipy polars duckdb openai; do
+for module in scipy polars duckdb openai kubernetes_validate; do
     "$SGS_PYTHON" -c "import $module" 2>/dev/null && SGS_REQUIRE="$SGS_REQUIRE $module"
 done
 [ -n "$SGS_REQUIRE" ] || unset SGS_PYTHON

@@ -630,6 +630,8 @@ Prints its address when it is ready. POST /v1/completions accepts prompts as tex
 Extensions: vLLM's stop_token_ids, return_token_ids and ignore_eos; SGLang's
 update_weights_from_disk, pause_generation and continue_generation. Log-probs are those of the
 sampled tokens at temperature 1.
+
+Examples:
   sgs serve-model --listen 127.0.0.1:8000
   sgs run sampling-only --set 'sampling.endpoint.roles=[\"solver\"]' --set \\
       sampling.endpoint.url=http://127.0.0.1:8000/v1")]

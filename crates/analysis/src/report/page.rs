@@ -217,7 +217,8 @@ impl PageBuilder<'_> {
             self.figure_section(id, true);
         }
         if let (Some(d), Some(title)) = (figures::main_run(drawn), self.figure("timings")) {
-            self.table("timings-by-stage", "Wall time by stage", tables::timings(d.run));
+            let title = named(&title, drawn, d);
+            self.table("timings-by-stage", &title, tables::timings(d.run));
             self.text(&speeds(d.run));
             self.fold("timings", &title);
         }

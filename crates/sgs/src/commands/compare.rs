@@ -206,6 +206,7 @@ fn configuration(sides: &[ComparedRun], differences: &[(String, Vec<Option<Strin
     let keys: Vec<&str> =
         differences.iter().map(|(key, _)| key.as_str()).filter(|key| !BUDGET.contains(key)).collect();
     let verdict = match keys.as_slice() {
+        [] if !differences.is_empty() => "The runs differ only in their length:",
         [] => "The runs have the same configuration and seed: they are copies of one run.",
         ["seed"] => "The runs differ only in their seed.",
         [_] => "The configurations differ in one key:",

@@ -80,8 +80,11 @@ pub fn dispatch(cli: Cli) -> Result<Outcome> {
             let mut script = Vec::new();
             let mut root = with_settings(crate::command());
             clap_complete::generate(shell, &mut root, "sgs", &mut script);
-            if shell == clap_complete::Shell::Fish {
-                script.extend(fish_positionals(&root).bytes());
+            match shell {
+                clap_complete::Shell::Fish => script.extend(fish_positionals(&root).bytes()),
+                // Otherwise Bash splits `--set KEY=VALUE` at `=`, and no value of a key is completed.
+                clap_complete::Shell::Bash => script.extend(b"COMP_WORDBREAKS=${COMP_WORDBREAKS//=}\n"),
+                _ => {}
             }
             crate::output::text(&String::from_utf8_lossy(&script))?;
             Ok(Outcome::Done)

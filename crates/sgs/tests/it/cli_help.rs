@@ -424,6 +424,10 @@ fn shells_complete_methods_sizes_and_keys() {
         expected.sort_unstable();
         assert_eq!(found, expected, "{words:?}");
     }
+    // Bash would otherwise split `--set KEY=VALUE` into three words.
+    let breaks = format!("COMP_WORDBREAKS='=:'; source {script}; printf %s \"$COMP_WORDBREAKS\"");
+    let breaks = std::process::Command::new("bash").args(["-c", &breaks]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&breaks.stdout), ":");
 }
 
 #[test]

@@ -331,6 +331,22 @@ fn the_commands_of_the_kubernetes_example_parse() {
     }
 }
 
+#[test]
+fn the_kubernetes_example_matches_the_schema() {
+    let python = std::env::var("SGS_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let example = project("examples/kubernetes.yaml");
+    let ran = Command::new(&python).args(["-m", "kubernetes_validate", "--strict"]).arg(&example).output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    if err.contains("No module named") {
+        let required = std::env::var("SGS_REQUIRE").unwrap_or_default();
+        assert!(!required.contains("kubernetes_validate"), "SGS_REQUIRE names kubernetes_validate: {err}");
+        println!("skipped: {python} has no kubernetes_validate");
+        return;
+    }
+    assert!(ran.status.success(), "{out}\n{err}");
+    assert_eq!(format!("{out}{err}").matches(" passed for resource ").count(), 5, "{out}\n{err}");
+}
+
 /// The commands in code blocks of all documents are parsed, but not executed.
 #[test]
 fn commands_of_the_other_pages_parse() {
