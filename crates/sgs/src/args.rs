@@ -465,6 +465,8 @@ pub struct CompareArgs {
 #[command(after_help = "\
 Each theorem has its shortest known proof. A JSON line has id, context, statement and proof, as
 `sgs verify` reads them, and `found`: kind, target, round, steps, and the statement in display form.
+
+Examples:
   sgs export runs/a --mm a.mm && metamath \"read 'a.mm'\" \"verify proof *\" exit
   sgs export runs/a | sgs verify -")]
 pub struct ExportArgs {
@@ -1134,6 +1136,8 @@ The file names the problems and the filter stages, in order:
 examples/filter.toml has the paper's stages. DIR receives kept.jsonl (a data set), fates.jsonl (the
 fate of each problem), report.md, and the results of each stage. The same command continues an
 interrupted filtering; you may change thresholds and later stages in between.
+
+Examples:
   sgs data filter examples/filter.toml --out d3k --device cuda")]
 pub struct DataFilterArgs {
     /// Filter configuration (TOML).
@@ -1157,10 +1161,13 @@ pub struct DataFilterArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Assigns four difficulties and ten areas, as in the paper's Appendix D. Retries unreadable answers until
-more than 99% of the problems are classified. DIR receives classes.jsonl and classes.svg. The same
+Assigns four difficulties and ten areas, as in the paper's Appendix D. Retries unreadable answers
+until more than 99% of the problems are classified. DIR receives classes.jsonl and classes.svg. The same
 command continues an interrupted classification.
+
+Examples:
   sgs data classify d3k --endpoint http://127.0.0.1:8000/v1 --out classes
+
 Exit codes: 0 more than 99% are classified; 1 fewer.")]
 pub struct DataClassifyArgs {
     #[arg(help = format!("Problems: {}, or a file that `sgs data import` can read", LEAN_SETS.join(", ")))]
@@ -1180,9 +1187,12 @@ pub struct DataClassifyArgs {
 The model gets the Guide's prompts; a review without three scores in range is requested again. DIR
 receives guide.parquet, guide-held-out.parquet and sft.toml. The same command continues where it was
 interrupted.
+
+Examples:
   sgs data reviews runs/a --endpoint URL --endpoint-model gpt-4.1-mini --out reviews
   sgs sft reviews/sft.toml --model BASE --out guide
   sgs run --size lean-d3k --set model.guide=guide/model
+
 Exit codes: 0 all reviews were obtained; 1 some are missing.")]
 pub struct DataReviewsArgs {
     /// Folder of a run, with or without a Guide.

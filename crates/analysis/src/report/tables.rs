@@ -181,10 +181,12 @@ pub(super) fn pass_at(drawn: &[PlottedRun<'_>]) -> Option<ReportTable> {
             rows.push((d, "targets", "trained", Some(last), d.run.targets.iter().filter_map(of).collect()));
         }
     }
-    let most = rows.iter().flat_map(|row| &row.4).map(|(samples, _)| *samples).max().filter(|k| *k > 0)?;
-    let mut ks: Vec<u32> =
-        std::iter::successors(Some(1_u32), |k| k.checked_mul(4)).take_while(|k| *k < most).collect();
-    ks.push(most);
+    let samples = |row: &Row<'_>| row.4.iter().map(|(samples, _)| *samples).max().filter(|k| *k > 0);
+    let mut ks: Vec<u32> = rows.iter().filter_map(samples).collect();
+    let most = *ks.iter().max()?;
+    ks.extend(std::iter::successors(Some(1_u32), |k| k.checked_mul(4)).take_while(|k| *k < most));
+    ks.sort_unstable();
+    ks.dedup();
     let mut table = ReportTable::new("Run | Problems | Solver | Round");
     table.columns.extend(ks.iter().map(|k| format!("pass@{k} (95%)")));
     table.columns.push("Proved at least once".into());

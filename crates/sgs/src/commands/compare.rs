@@ -209,7 +209,7 @@ fn configuration(sides: &[ComparedRun], differences: &[(String, Vec<Option<Strin
         [] if !differences.is_empty() => "The runs differ only in their length:",
         [] => "The runs have the same configuration and seed: they are copies of one run.",
         ["seed"] => "The runs differ only in their seed.",
-        [_] => "The configurations differ in one key:",
+        [_] if differences.len() == 1 => "The configurations differ in one key:",
         _ => "The configurations differ:",
     };
     if differences.is_empty() {

@@ -335,7 +335,8 @@ fn the_commands_of_the_kubernetes_example_parse() {
 fn the_kubernetes_example_matches_the_schema() {
     let python = std::env::var("SGS_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let example = project("examples/kubernetes.yaml");
-    let ran = Command::new(&python).args(["-m", "kubernetes_validate", "--strict"]).arg(&example).output().unwrap();
+    let ran =
+        Command::new(&python).args(["-m", "kubernetes_validate", "--strict"]).arg(&example).output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
     if err.contains("No module named") {
         let required = std::env::var("SGS_REQUIRE").unwrap_or_default();
