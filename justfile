@@ -53,7 +53,7 @@ readme_tests := "test(the_path_of_a_newcomer)"
 fuzz_seconds := "5"
 fuzz_tests := "test(/::fuzz_/) | test(a_hundred_thousand_exported)"
 size_tests := "test(a_million_samples) | test(a_table_that_unpacks) | test(95_percent_of_1000_runs)"
-lean_tests := "test(/every_true_proof|texts_are_examined|exploits_are_refused/) | test(a_run_with_real_lean)"
+lean_tests := "test(/every_true_proof|texts_are_examined|exploits_are_refused|tactics_that_evaluate|a_statement_is_true/) | test(a_run_with_real_lean)"
 
 # Run `crash`, `readme`, `fuzz`, `lean` and the tests of large sizes at once, which keeps all cores busy.
 slow:

@@ -781,7 +781,7 @@ fn mutual_theorems_are_admitted(worker: &mut FileWorker) {
 
 /// Clauses of Aesop that run a term of the text are refused, and statements may contain few tactics.
 #[test]
-#[ignore = "runs Lean: minutes of CPU time; `just lean-all` runs it"]
+#[ignore = "runs Lean: minutes of CPU time; `just lean` runs it"]
 fn tactics_that_evaluate_terms_are_refused() {
     let scratch = tempfile::tempdir().unwrap();
     let mut checker = checker_that(scratch.path(), false, TrustLayers::ALL, false);
@@ -952,7 +952,7 @@ fn equivalence(number: usize, said: &LeanStatement, negated: &LeanStatement) -> 
 /// Lean proves of each statement that it holds if and only if its negation does not, as it elaborates both. It must reject
 /// wrong negations, which negate the conclusion only.
 #[test]
-#[ignore = "runs Lean: minutes of CPU time; `just lean-all` runs it"]
+#[ignore = "runs Lean: minutes of CPU time; `just lean` runs it"]
 fn a_statement_is_true_exactly_if_its_negation_is_not() {
     let mut statements: Vec<String> = core_set().iter().map(|t| t.problem.statement.to_string()).collect();
     let corpus = read_file(&repository().join("data/lean/corpus.jsonl"), "").unwrap();
