@@ -1162,8 +1162,8 @@ pub struct DataFilterArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Assigns four difficulties and ten areas, as in the paper's Appendix D. Retries unreadable answers
-until more than 99% of the problems are classified. DIR receives classes.jsonl and classes.svg. The same
-command continues an interrupted classification.
+until more than 99% of the problems are classified. DIR receives classes.jsonl and classes.svg. The
+same command continues an interrupted classification.
 
 Examples:
   sgs data classify d3k --endpoint http://127.0.0.1:8000/v1 --out classes

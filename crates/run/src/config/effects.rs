@@ -250,11 +250,13 @@ impl Resolved {
         lines
     }
 
-    /// Returns a line if the user has set `algorithm.batch.size` to more than the `targets` targets of the run.
-    pub fn excess_batch(&self, targets: usize) -> Option<String> {
+    /// Returns a line if the user has set `algorithm.batch.size` to more than the number of the run's targets. `targets`
+    /// counts them, which takes time, so it is called only if the key is set.
+    pub fn excess_batch(&self, targets: impl FnOnce() -> Option<usize>) -> Option<String> {
         const KEY: &str = "algorithm.batch.size";
         let BatchSize::Count(size) = self.config.algorithm.batch.size else { return None };
-        let place = place(KEY, self.layer(KEY)).filter(|_| size.get() as usize > targets)?;
+        let place = place(KEY, self.layer(KEY))?;
+        let targets = targets().filter(|targets| size.get() as usize > *targets)?;
         Some(format!("{place} is {size}, but there are only {targets} targets: each round uses all of them"))
     }
 

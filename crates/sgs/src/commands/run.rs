@@ -121,8 +121,8 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
 fn warn_without_effect(resolved: &Resolved) {
     resolved.without_effect().iter().for_each(warn);
     // Missing problems and models are reported elsewhere.
-    let targets = system::target_count(&resolved.config).ok();
-    targets.and_then(|targets| resolved.excess_batch(targets)).iter().for_each(warn);
+    let targets = || system::target_count(&resolved.config).ok();
+    resolved.excess_batch(targets).iter().for_each(warn);
     if let Ok((model, true)) = super::dry_run::shape(&resolved.config) {
         resolved.excess_tokens(&model).iter().for_each(warn);
     }
