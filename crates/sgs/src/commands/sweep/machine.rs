@@ -1,4 +1,4 @@
-//! Divides a machine among concurrent runs: a GPU or a share of the cores for each.
+//! Divides a machine among concurrent runs: a GPU with a share of the cores, which its runs share, or cores alone.
 
 use super::mps::{MpsControl, MpsDaemon};
 use super::plan::SweepRun;
@@ -53,9 +53,11 @@ impl SlotPool {
         let all = wanted.unwrap_or(fit).max(1);
         let slot = |i: usize| {
             let gpu = (!gpus.is_empty()).then(|| gpus[i % gpus.len()].clone());
-            // With more runs than cores, all runs share all cores.
-            let cores = match cores.len() >= all {
-                true => cores.iter().copied().skip(i).step_by(all).collect(),
+            // Runs on one GPU need its cores at different times, so they share them.
+            let parts = if gpus.is_empty() { all } else { gpus.len().min(all) };
+            // With more parts than cores, all runs share all cores.
+            let cores = match cores.len() >= parts {
+                true => cores.iter().copied().skip(i % parts).step_by(parts).collect(),
                 false => cores.clone(),
             };
             let environment = gpu.iter().map(|gpu| ("CUDA_VISIBLE_DEVICES", gpu.into())).collect();
@@ -149,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gpus_and_cores_are_divided_among_the_runs() {
+    fn runs_get_a_gpu_with_its_cores_or_a_share_of_the_cores() {
         let slots = |wanted, gpus: &[&str], cores: usize| {
             let gpus = gpus.iter().map(|gpu| (*gpu).to_owned()).collect();
             let mut slots = SlotPool::share(wanted, gpus, (0..cores).collect());
@@ -161,7 +163,8 @@ mod tests {
         assert_eq!(slots(Some(2), &[], 3), [(None, vec![0, 2]), (None, vec![1])]);
         assert_eq!(slots(Some(2), &[], 1), [(None, vec![0]), (None, vec![0])]);
         assert_eq!(slots(None, &["3", "5"], 2), [(gpu("3"), vec![0]), (gpu("5"), vec![1])]);
-        let shared = slots(Some(3), &["3"], 3);
-        assert!(shared.iter().all(|(g, cores)| *g == gpu("3") && cores.len() == 1), "{shared:?}");
+        let of_3 = (gpu("3"), vec![0, 2]);
+        assert_eq!(slots(Some(3), &["3", "5"], 4), [of_3.clone(), (gpu("5"), vec![1, 3]), of_3]);
+        assert_eq!(slots(Some(1), &["3", "5"], 4), [(gpu("3"), vec![0, 1, 2, 3])]);
     }
 }
