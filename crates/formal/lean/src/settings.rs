@@ -321,7 +321,8 @@ impl LeanSettings {
                 let (lean, sources) = (launch(&programs.checker), folders.sources.clone());
                 let judge = JudgeProgram::Interpreted { lean, sources };
                 // Lean first elaborates the judge's source, which takes 80 s of CPU time and minutes on a busy machine.
-                let limits = Limits { start_ms: self.limits.start_ms.max(900_000), ..self.limits };
+                let start_ms = if self.limits.start_ms == 0 { 900_000 } else { self.limits.start_ms };
+                let limits = Limits { start_ms, ..self.limits };
                 let checker = FileChecker { limits, ..self.file_checker(judge, folders.work.clone()) };
                 (CheckerConfig::File(checker), None)
             }
@@ -492,6 +493,29 @@ mod tests {
             assert!(holds(&serde_json::from_str(text).unwrap()), "{text}");
         }
         assert!(serde_json::from_str::<LeanSettings>(r#"{"limits": {"proof_mss": 7}}"#).is_err());
+    }
+
+    #[test]
+    fn a_limit_of_starts_that_is_set_is_kept() {
+        let root = tempfile::tempdir().unwrap();
+        touch(&root.path().join("lean"));
+        touch(&root.path().join("build/lean.js"));
+        let seconds = |start_ms| {
+            let limits = Limits { start_ms, ..Limits::default() };
+            let settings = LeanSettings {
+                backing: Backing::Wasm,
+                root: root.path().to_owned(),
+                limits,
+                sandbox: false,
+                ..LeanSettings::default()
+            };
+            match settings.prepare(&[]).unwrap().config.checker {
+                CheckerConfig::File(file) => file.limits.start().as_secs(),
+                CheckerConfig::Repl(_) => panic!("not a file checker"),
+            }
+        };
+        assert_eq!([Limits::default().start_ms, 300_000, 1_000_000].map(seconds), [900, 300, 1000]);
+        assert_eq!(Limits::default().start().as_secs(), 300);
     }
 
     #[test]

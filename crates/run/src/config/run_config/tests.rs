@@ -3,6 +3,7 @@
 use super::*;
 use crate::error::RunError;
 use sgs_keys::RangeEnd;
+use sgs_lean::check::Limits;
 use sgs_selfplay::Method;
 use sgs_selfplay::config::UnrewardedHandling;
 
@@ -382,7 +383,8 @@ fn configurations_of_old_runs_load_and_keep_their_values() {
     // The defaults at that time.
     let options = [("autoImplicit", "false"), ("maxSynthPendingDepth", "3")];
     let options = options.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-    assert_eq!(lean.lean, Some(LeanSettings { judge: false, options, ..LeanSettings::default() }));
+    let limits = Limits { start_ms: 300_000, ..Limits::default() };
+    assert_eq!(lean.lean, Some(LeanSettings { judge: false, options, limits, ..LeanSettings::default() }));
     assert_eq!(lean.algorithm, {
         let mut algorithm = Method::Cispo.config();
         algorithm.batch.size = "64".parse::<toml::Value>().unwrap().try_into().unwrap();
