@@ -159,6 +159,11 @@ fn split_file(text: &str) -> Result<SourceSplit, String> {
         [] => return Err("no theorem".into()),
         several => return Err(format!("{} theorems where one is expected", several.len())),
     };
+    // `end` changes nothing. Anything else could be meant as a part of the problem.
+    let after = found.iter().find(|c| c.range.start > theorem.range.start && c.keyword != "end");
+    if let Some(command) = after {
+        return Err(format!("malformed statement: text after the theorem (`{}`)", command.keyword));
+    }
     let before = text[..theorem.range.start].to_owned();
     let source = &text[theorem.range.clone()];
     // `canonical_statement` handles statements without a proof, with `sorry`, or with a commented `:= by`.
@@ -279,6 +284,25 @@ mod tests {
                 assert!(reason.starts_with("the header contains `"), "{reason}");
             }
         }
+    }
+
+    #[test]
+    fn a_text_after_the_theorem_is_refused() {
+        for (after, word) in [
+            ("axiom foo : False", "axiom"),
+            ("def f := 1", "def"),
+            ("open Nat", "open"),
+            ("#print axioms a", "#print"),
+        ] {
+            for proof in ["by sorry", "trivial", "by"] {
+                let statement = format!("theorem a : True := {proof}\n\n{after}\n");
+                let reason =
+                    read(&serde_json::json!({ "statement": statement }).to_string()).unwrap_err().reason;
+                assert_eq!(reason, format!("malformed statement: text after the theorem (`{word}`)"));
+            }
+        }
+        let closed = "section\ntheorem a : True := by sorry\nend\n-- done\n";
+        assert!(read(&serde_json::json!({ "statement": closed }).to_string()).is_ok());
     }
 
     #[test]
