@@ -391,12 +391,23 @@ fn verdict_on_culprit(fault: &ProcessFault, alone: bool, again: bool) -> Option<
         ProcessFault::Timeout(_) | ProcessFault::Output(_) => resource(fault.to_string()),
         // In a group, the memory of the other candidates counts too.
         ProcessFault::Memory { .. } if alone => resource(fault.to_string()),
+        // The next attempt would end like this one, and every start takes minutes with WebAssembly.
+        ProcessFault::Ended { stderr, .. } if stderr.lines().any(is_panic_about_a_number) => {
+            resource(format!("Lean cannot compute a number of this proof: {fault}"))
+        }
         ProcessFault::Ended { .. } | ProcessFault::Protocol(_) if alone && again => {
             resource(format!("Lean died twice on this proof, the second time alone: {fault}"))
         }
         ProcessFault::Start { .. } => Some(CheckOutcome::new(Verdict::Infra, fault.to_string())),
         ProcessFault::Memory { .. } | ProcessFault::Ended { .. } | ProcessFault::Protocol(_) => None,
     }
+}
+
+/// Returns whether a line of standard error says that Lean's runtime has ended the process because of a number that it
+/// cannot compute, such as `1 <<< 2 ^ 32`. This does not depend on other candidates. A candidate that forged the line would
+/// only get a verdict without a reward.
+fn is_panic_about_a_number(line: &str) -> bool {
+    line.starts_with("INTERNAL PANIC: Nat.") && line.ends_with(" exponent is too big")
 }
 
 impl Backend for FileWorker {
@@ -503,3 +514,25 @@ impl<'n> AnswerReader<'n> {
 
 #[cfg(test)]
 mod fuzz;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_candidate_that_lean_cannot_compute_is_not_tried_again() {
+        let ended =
+            |stderr: &str| ProcessFault::Ended { status: "exit status: 1".into(), stderr: stderr.into() };
+        let panic = "INTERNAL PANIC: Nat.shiftl exponent is too big\nwasm://wasm/20c45b82:1\n\nRuntimeError: memory access out of bounds\n";
+        let (decided, retried) = after_fault(&ended(panic), Some(1), vec![0, 2], false, false);
+        let (indices, outcome) = decided.unwrap();
+        assert_eq!(
+            (indices, outcome.verdict, retried),
+            (vec![1], Verdict::Resource, vec![(vec![0, 2], false)])
+        );
+        for other in ["RuntimeError: memory access out of bounds", "INTERNAL PANIC: out of memory", ""] {
+            let (decided, retried) = after_fault(&ended(other), Some(1), vec![0, 2], false, false);
+            assert_eq!((decided, retried), (None, vec![(vec![1], true), (vec![0, 2], false)]), "{other}");
+        }
+    }
+}

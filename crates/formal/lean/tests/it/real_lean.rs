@@ -1081,6 +1081,8 @@ fn hostile_candidates_do_not_affect_their_neighbours() {
     let outcomes = check(&mut worker, &candidates);
     assert_eq!(outcomes[5].reason, "syntax layer: a shift by so many bits");
     println!("the culprits: {:?}; {:?}", outcomes[1], outcomes[3]);
+    let panic = "Lean cannot compute a number of this proof: ";
+    assert!(outcomes[1].verdict == Verdict::Resource && outcomes[1].reason.starts_with(panic));
     let honest: Vec<&CheckOutcome> = outcomes.iter().step_by(2).collect();
     assert!(honest.iter().all(|o| o.verdict == Proved && o.reason == NO_REPLAY), "{honest:?}");
     for culprit in [&outcomes[1], &outcomes[3]] {
