@@ -1,6 +1,7 @@
 //! Converts data sets of Lean problems to JSON Lines, record by record.
 
 use sgs_lean::data::{DataSetError, SkippedRecord, write_line};
+use sgs_lean::text::assumptions;
 use sgs_run::Usage;
 use sgs_run::config::lean_set;
 use sgs_run::error::{Context, Result};
@@ -11,6 +12,9 @@ use std::path::Path;
 /// Maximum number of skipped records that [`ImportSummary::skipped`] lists.
 const LISTED: usize = 20;
 
+/// Maximum number of problems that [`ImportSummary::assuming`] lists.
+const ASSUMING_LISTED: usize = 3;
+
 /// The result of an import.
 pub struct ImportSummary {
     /// Number of records that are problems.
@@ -19,6 +23,11 @@ pub struct ImportSummary {
     pub skipped: Vec<SkippedRecord>,
     /// Number of all records that are not problems.
     pub skipped_total: usize,
+    /// The first problems whose headers add hypotheses, instances or notations ([`assumptions`]): the id of each, and what
+    /// its header adds first.
+    pub assuming: Vec<(String, String)>,
+    /// Number of all problems whose headers add hypotheses, instances or notations.
+    pub assuming_total: usize,
 }
 
 /// Reads a data set of any known layout and writes each problem as a line of JSON. `header` is a file with the context of
@@ -39,11 +48,23 @@ pub fn import(
         }
         None => String::new(),
     };
-    let mut found = ImportSummary { taken: 0, skipped: Vec::new(), skipped_total: 0 };
+    let mut found = ImportSummary {
+        taken: 0,
+        skipped: Vec::new(),
+        skipped_total: 0,
+        assuming: Vec::new(),
+        assuming_total: 0,
+    };
     let mut failed = None;
     let read = lean_set::each(file, &header, &mut |line, target| match target {
         Ok(mut target) => {
             found.taken += 1;
+            if let Some(first) = assumptions(&target.problem.context).into_iter().next() {
+                found.assuming_total += 1;
+                if found.assuming.len() < ASSUMING_LISTED {
+                    found.assuming.push((target.problem.id.as_str().to_owned(), first));
+                }
+            }
             target.toolchain = target.toolchain.take().or_else(|| toolchain.map(str::to_owned));
             out.write_all(write_line(&target).as_bytes()).map_err(|error| {
                 let kind = error.kind();

@@ -30,6 +30,7 @@ pub fn import(args: &DataImportArgs) -> Result<Outcome> {
         found
     };
     name_skipped(&args.file, &found);
+    name_assuming(&found);
     let [taken, skipped] =
         [(found.taken, "problem"), (found.skipped_total, "record")].map(|(n, noun)| output::counted(n, noun));
     eprintln!("{taken} written, {skipped} rejected");
@@ -69,4 +70,22 @@ fn name_skipped(file: &Path, found: &ImportSummary) {
     if more > 0 {
         eprintln!("and {more} more");
     }
+}
+
+/// Warns about problems whose statements do not show everything that they assume.
+fn name_assuming(found: &ImportSummary) {
+    if found.assuming_total == 0 {
+        return;
+    }
+    let listed: Vec<String> = found.assuming.iter().map(|(id, first)| format!("{id}: `{first}`")).collect();
+    let more = match found.assuming_total - found.assuming.len() {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    let [headers, add] = if found.assuming_total == 1 { ["header", "adds"] } else { ["headers", "add"] };
+    eprintln!(
+        "warning: the {headers} of {} {add} hypotheses, instances or notations that no statement shows ({}{more})",
+        output::counted(found.assuming_total, "problem"),
+        listed.join("; ")
+    );
 }

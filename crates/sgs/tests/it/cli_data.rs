@@ -36,6 +36,33 @@ fn imported_problems_read_back_unchanged() {
 }
 
 #[test]
+fn an_import_names_problems_whose_headers_assume_something() {
+    let dir = tempfile::tempdir().unwrap();
+    let problem = |id: &str, header: &str| {
+        let statement = format!("theorem {id} : (1 : Nat) = 2 := by");
+        serde_json::json!({ "id": id, "header": header, "statement": statement }).to_string() + "\n"
+    };
+    let import = |set: &[(&str, &str)]| {
+        let text: String = set.iter().map(|(id, header)| problem(id, header)).collect();
+        sgs(&["data", "import", &file(dir.path(), "set.jsonl", &text), "--out", "-"]).expect(0)
+    };
+    let plain = ("plain", "import Lean\nopen Nat\nvariable {α : Type u} (n : Nat)\n");
+    let done = import(&[plain]);
+    assert!(!done.err.contains("warning"), "{}", done.err);
+    let variable = ("a", "variable (h : False)\ninclude h\n");
+    let done = import(&[plain, variable]);
+    let text = "warning: the header of 1 problem adds hypotheses, instances or notations that no statement shows (a: `variable (h : False)`)\n2 problems written";
+    assert!(done.err.contains(text), "{}", done.err);
+    let class = ("b", "class C : Prop where f : False\nvariable [C]\n");
+    let instance = ("c", "instance (priority := high) : OfNat Nat 2 := ⟨1⟩\n");
+    let done = import(&[variable, class, instance, ("d", instance.1), ("e", class.1)]);
+    let text = "the headers of 5 problems add hypotheses, instances or notations that no statement shows (a: `variable (h : False)`";
+    assert!(done.err.contains(text), "{}", done.err);
+    let rest = "; b: `variable [C]`; c: `instance (priority := high) : OfNat Nat 2 := ⟨1⟩`; and 2 more)";
+    assert!(done.err.contains(rest), "{}", done.err);
+}
+
+#[test]
 fn an_import_pins_the_toolchain() {
     let dir = tempfile::tempdir().unwrap();
     let given = file(dir.path(), "p.json", PROBLEMS);

@@ -65,6 +65,14 @@ pub fn parse_declaration(source: &str, tokens: &[SourceToken]) -> Option<Declara
     Some(Declaration { name, binders, conclusion: colon.end..end, proof })
 }
 
+/// Parses the binders of a `variable` command. Returns `None` if it has anything else.
+pub(super) fn variable_binders(source: &str, command: &[SourceToken]) -> Option<Vec<Binder>> {
+    let tokens: Vec<SourceToken> = command.iter().copied().filter(|t| !t.is_trivia()).collect();
+    let mut reader = DeclarationParser { source, tokens: &tokens, at: 1 };
+    let binders = reader.binders();
+    reader.peek().is_none().then_some(binders)
+}
+
 struct DeclarationParser<'s> {
     source: &'s str,
     tokens: &'s [SourceToken],

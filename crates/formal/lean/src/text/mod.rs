@@ -17,6 +17,7 @@ use std::borrow::Cow;
 pub use bounds::Bounds;
 pub use command::{SourceCommand, commands};
 pub use declaration::{Binder, Declaration, ProofStart, parse_declaration};
+pub use header::assumptions;
 pub(crate) use header::check_header;
 pub use lexer::{SourceToken, TokenKind, lex};
 pub use negation::negation;

@@ -1,7 +1,7 @@
 //! The paper's 3,323 targets: every statement is read, its proof position is found, and its defects are repaired.
 
 use sgs_lean::data::{Import, read_file, read_text, write_line};
-use sgs_lean::text::{Bounds, LeanStatement, ProofStart, canonical_statement, negation};
+use sgs_lean::text::{Bounds, LeanStatement, ProofStart, assumptions, canonical_statement, negation};
 use std::path::Path;
 
 fn d3k() -> Import {
@@ -33,6 +33,13 @@ fn every_statement_is_read_and_its_proof_position_found() {
         assert_eq!(after, text.len(), "{}", target.problem.id);
         assert!(!statement.conclusion().is_empty(), "{}", target.problem.id);
         assert!(text.starts_with("theorem ") && text.ends_with(":= by"), "{}", target.problem.id);
+    }
+}
+
+#[test]
+fn no_header_assumes_anything() {
+    for target in d3k().targets {
+        assert_eq!(assumptions(&target.problem.context), [""; 0], "{}", target.problem.id);
     }
 }
 
