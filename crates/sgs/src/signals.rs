@@ -1,12 +1,16 @@
 //! Handlers of SIGINT, SIGTERM and SIGHUP.
 //!
 //! While a [`SignalGuard`] exists, the first signal sets its interrupt flag and the second ends the process. Otherwise the
-//! first signal ends the process; this is safe because files under a final name are always complete.
+//! first signal ends the process; this is safe because files under a final name are always complete. Temporary folders are
+//! removed first if no guard has existed.
 
 use anyhow::{Context, Result};
+use sgs_formal::scratch;
 use sgs_run::{Code, StopFlag};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -61,6 +65,37 @@ fn register() -> std::io::Result<Handlers> {
         flag::register(signal, interrupt.flag())?;
     }
     Ok(Handlers { interrupt, idle })
+}
+
+/// From now on, the first of these signals removes the temporary folders of this process before it ends it, and the second
+/// ends it at once. [`guard`] replaces this.
+pub fn remove_folders_on(signals: &[i32]) -> Result<()> {
+    let watch = || -> std::io::Result<()> {
+        // Shells make background jobs ignore SIGINT, and `nohup` makes its command ignore SIGHUP.
+        let signals: Vec<i32> = signals.iter().copied().filter(|signal| !is_ignored(*signal)).collect();
+        let ending = Arc::new(AtomicBool::new(false));
+        for &signal in &signals {
+            flag::register_conditional_default(signal, Arc::clone(&ending))?;
+        }
+        let mut arriving = Signals::new(&signals)?;
+        let end = move || {
+            for signal in arriving.forever() {
+                let handlers = HANDLERS.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(handlers) = &*handlers {
+                    // The signal may have arrived before the handlers were registered.
+                    handlers.interrupt.set();
+                    continue;
+                }
+                ending.store(true, Ordering::Release);
+                scratch::remove_all();
+                // This fails only for an unknown signal.
+                let _ = emulate_default_handler(signal);
+            }
+        };
+        std::thread::Builder::new().name("signals".into()).spawn(end)?;
+        Ok(())
+    };
+    watch().context("cannot register signal handlers")
 }
 
 /// Returns whether this process was started with the signal ignored (Linux).

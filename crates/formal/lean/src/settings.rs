@@ -11,11 +11,10 @@ use crate::text::Bounds;
 use crate::version::{Version, ask_version, number};
 use crate::{Lean, LeanConfig, StartError};
 use sgs_formal::process::cgroup;
-use sgs_formal::scratch::private_folder;
+use sgs_formal::scratch::{PrivateFolder, private_folder};
 use sgs_keys::Allowed;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use tempfile::TempDir;
 
 /// Default version of Lean, the paper's.
 pub const VERSION: &str = "v4.15.0";
@@ -140,7 +139,7 @@ pub struct PreparedLean {
     /// The required version.
     pub version: String,
     /// The scratch folder. Dropping it removes the folder.
-    own_scratch: TempDir,
+    own_scratch: PrivateFolder,
 }
 
 impl PreparedLean {
@@ -362,7 +361,7 @@ struct Folders {
     /// The judge's sources, if Lean interprets it.
     sources: PathBuf,
     /// Contains both.
-    own_scratch: TempDir,
+    own_scratch: PrivateFolder,
 }
 
 impl Folders {

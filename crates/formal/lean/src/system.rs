@@ -12,13 +12,13 @@ use crate::text::{
 };
 use crate::version::{Version, VersionError};
 use rustc_hash::FxHashMap;
+use sgs_formal::scratch::PrivateFolder;
 use sgs_formal::{Condition, FormalSystem, Malformed, Prompt};
 use sgs_selfplay::{FailedProof, Features, Judgement, ParsedConjecture, Problem, ProblemId, Review, Verdict};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-use tempfile::TempDir;
 
 /// Configuration of [`Lean`].
 #[derive(Clone, Debug, PartialEq)]
@@ -89,7 +89,7 @@ pub struct Lean {
     cache: Mutex<FxHashMap<[u8; 32], CheckOutcome>>,
     /// The scratch folder, if it is to be removed. It is dropped after the pools, whose processes write to it, because
     /// fields are dropped in the order of declaration.
-    own_scratch: Option<TempDir>,
+    own_scratch: Option<PrivateFolder>,
 }
 
 impl Lean {
@@ -109,7 +109,7 @@ impl Lean {
     }
 
     /// Keeps the scratch folder until this value is dropped, which removes it.
-    pub(crate) fn keep_scratch(&mut self, folder: Option<TempDir>) {
+    pub(crate) fn keep_scratch(&mut self, folder: Option<PrivateFolder>) {
         self.own_scratch = folder;
     }
 

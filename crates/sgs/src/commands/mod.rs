@@ -38,11 +38,28 @@ mod worker;
 
 use crate::args::{Cli, Command, DataCommand, ExternalCommand, LeanCommand};
 use crate::exit::Outcome;
+use crate::signals;
 use anyhow::Result;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// Runs a command.
 pub fn dispatch(cli: Cli) -> Result<Outcome> {
     start_logging(cli.verbose);
+    // The commands that start Lean. The others have no temporary folders, or handle signals themselves.
+    let ending: &[i32] = match cli.command {
+        Command::Verify(_)
+        | Command::Prove(_)
+        | Command::Conjecture(_)
+        | Command::Review(_)
+        | Command::Eval(_)
+        | Command::Data(DataCommand::Filter(_) | DataCommand::Compose(_)) => &[SIGINT, SIGTERM, SIGHUP],
+        // After the first SIGINT or SIGTERM, a worker finishes its leases.
+        Command::Worker(_) => &[SIGHUP],
+        _ => &[],
+    };
+    if !ending.is_empty() {
+        signals::remove_folders_on(ending)?;
+    }
     match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Resume(args) => run::resume(&args),

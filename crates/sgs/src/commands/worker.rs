@@ -8,7 +8,7 @@ use sgs_fleet::{
     AuthToken, CallError, Client, Coordinator, StopFlag, WorkKind, WorkerConfig, WorkerName, WorkerSession,
     WorkerSummary,
 };
-use sgs_formal::FormalSystem;
+use sgs_formal::{FormalSystem, scratch};
 use sgs_lm::Device;
 use sgs_lm_sampler::{Decode, SamplerOptions};
 use sgs_metamath::system::Metamath;
@@ -113,6 +113,7 @@ fn exit_with_parent(parent: u32) -> Result<()> {
                 std::thread::sleep(PARENT_POLL);
             }
             eprintln!("the process {parent} that started this worker has exited");
+            scratch::remove_all();
             std::process::exit(Code::Failed.into());
         })
         .context("cannot start a thread")?;
@@ -131,6 +132,7 @@ fn enforce_grace_period(drain: StopFlag, grace: Duration) -> Result<()> {
         }
         std::thread::sleep(grace + EXIT_MARGIN);
         eprintln!("still waiting {} s after the request to stop: exiting", grace.as_secs());
+        scratch::remove_all();
         std::process::exit(Code::Failed.into());
     };
     std::thread::Builder::new().name("leave".into()).spawn(exit_late).context("cannot start a thread")?;

@@ -1,6 +1,12 @@
 //! `sgs lean setup`, `sgs verify --system lean`, and the launcher of the sandbox.
 
-use crate::program::{file, path, project, sgs};
+use crate::lean_fixtures;
+use crate::program::{command, file, path, project, sgs};
+use rustix::process::{Pid, Signal, kill_process};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 const PROOF: &str = r#"{"id":"a","header":"","statement":"theorem a (p : Prop) (h : p) : p := by","proof":"\n  exact h"}
 "#;
@@ -44,6 +50,55 @@ fn wrong_settings_and_options_of_metamath_are_refused() {
     assert!(done.err.contains("lean.toml:2: there is no key `slotz`; did you mean `slots`?"), "{}", done.err);
     let done = sgs(&["verify", "--system", "lean", &proofs, "--export", "x.mm"]).expect(2);
     assert!(done.err.contains("--export applies only to Metamath"), "{}", done.err);
+}
+
+/// Returns the number of temporary folders of Lean in `parent`.
+fn scratch_folders(parent: &Path) -> usize {
+    let names = std::fs::read_dir(parent).unwrap().map(|entry| entry.unwrap().file_name());
+    names.filter(|name| name.to_str().unwrap().starts_with("sgs-lean-")).count()
+}
+
+/// Every command that starts Lean waits for its version first.
+#[test]
+fn a_signal_leaves_no_temporary_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let [lean, temporary] = ["lean", "temporary"].map(|name| dir.path().join(name));
+    lean_fixtures::write_scripted_lean(&lean, "4.28.0-pre");
+    std::fs::write(lean.join("lean"), "#!/bin/sh\nexec sleep 600\n").unwrap();
+    lean_fixtures::write_model(&dir.path().join("model"));
+    std::fs::create_dir(&temporary).unwrap();
+    let (proofs, model) = (file(dir.path(), "p.jsonl", PROOF), path(dir.path(), "model"));
+    let stage =
+        format!("problems = {proofs:?}\n[[stage]]\nkind = \"rollouts\"\nname = \"a\"\nmodel = {model:?}\n");
+    let filter = file(dir.path(), "filter.toml", &stage);
+    let (filtered, composed) = (path(dir.path(), "filtered"), path(dir.path(), "composed"));
+    let statement = "theorem a (p : Prop) (h : p) : p";
+    let commands: [&[&str]; 5] = [
+        &["verify", "--system", "lean", &proofs],
+        &["prove", "--system", "lean", statement, "--model", &model],
+        &["eval", "--system", "lean", "--problems", &proofs, "--model", &model],
+        &["data", "filter", &filter, "--out", &filtered],
+        &["data", "compose", "--out", &composed],
+    ];
+    let root = lean.to_str().unwrap();
+    for arguments in commands {
+        let arguments = [arguments, &["--lean-checker", "wasm", "--lean-root", root]].concat();
+        let mut child = command(&arguments)
+            .env("TMPDIR", &temporary)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let begun = Instant::now();
+        while scratch_folders(&temporary) == 0 {
+            let ended = child.try_wait().unwrap();
+            assert!(ended.is_none() && begun.elapsed() < Duration::from_secs(60), "{arguments:?}: {ended:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(Signal::TERM.as_raw()), "{arguments:?}");
+        assert_eq!(scratch_folders(&temporary), 0, "{arguments:?}");
+    }
 }
 
 #[cfg(target_os = "linux")]

@@ -3,6 +3,7 @@
 
 use crate::lean_fixtures;
 use crate::program::{command, file, finish, path, project, sgs};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Stdio;
@@ -313,7 +314,7 @@ impl Drop for Process {
 }
 
 #[test]
-fn a_worker_without_the_imported_modules_leaves_with_an_error() {
+fn a_worker_leaves_with_an_error_or_at_a_signal() {
     let dir = fixture_folder();
     let bare = dir.path().join("bare");
     lean_fixtures::write_scripted_lean(&bare, "4.28.0-pre");
@@ -352,6 +353,26 @@ fn a_worker_without_the_imported_modules_leaves_with_an_error() {
     for part in ["verify-far cannot check proofs of this run", "got infra", "unknown module prefix Mathlib"] {
         assert!(done.err.contains(part), "{part}: {}", done.err);
     }
+
+    // The second worker waits for Lean when it is to stop.
+    let (hanging, temporary) = (dir.path().join("hanging"), dir.path().join("temporary"));
+    lean_fixtures::write_scripted_lean(&hanging, "4.28.0-pre");
+    std::fs::write(hanging.join("lean"), "#!/bin/sh\nexec sleep 600\n").unwrap();
+    std::fs::create_dir(&temporary).unwrap();
+    let folders = || std::fs::read_dir(&temporary).unwrap().count();
+    let hanging = hanging.display().to_string();
+    let worker = ["worker", "verify", "--connect", &url, "--token-file", &token, "--lean-root", &hanging];
+    let mut worker = command(&[&worker[..], &["--grace", "0"]].concat());
+    worker.env("TMPDIR", &temporary).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut worker = Process(worker.spawn().unwrap());
+    let start = Instant::now();
+    while folders() == 0 {
+        assert!(worker.0.try_wait().unwrap().is_none() && start.elapsed() < Duration::from_secs(240));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    kill_process(Pid::from_child(&worker.0), Signal::TERM).unwrap();
+    assert_eq!(worker.0.wait().unwrap().code(), Some(1));
+    assert_eq!(folders(), 0, "the temporary folder is left");
 }
 
 /// Line breaks, indentation and symbols with a meaning in Metamath (`=>`, `&`, double spaces) are shown unchanged.
