@@ -43,7 +43,7 @@ const INHABITED: &str = "ℕ ℤ ℚ ℝ ℂ Nat Int Rat Real Complex Bool Char 
 /// Returns the commands of a header that add hypotheses, instances or notations to a statement that does not show them,
 /// each as a line. Variables that stand for types, numbers or strings are left out.
 ///
-/// The text alone does not tell whether a variable is a hypothesis, so every other `variable` counts, also in a closed
+/// The text alone does not show whether a variable is a hypothesis, so every other `variable` counts, also in a closed
 /// section. What definitions, `open` and options change is not noticed.
 pub fn assumptions(header: &str) -> Vec<String> {
     let found = commands(header, &lex(header));
