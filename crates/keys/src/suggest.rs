@@ -60,13 +60,17 @@ fn alike_files(name: &str, known: &str) -> f64 {
     }
 }
 
-/// Compares as many trailing components as `name` has. The last component alone counts slightly less, so that the right
-/// table decides between equal keys.
+/// Similarity of last components from which keys of different tables are similar.
+const ALMOST_EQUAL: f64 = 0.95;
+
+/// Compares as many trailing components as `name` has. If only the last component is similar, the key of another table is
+/// less similar than a key of the same table.
 fn similarity(name: &str, known: &str) -> f64 {
     let pairs: Vec<f64> = name.rsplit('.').zip(known.rsplit('.')).map(|(a, b)| alike(a, b)).collect();
     let last = pairs.first().copied().unwrap_or(0.0);
     let parts = name.split('.').count();
-    (pairs.iter().sum::<f64>() / parts as f64).max(0.98 * last)
+    let elsewhere = if last >= ALMOST_EQUAL { 0.93 * last } else { 0.0 };
+    (pairs.iter().sum::<f64>() / parts as f64).max(elsewhere)
 }
 
 /// Compares two names. A single mistake in a short name counts little, and so do missing words.
@@ -92,6 +96,10 @@ mod tests {
             "algorithm.conjecturer.learning_rate",
             "algorithm.solver.learning_rate",
             "algorithm.rollouts_per_problem",
+            "algorithm.optimizer.batch_size",
+            "algorithm.conjecturer.target_share",
+            "problems.set",
+            "sampling.batch",
             "sampling.endpoint.url",
         ];
         for (name, meant) in [
@@ -103,13 +111,20 @@ mod tests {
             ("rollouts", "algorithm.rollouts_per_problem"),
             ("conjecturer.rate", "algorithm.conjecturer.learning_rate"),
             ("solver.rate", "algorithm.solver.learning_rate"),
+            ("batchsize", "algorithm.optimizer.batch_size"),
+            ("sampling.batchsize", "sampling.batch"),
+            ("sampling.batch_size", "sampling.batch"),
+            ("optimizer.batchsize", "algorithm.optimizer.batch_size"),
+            ("training.batch_size", "algorithm.optimizer.batch_size"),
             ("round", "rounds"),
             ("ruonds", "rounds"),
         ] {
             assert_eq!(did_you_mean(name, keys), format!("; did you mean `{meant}`?"), "{name}");
         }
         assert_eq!(did_you_mean("rum", ["resume", "run", "report"]), "; did you mean `run`?");
-        assert_eq!(did_you_mean("frobnicate", keys), "");
+        for name in ["frobnicate", "problems.targets"] {
+            assert_eq!(did_you_mean(name, keys), "", "{name}");
+        }
     }
 
     #[test]
