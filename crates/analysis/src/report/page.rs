@@ -219,7 +219,7 @@ impl PageBuilder<'_> {
         }
         if let (Some(d), Some(title)) = (figures::main_run(drawn), self.figure("timings")) {
             let title = named(&title, drawn, d);
-            self.table("timings-by-stage", &title, tables::timings(d.run));
+            self.table("timings-by-stage", &title, tables::timings(d));
             self.text(&speeds(d.run));
             self.fold("timings", &title);
         }

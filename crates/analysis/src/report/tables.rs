@@ -226,19 +226,20 @@ pub(super) fn targets(run: &RunData) -> Option<ReportTable> {
     table.filled()
 }
 
-/// Returns the table of wall time by stage.
-pub(super) fn timings(run: &RunData) -> Option<ReportTable> {
+/// Returns the table of a run's wall time by stage.
+pub(super) fn timings(d: &PlottedRun<'_>) -> Option<ReportTable> {
+    let run = d.run;
     let stages = stage_totals(run);
     let all: f64 = stages.iter().sum();
     if all <= 0.0 {
         return None;
     }
     let rounds = run.rounds.len() as f64;
-    let mut table = ReportTable::new("Stage | Round | Total | Per round | Share of the wall time");
+    let mut table = ReportTable::new("Run | Stage | Round | Total | Per round | Share of the wall time");
     let mut row = |name: &str, total: f64, is_part: bool| {
         let share = Cell::number(is_part.then_some(total / all), Format::Percent);
         let [total, per_round] = [total, total / rounds].map(|s| Cell::number(Some(s), Format::Seconds));
-        table.rows.push(vec![name.into(), last_round(run), total, per_round, share]);
+        table.rows.push(vec![d.label.clone().into(), name.into(), last_round(run), total, per_round, share]);
     };
     for (stage, seconds) in STAGES.iter().zip(stages).filter(|(_, seconds)| *seconds > 0.0) {
         row(stage, seconds, true);

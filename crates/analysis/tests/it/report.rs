@@ -47,6 +47,13 @@ fn a_comparison_has_tables_of_the_runs() {
     let fragment = fragment(&runs, &FigureOptions { yardsticks, ..FigureOptions::default() });
     assert!(fragment.tables.iter().any(|(name, table)| name == "runs" && table.rows.len() == 5));
     assert!(fragment.parts.iter().any(|p| p.html(false).contains("a larger model")));
+    // A table for one of several runs names it in its title or in its rows.
+    for (name, table) in fragment.tables.iter().filter(|(name, _)| !name.starts_with("targets-")) {
+        assert_eq!(table.columns[0], "Run", "{name}");
+        for row in &table.rows {
+            assert!(runs.iter().any(|run| row[0] == run.name.as_str().into()), "{name}: {row:?}");
+        }
+    }
 }
 
 #[test]
