@@ -208,7 +208,8 @@ fn configuration(sides: &[ComparedRun], differences: &[(String, Vec<Option<Strin
     let verdict = match keys.as_slice() {
         [] if !differences.is_empty() => "The runs differ only in their length:",
         [] => "The runs have the same configuration and seed: they are copies of one run.",
-        ["seed"] => "The runs differ only in their seed.",
+        ["seed"] if differences.len() == 1 => "The runs differ only in their seed.",
+        ["seed"] => "The runs differ only in their seed and their length:",
         [_] if differences.len() == 1 => "The configurations differ in one key:",
         _ => "The configurations differ:",
     };
@@ -364,6 +365,39 @@ mod tests {
         assert_eq!(other_base(&[from("c", "made:deep", "1"), from("d", "shipped", "3"), a]), None);
         let told = other_base(&[from("c", "made:deep", "1"), b]).unwrap();
         assert!(told.starts_with("c and b started from different weights of made:deep"), "{told}");
+    }
+
+    #[test]
+    fn a_difference_of_the_length_alone_is_named() {
+        let told = |sides: &[&[(&str, &str)]]| {
+            let with_keys = |(i, keys): (usize, &&[(&str, &str)])| {
+                let keys = keys.iter().map(|&(key, value)| (key.to_owned(), value.to_owned()));
+                ComparedRun { keys: keys.collect(), ..side(&format!("run-{i}"), 0.0, &[]) }
+            };
+            let sides: Vec<ComparedRun> = sides.iter().enumerate().map(with_keys).collect();
+            configuration(&sides, &differences(&sides.iter().collect::<Vec<_>>()))
+        };
+        let base = ("method", "sgs");
+        let length = told(&[&[base, ("rounds", "83"), ("seed", "1")], &[base, ("rounds", "12"), ("seed", "1")]]);
+        assert!(length.starts_with("The runs differ only in their length:\n"), "{length}");
+        let row = length.lines().find(|line| line.starts_with("rounds")).unwrap();
+        assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["rounds", "83", "12"], "{length}");
+        assert!(!length.contains("seed"), "{length}");
+        let all = told(&[
+            &[base, ("minutes", "6"), ("rounds", "83"), ("generations", "0")],
+            &[base, ("minutes", "0"), ("rounds", "12"), ("generations", "9")],
+        ]);
+        assert!(all.starts_with("The runs differ only in their length:\n"), "{all}");
+        for (other, sentence) in [
+            (&[base, ("rounds", "83"), ("seed", "1")][..], "copies of one run."),
+            (&[base, ("rounds", "83"), ("seed", "2")], "The runs differ only in their seed."),
+            (&[("method", "cispo"), ("rounds", "83"), ("seed", "1")], "The configurations differ in one key:"),
+            (&[("method", "cispo"), ("rounds", "12"), ("seed", "1")], "The configurations differ:"),
+            (&[base, ("rounds", "12"), ("seed", "2")], "The runs differ only in their seed and their length:"),
+        ] {
+            let text = told(&[&[base, ("rounds", "83"), ("seed", "1")], other]);
+            assert!(text.contains(sentence) && !text.contains("only in their length"), "{text}");
+        }
     }
 
     #[test]
