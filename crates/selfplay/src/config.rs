@@ -471,8 +471,22 @@ sgs_keys::table! {
 }
 
 impl AlgorithmConfig {
+    /// Returns this configuration with the paper's text also where the defaults follow its code (`docs/fidelity.md`).
+    ///
+    /// The population of solve rates stays that of the code. With all rates, a round in which most conjectures are unsolved
+    /// would not train the Conjecturer.
+    pub fn with_text_choices(mut self) -> Self {
+        if self.solver.objective == Objective::Cispo {
+            self.solver.selection = Selection::All;
+            self.solver.advantage_epsilon = 0.0;
+        }
+        self
+    }
+
     /// Returns this configuration with the choices of the paper's code wherever they differ from the defaults (`docs/fidelity.md`).
     pub fn with_code_choices(mut self) -> Self {
+        self.solver.selection = Selection::Auto;
+        self.solver.advantage_epsilon = 1e-6;
         self.batch.order = EpochOrder::Reference;
         self.solver.loss_normalisation = LossNormalisation::Token;
         self.conjecturer.loss_normalisation = LossNormalisation::Token;

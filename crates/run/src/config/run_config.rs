@@ -257,7 +257,7 @@ pub struct Layers {
     pub method: Option<String>,
     /// The name of a size.
     pub size: Option<String>,
-    /// Whether to undo the size's departures from the paper's text, except its learning rates.
+    /// Whether to follow the paper's text instead of the size and the code, except for the size's learning rates.
     pub as_paper: bool,
     /// Whether to follow the paper's code where the paper's text is silent or differs.
     pub as_published: bool,
@@ -555,10 +555,10 @@ impl LayerStack {
         Ok(())
     }
 
-    /// Adds a layer that restores the method of the paper, except for the learning rates, which depend on the model.
+    /// Adds a layer that sets the method to the paper's text, except for the learning rates, which depend on the model.
     fn lay_paper_choices(&mut self, method: &str) -> Result<()> {
         let method: Method = method.parse().map_err(|e| Usage(format!("{e}")))?;
-        let mut paper = Table::try_from(method.config())?;
+        let mut paper = Table::try_from(method.config().with_text_choices())?;
         for policy in ["solver", "conjecturer"] {
             paper.get_mut(policy).and_then(Value::as_table_mut).and_then(|keys| keys.remove("learning_rate"));
         }
