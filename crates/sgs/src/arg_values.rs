@@ -31,9 +31,9 @@ pub fn whole<T: TryFrom<u64> + Clone + Send + Sync + 'static>(
     }
 }
 
-/// Parses a sampling seed.
+/// Parses a seed, with the range of the key `seed`: TOML has no larger integers.
 pub fn seed() -> impl TypedValueParser<Value = u64> {
-    whole(0..=u64::MAX)
+    whole(0..=i64::MAX as u64)
 }
 
 /// Parses a real number in a range.

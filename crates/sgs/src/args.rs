@@ -170,8 +170,7 @@ pub struct RunArgs {
     pub size: Option<String>,
     #[command(flatten)]
     pub keys: KeyArgs,
-    /// Turn off the size's departures from the paper, except its learning rates (docs/fidelity.md). Explicit settings take
-    /// precedence.
+    /// Follow the paper's text, except for the size's learning rates (docs/fidelity.md). Explicit settings take precedence.
     #[arg(long)]
     pub as_paper: bool,
     /// Follow the authors' code where it differs from the paper (docs/fidelity.md). Explicit settings take precedence.
@@ -199,7 +198,7 @@ pub struct KeyArgs {
     #[command(flatten)]
     pub budget: BudgetArgs,
     /// Seed of all random numbers [default: 1].
-    #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=i64::MAX as u64))]
+    #[arg(long, value_name = "N", value_parser = seed())]
     pub seed: Option<u64>,
     /// Device that the model runs on [default: from the size].
     #[arg(long, value_parser = ["cpu", "cuda"])]

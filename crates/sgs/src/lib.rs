@@ -34,6 +34,7 @@ mod display;
 mod evaluation_line;
 mod exit;
 mod help;
+mod hints;
 mod lean;
 mod model_source;
 mod output;
@@ -55,12 +56,13 @@ mod yardstick;
 /// the process-wide log subscriber.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let definition = command();
-    let matches = definition.clone().try_get_matches_from(args);
+    let args: Vec<OsString> = args.into_iter().collect();
+    let matches = definition.clone().try_get_matches_from(&args);
     match matches.and_then(|matches| Ok((args::Cli::from_arg_matches(&matches)?, matches))) {
         Ok((cli, matches)) => exit::code_of(
             arg_values::check_inputs(&definition, &matches).and_then(|()| commands::dispatch(cli)),
         ),
-        Err(error) => exit::code_of_parse_error(&error),
+        Err(error) => exit::code_of_parse_error(&hints::hinted(error, &definition, &args)),
     }
 }
 

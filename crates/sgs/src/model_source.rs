@@ -8,11 +8,12 @@ use sgs_data::base::recipe::Recipe;
 use sgs_formal::Prompt;
 use sgs_lean::LeanSettings;
 use sgs_lean::prompt::SolverForm;
-use sgs_lm::Device;
+use sgs_lm::footprint::Footprint;
 use sgs_lm::model::Model;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::weights::HostWeights;
-use sgs_lm_sampler::{Decode, SamplerOptions};
+use sgs_lm::{Device, ModelConfig};
+use sgs_lm_sampler::{Decode, SamplerError, SamplerOptions};
 use sgs_run::config::base_model;
 use sgs_run::config::endpoint::EndpointConfig;
 use sgs_run::config::folder;
@@ -262,7 +263,7 @@ impl ModelSource {
             let model = RoleModel::load(self, role, &device)?;
             let asks = sampling::asks(&model.tokenizer, prompt, seeds)?;
             let options = sampling::options(asks.len().min(256), play.memory_mib);
-            model.sampler(self.tokens(role), options).answers(&asks, || ())?
+            model.sampler(self.tokens(role), options, "--samples")?.answers(&asks, || ())?
         });
         Ok(answers.iter().map(|answer| answer.text().to_owned()).collect())
     }
@@ -302,10 +303,57 @@ impl<D: Device + Decode> RoleModel<D> {
         Ok(Self { tokenizer, model: Model::new(Arc::clone(device), weights, source.positions())? })
     }
 
-    /// Returns a sampler at temperature 1.
-    pub fn sampler(&self, max_new_tokens: usize, options: SamplerOptions) -> TextSampler<'_, D> {
+    /// Returns a sampler at temperature 1. `batch` is the option that limits the batch.
+    ///
+    /// # Errors
+    /// Returns an error if the options leave no memory for the cache.
+    pub fn sampler(
+        &self,
+        max_new_tokens: usize,
+        options: SamplerOptions,
+        batch: &str,
+    ) -> Result<TextSampler<'_, D>> {
         let Self { tokenizer, model } = self;
-        TextSampler { model, tokenizer, max_new_tokens, temperature: 1.0, options }
+        let memory = SamplingMemory {
+            footprint: model.device.footprint(),
+            config: &model.config,
+            context: model.max_positions,
+            longest: max_new_tokens,
+        };
+        memory.check(&options, batch)?;
+        Ok(TextSampler { model, tokenizer, max_new_tokens, temperature: 1.0, options })
+    }
+}
+
+/// What decides how much memory a sampler needs.
+pub struct SamplingMemory<'a> {
+    /// The device.
+    pub footprint: &'a dyn Footprint,
+    /// The shape of the model.
+    pub config: &'a ModelConfig,
+    /// Context window, in tokens.
+    pub context: usize,
+    /// Maximum length of a completion, in tokens.
+    pub longest: usize,
+}
+
+impl SamplingMemory<'_> {
+    /// Checks that the cache can hold one completion. `batch` is the option that limits the batch.
+    ///
+    /// # Errors
+    /// Returns an error with an amount of memory that is enough for a completion that fills the context window.
+    pub fn check(&self, options: &SamplerOptions, batch: &str) -> Result<()> {
+        let (work, page) = match options.plan(self.footprint, self.config, self.context) {
+            Ok((_, memory)) if memory.positions >= self.longest.min(self.context) => return Ok(()),
+            Ok((_, memory)) => (memory.work_bytes, memory.cache_bytes / memory.pages as u64),
+            Err(SamplerError::Budget { work, page, .. }) => (work, page),
+            Err(error) => return Err(error.into()),
+        };
+        let cache = page * (self.context.div_ceil(options.page_len) as u64 + 1);
+        // With more memory, the plan may choose working buffers that take up to a quarter of it.
+        let mib = (work + cache).max(cache.div_ceil(3) * 4).div_ceil(1 << 20);
+        let told = "the sampling buffers and the cache of one completion do not fit into --memory-mib";
+        Err(Usage(format!("{told}: raise --memory-mib to {mib} or lower {batch}")).into())
     }
 }
 

@@ -104,8 +104,8 @@ fn pinned_options() -> Vec<(String, String)> {
 #[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum SettingsError {
     #[error(
-        "{what} was not found at {path}: install it with `sgs lean setup` (--wasm for core Lean only), or set its \
-         location (`root`, --lean-root)"
+        "{what} was not found at {path}: install it with `sgs lean setup` (--wasm for core Lean only), or give its \
+         folder: `--lean-root DIR`, for a run `--set lean.root=DIR`"
     )]
     Missing { what: &'static str, path: PathBuf },
     #[error(

@@ -378,7 +378,8 @@ mod tests {
             configuration(&sides, &differences(&sides.iter().collect::<Vec<_>>()))
         };
         let base = ("method", "sgs");
-        let length = told(&[&[base, ("rounds", "83"), ("seed", "1")], &[base, ("rounds", "12"), ("seed", "1")]]);
+        let length =
+            told(&[&[base, ("rounds", "83"), ("seed", "1")], &[base, ("rounds", "12"), ("seed", "1")]]);
         assert!(length.starts_with("The runs differ only in their length:\n"), "{length}");
         let row = length.lines().find(|line| line.starts_with("rounds")).unwrap();
         assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["rounds", "83", "12"], "{length}");
@@ -391,9 +392,15 @@ mod tests {
         for (other, sentence) in [
             (&[base, ("rounds", "83"), ("seed", "1")][..], "copies of one run."),
             (&[base, ("rounds", "83"), ("seed", "2")], "The runs differ only in their seed."),
-            (&[("method", "cispo"), ("rounds", "83"), ("seed", "1")], "The configurations differ in one key:"),
+            (
+                &[("method", "cispo"), ("rounds", "83"), ("seed", "1")],
+                "The configurations differ in one key:",
+            ),
             (&[("method", "cispo"), ("rounds", "12"), ("seed", "1")], "The configurations differ:"),
-            (&[base, ("rounds", "12"), ("seed", "2")], "The runs differ only in their seed and their length:"),
+            (
+                &[base, ("rounds", "12"), ("seed", "2")],
+                "The runs differ only in their seed and their length:",
+            ),
         ] {
             let text = told(&[&[base, ("rounds", "83"), ("seed", "1")], other]);
             assert!(text.contains(sentence) && !text.contains("only in their length"), "{text}");

@@ -99,8 +99,7 @@ pub fn dispatch(cli: Cli) -> Result<Outcome> {
             clap_complete::generate(shell, &mut root, "sgs", &mut script);
             match shell {
                 clap_complete::Shell::Fish => script.extend(fish_positionals(&root).bytes()),
-                // Otherwise Bash splits `--set KEY=VALUE` at `=`, and no value of a key is completed.
-                clap_complete::Shell::Bash => script.extend(b"COMP_WORDBREAKS=${COMP_WORDBREAKS//=}\n"),
+                clap_complete::Shell::Bash => script.extend(BASH_JOINED.bytes()),
                 _ => {}
             }
             crate::output::text(&String::from_utf8_lossy(&script))?;
@@ -108,6 +107,45 @@ pub fn dispatch(cli: Cli) -> Result<Outcome> {
         }
     }
 }
+
+/// Completes words with `=`, which Bash splits, without changing `COMP_WORDBREAKS`, which all commands share.
+const BASH_JOINED: &str = r#"
+_sgs_joined() {
+    local rest=$COMP_LINE last=-1 word words=()
+    for word in "${COMP_WORDS[@]:0:COMP_CWORD+1}"; do
+        # No blank precedes a part of the word before.
+        if [[ $last -ge 0 && $rest != [[:blank:]]* ]]; then
+            words[last]+=$word
+        else
+            words[++last]=$word
+        fi
+        rest=${rest#"${rest%%[![:blank:]]*}"}
+        rest=${rest#"$word"}
+    done
+    # Bash replaces only the part that it regards as the current word.
+    local part=$2
+    [[ $part == [=:]* ]] && part=${part:1}
+    local kept=${words[last]%"$part"} option=
+    if [[ ${words[last]} == --*=* ]]; then
+        option=${words[last]%%=*}=
+        words[last+1]=${words[last]#"$option"}
+        words[last]=${option%=}
+        ((++last))
+    fi
+    local COMP_WORDS=("${words[@]}") COMP_CWORD=$last
+    _sgs "$1" "${words[last]}" "${words[last-1]}"
+    COMPREPLY=("${COMPREPLY[@]/#/$option}")
+    COMPREPLY=("${COMPREPLY[@]#"$kept"}")
+    if [[ ${#COMPREPLY[@]} == 1 ]]; then
+        case ${COMPREPLY[0]} in
+        '') COMPREPLY=() ;; # a key whose values are unknown
+        *=) compopt -o nospace 2>/dev/null ;;
+        esac
+    fi
+}
+complete -o nosort -o bashdefault -o default -F _sgs_joined sgs 2>/dev/null ||
+    complete -o bashdefault -o default -F _sgs_joined sgs
+"#;
 
 /// Starts logging to standard error; `RUST_LOG` overrides the flag.
 fn start_logging(verbose: u8) {

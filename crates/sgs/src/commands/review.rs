@@ -1,13 +1,14 @@
 //! `sgs review`: samples the Guide's reviews of a conjecture.
 
 use crate::args::ReviewArgs;
-use crate::exit::Outcome;
+use crate::exit::{Outcome, Usage};
 use crate::model_source::ModelSource;
 use crate::output;
 use crate::statement_input::StatementInput;
 use anyhow::Result;
 use serde_json::json;
 use sgs_formal::{FormalSystem, Malformed};
+use sgs_lean::data::Target;
 use sgs_selfplay::reward::guide_score;
 use sgs_selfplay::seed::task_seed;
 use sgs_selfplay::{Problem, Review, Role};
@@ -17,12 +18,11 @@ pub fn run(args: &ReviewArgs) -> Result<Outcome> {
     let players = ModelSource::choose(&args.play)?;
     let statements =
         StatementInput::new(&players, args.context.as_deref().unwrap_or_default(), &args.play.lean)?;
-    let target = statements.given_target(
-        args.problem.as_deref(),
-        "--target with a statement",
-        args.target.as_deref(),
-    )?;
-    let conjecture = statements.statement_in(&target.problem.context, "conjecture", &args.conjecture)?;
+    let target =
+        statements.given_target(args.problem.as_deref(), "--target with a statement", args.target.as_deref());
+    let target = if args.target.is_some() { named("--target", target) } else { target }?;
+    let conjecture = statements.statement_in(&target.problem.context, "conjecture", &args.conjecture);
+    let conjecture = named("the conjecture", conjecture)?;
     let session = statements.start(Some(&target))?;
     if players.guide_is_rubric() {
         eprintln!(
@@ -39,6 +39,14 @@ pub fn run(args: &ReviewArgs) -> Result<Outcome> {
         false => output::line(as_text(system, target, conjecture, &reviews))?,
     }
     Ok(if reviews.iter().any(|(read, _)| read.is_ok()) { Outcome::Done } else { Outcome::Failed })
+}
+
+/// Says in an error about a statement which of the two it is.
+fn named(which: &str, statement: Result<Target>) -> Result<Target> {
+    statement.map_err(|error| match error.downcast::<Usage>() {
+        Ok(Usage(told)) => Usage(format!("{which}: {told}")).into(),
+        Err(error) => error,
+    })
 }
 
 /// The review parsed from a completion of the Guide, and the completion.

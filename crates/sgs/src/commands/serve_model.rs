@@ -2,10 +2,11 @@
 
 use crate::args::ServeModelArgs;
 use crate::exit::{Outcome, usage};
-use crate::model_source::ModelSource;
+use crate::model_source::{ModelSource, SamplingMemory};
 use crate::output;
 use crate::signals;
 use anyhow::Result;
+use sgs_lm::Device as _;
 use sgs_lm_sampler::SamplerOptions;
 use sgs_run::config::device;
 use sgs_run::with_device;
@@ -32,6 +33,13 @@ pub fn run(args: &ServeModelArgs) -> Result<Outcome> {
     let name = players.weights_name(args.role);
     let (interrupt, _guard) = signals::guard()?;
     let (engine, sampler) = with_device!(args.play.device, device::threads(), device => {
+        let memory = SamplingMemory {
+            footprint: device.footprint(),
+            config: &weights.config,
+            context: weights.config.positions(positions)?,
+            longest: 1,
+        };
+        memory.check(&options, "--batch")?;
         ModelEngine::start(device, weights, positions, &options, &folder, &name)?
     });
     let config = ModelServerConfig {

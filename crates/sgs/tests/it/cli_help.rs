@@ -1,6 +1,7 @@
 //! Help, usage errors and exit codes of all commands.
 
 use crate::program::{command, file, finish, path, project, sgs};
+use sgs_run::config::SIZES;
 use std::io::Write;
 use std::process::Stdio;
 
@@ -156,6 +157,46 @@ fn numbers_have_bounds() {
     assert!(tried > 70, "{tried}");
 }
 
+/// Checks that every seed has the range of the key of a run.
+#[test]
+fn seeds_have_one_range() {
+    let mut tried = 0;
+    for_each_command(&mut |path, command, _| {
+        if command.get_arguments().any(|option| option.get_long() == Some("seed")) {
+            tried += 1;
+            let seed = ["--seed", "9223372036854775808"];
+            let told =
+                command.clone().no_binary_name(true).try_get_matches_from(seed).unwrap_err().to_string();
+            assert!(told.contains("expected an integer from 0 to 9223372036854775807"), "{path:?}: {told}");
+        }
+    });
+    assert!(tried >= 9, "{tried}");
+}
+
+#[test]
+fn too_little_memory_is_a_usage_error_that_names_the_options() {
+    let statement = "|- ( ph -> ph )";
+    for (args, lower) in [
+        (&["eval", "--limit", "1", "--batch", "65536"][..], "--batch"),
+        (&["eval", "--limit", "1", "--memory-mib", "16", "--json"], "--batch"),
+        (&["prove", "--memory-mib", "16", "-n", "256", statement], "--samples"),
+        (&["conjecture", "--memory-mib", "16", "-n", "256", statement], "--samples"),
+        (&["serve-model", "--memory-mib", "16"], "--batch"),
+    ] {
+        let done = sgs(args).expect(2);
+        let raise = done.err.split("raise --memory-mib to ").nth(1);
+        let (mib, rest) = raise.unwrap_or_else(|| panic!("{args:?}: {}", done.err)).split_once(' ').unwrap();
+        assert_eq!(rest.trim_end(), format!("or lower {lower}"), "{args:?}");
+        assert!(mib.parse::<u64>().unwrap() > 16, "{args:?}: {mib}");
+        assert_eq!(done.out, "", "{args:?}");
+    }
+    // With the memory that the message names, the command works.
+    let prove = |mib: &str| sgs(&["prove", "-n", "256", "--memory-mib", mib, statement]);
+    let told = prove("16").expect(2).err;
+    let enough = told.split("raise --memory-mib to ").nth(1).unwrap().split(' ').next().unwrap();
+    prove(enough).expect(0);
+}
+
 #[test]
 fn usage_errors_exit_with_code_2_and_say_what_to_do() {
     let cases: &[(&[&str], &str)] = &[
@@ -228,6 +269,28 @@ fn usage_errors_exit_with_code_2_and_say_what_to_do() {
         ),
         (&["prove", "--problem", "no such label"], "a label is a name such as `syl`"),
         (&["eval", "--problems", "d3k"], "`d3k` is a Lean set (add `--system lean`"),
+        (&["run", "--set", "sampling.batchsize=3"], "did you mean `sampling.batch`?"),
+        (
+            &["run", "--learning-rate", "3"],
+            "set it with `--set algorithm.solver.learning_rate=VALUE` (or algorithm.conjecturer.learning_rate)",
+        ),
+        (&["serve", "--batch-size=3"], "set it with `--set algorithm.optimizer.batch_size=VALUE`\n"),
+        (&["run", "--algorithm.batch.size", "3"], "set it with `--set algorithm.batch.size=VALUE`\n"),
+        (&["run", "--method", "sgs"], "give the method without an option: `sgs run METHOD`\n"),
+        (&["run", "--round", "3"], "a similar argument exists: '--rounds'"),
+        (&["eval", "runs/a"], "did you mean `--run runs/a`?"),
+        (&["-v", "eval", "tests", "-k", "2"], "did you mean `--run tests`?"),
+        (&["serve-model", "../../data/metamath/base"], "did you mean `--model ../../data/metamath/base`?"),
+        (
+            &["review", "|- ( ph", "--target", "|- ( ph -> ph )"],
+            "error: the conjecture: not a valid statement",
+        ),
+        (&["review", "|- ( ph -> ph )", "--target", "|- ( ph"], "error: --target: not a valid statement"),
+        (&["review", "|- ( ph -> ph )", "--problem", "sylx"], "error: --problem: `sylx` is not"),
+        (
+            &["prove", "--system", "lean", "--lean-root", "none", "theorem a (p : Prop) (h : p) : p"],
+            "or give its folder: `--lean-root DIR`, for a run `--set lean.root=DIR`",
+        ),
     ];
     for (args, message) in cases {
         let done = sgs(args).expect(2);
@@ -353,15 +416,22 @@ fn pretraining_names_the_step_before_it() {
     assert!(done.err.contains("make it with `sgs data build --out metamath-data`"), "{}", done.err);
 }
 
-/// Returns the completions of a command line whose last word is incomplete.
-fn completions(script: &str, words: &[&str]) -> Vec<String> {
-    let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
-    let last = words.len() - 1;
+/// Returns the completions of a command line, as Bash calls for them: it splits words at `=`.
+fn completions(script: &str, line: &str) -> Vec<String> {
+    let spaced = line.replace('=', " = ");
+    let words: Vec<&str> = spaced.split(' ').filter(|word| !word.is_empty()).collect();
+    let mut quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+    let mut part = words[words.len() - 1];
+    if line.ends_with(' ') {
+        part = "";
+        quoted.push("''".to_owned());
+    }
+    let last = quoted.len() - 1;
     let call = format!(
-        "source {script}; COMP_WORDS=({}); COMP_CWORD={last}; _sgs sgs '{}' '{}'; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        "source {script}; COMP_LINE='{line}'; COMP_WORDS=({}); COMP_CWORD={last}; _sgs_joined sgs '{part}' {}; \
+         printf '%s\\n' \"${{COMPREPLY[@]}}\"",
         quoted.join(" "),
-        words[last],
-        words[last - 1]
+        quoted[last - 1]
     );
     let output = std::process::Command::new("bash").args(["-c", &call]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -409,25 +479,32 @@ fn shells_complete_methods_sizes_and_keys() {
     assert!(without.contains("KEY=VALUE") && !without.contains("model.device="), "{without}");
     let folder = tempfile::tempdir().unwrap();
     let script = file(folder.path(), "sgs.bash", &sgs(&["completions", "bash"]).expect(0).out);
-    for (words, expected) in [
-        (&["sgs", "run", "cis"][..], &["cispo"][..]),
-        (&["sgs", "run", "--size", "lean"], &["lean-d3k", "lean-core"]),
-        (&["sgs", "run", "--set", "rou"], &["rounds="]),
-        (&["sgs", "resume", "--set", "sampling.endpoint.key_f"], &["sampling.endpoint.key_file="]),
-        (&["sgs", "run", "--device", "c"], &["cpu", "cuda"]),
-        (&["sgs", "eval", "--problems", "hel"], &["held-out"]),
-        (&["sgs", "comp"], &["compare", "completions"]),
+    for (line, expected) in [
+        ("sgs run cis", &["cispo"][..]),
+        ("sgs run --size lean", &["lean-d3k", "lean-core"]),
+        ("sgs run --size=lean-", &["lean-d3k", "lean-core"]),
+        ("sgs run --size=", &SIZES.map(|(name, _)| name)),
+        ("sgs run --set rou", &["rounds="]),
+        ("sgs run --set rounds=", &[""]),
+        ("sgs run --set=rou", &["rounds="]),
+        ("sgs run --set algorithm.guide.kind=ru", &["rubric"]),
+        ("sgs run --set=algorithm.guide.kind=ru", &["rubric"]),
+        ("sgs run --set seed=2 --device ", &["cpu", "cuda"]),
+        ("sgs resume --set sampling.endpoint.key_f", &["sampling.endpoint.key_file="]),
+        ("sgs run --device c", &["cpu", "cuda"]),
+        ("sgs eval --problems hel", &["held-out"]),
+        ("sgs comp", &["compare", "completions"]),
     ] {
-        let mut found = completions(&script, words);
+        let mut found = completions(&script, line);
         found.sort();
         let mut expected = expected.to_vec();
         expected.sort_unstable();
-        assert_eq!(found, expected, "{words:?}");
+        assert_eq!(found, expected, "{line}");
     }
-    // Bash would otherwise split `--set KEY=VALUE` into three words.
+    // Other commands share this variable.
     let breaks = format!("COMP_WORDBREAKS='=:'; source {script}; printf %s \"$COMP_WORDBREAKS\"");
     let breaks = std::process::Command::new("bash").args(["-c", &breaks]).output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&breaks.stdout), ":");
+    assert_eq!(String::from_utf8_lossy(&breaks.stdout), "=:");
 }
 
 #[test]

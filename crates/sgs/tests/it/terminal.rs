@@ -3,7 +3,7 @@
 //! Screens are written to the folder `SGS_SCREENSHOTS`.
 #![cfg(unix)]
 
-use crate::program::{file, path, small_model};
+use crate::program::{file, path, sgs, small_model};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -182,6 +182,30 @@ fn a_warning_stays_above_the_view_when_the_terminal_is_resized() {
     terminal.tmux(&["send-keys", "C-c"]).unwrap();
     let end = terminal.wait("the end", |screen| screen.contains("\ncode 130"));
     assert!(end.contains("stopped; to continue: `sgs resume"), "{end}");
+}
+
+/// Checks that an interactive Bash, which splits words at `=`, completes values after it and keeps its own settings.
+#[test]
+fn bash_completes_values_after_an_equals_sign() {
+    let Some(terminal) = Terminal::start("completion", 100, 24) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let script = file(dir.path(), "sgs.bash", &sgs(&["completions", "bash"]).expect(0).out);
+    terminal.type_line("PS1='$ ' exec bash --norc --noprofile");
+    terminal.type_line(&format!("source {script}; clear"));
+    for (typed, completed) in [
+        ("sgs run --size=lean-c", "sgs run --size=lean-core"),
+        ("sgs run --size metamath-q", "sgs run --size metamath-quick"),
+        ("sgs run --set algorithm.guide.kind=ru", "sgs run --set algorithm.guide.kind=rubric"),
+        ("sgs run --set=model.device=cu", "sgs run --set=model.device=cuda"),
+        ("sgs run --set rou", "sgs run --set rounds="),
+        ("sgs run --set rounds=3 cis", "sgs run --set rounds=3 cispo"),
+    ] {
+        terminal.tmux(&["send-keys", "-l", typed]).unwrap();
+        terminal.tmux(&["send-keys", "Tab"]).unwrap();
+        let expected = format!("$ {completed}");
+        terminal.wait(completed, |screen| screen.lines().any(|line| line.trim_end() == expected));
+        terminal.tmux(&["send-keys", "C-u"]).unwrap();
+    }
 }
 
 #[test]

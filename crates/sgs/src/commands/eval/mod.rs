@@ -148,6 +148,9 @@ fn longest_of(args: &EvalArgs, players: &ModelSource, role: Role) -> usize {
     })
 }
 
+/// The option that limits the batch.
+const BATCH: &str = "--batch";
+
 fn options(args: &EvalArgs) -> SamplerOptions {
     sampling::options(args.batch, args.play.memory_mib)
 }
@@ -204,7 +207,7 @@ impl Evaluator<'_> {
         let most = longest_of(args, players, Role::Solver);
         let attempts = self.attempts(&solver.tokenizer, asks, |asks| {
             let bar = bar(asks.len() as u64);
-            Ok(solver.sampler(most, options(args)).answers(asks, || bar.inc(1))?)
+            Ok(solver.sampler(most, options(args), BATCH)?.answers(asks, || bar.inc(1))?)
         })?;
         drop(solver);
         let conjecturer = args.roles.then(|| {

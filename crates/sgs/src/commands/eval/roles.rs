@@ -1,6 +1,6 @@
 //! The quality of a model as Conjecturer and as Guide.
 
-use super::{longest_of, options};
+use super::{BATCH, longest_of, options};
 use crate::args::EvalArgs;
 use crate::exit::Outcome;
 use crate::model_source::{ModelSource, RoleModel};
@@ -51,7 +51,7 @@ pub fn conjecture<D: Device + Decode>(
         let seed = task_seed(args.play.seed, 0, Role::Conjecturer, &target.id, 0);
         asks.extend(sampling::asks(&role.tokenizer, &prompt, [seed])?);
     }
-    let answers = role.sampler(200, options(args)).answers(&asks, || ())?;
+    let answers = role.sampler(200, options(args), BATCH)?.answers(&asks, || ())?;
     let mut result = ConjecturerResult::default();
     let mut seen: HashSet<Arc<str>> = targets.iter().map(|t| Arc::clone(&t.statement)).collect();
     for (target, answer) in targets.iter().zip(&answers) {
@@ -134,7 +134,7 @@ pub fn review<D: Device + Decode>(
         asks.extend(sampling::asks(&role.tokenizer, &case.prompt, [args.play.seed.wrapping_add(i)])?);
     }
     let most = longest_of(args, players, Role::Guide);
-    let answers = role.sampler(most, options(args)).answers(&asks, || ())?;
+    let answers = role.sampler(most, options(args), BATCH)?.answers(&asks, || ())?;
     let mut result = GuideResult::default();
     for (KnownReview { review: known, kind, .. }, answer) in cases.iter().zip(&answers) {
         result.sampled += 1;

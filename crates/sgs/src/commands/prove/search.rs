@@ -50,9 +50,10 @@ pub fn search<D: Device + Decode>(
             model.max_positions
         );
     }
+    let options = options(args.samples.min(256) as usize, args.play.memory_mib);
     let sampler = TextSampler {
         temperature: args.temperature,
-        ..solver.sampler(args.max_new_tokens, options(args.samples.min(256) as usize, args.play.memory_mib))
+        ..solver.sampler(args.max_new_tokens, options, "--samples")?
     };
     let mut search = ProofSearch::default();
     if system.parallel_verifications() > 1 {
