@@ -4,7 +4,8 @@
 #![cfg(unix)]
 
 use crate::program::{file, project, small_recipe};
-use std::collections::BTreeSet;
+use sgs_analysis::stats::seed_mean;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -514,4 +515,95 @@ fn every_link_of_the_documents_leads_somewhere() {
         }
     }
     assert!(count > 80, "only {count} links");
+}
+
+/// Parses a number of a document, whose minus sign is not a hyphen.
+fn number(text: &str) -> f64 {
+    text.trim().replace('\u{2212}', "-").parse().unwrap_or_else(|_| panic!("{text:?} is not a number"))
+}
+
+/// A run of `docs/figures/metamath-deep-methods.csv`: its points, as generations, tokens and the solve rate, and pass@1,
+/// pass@8 and pass@64 of its last weights.
+#[derive(Default)]
+struct MeasuredRun {
+    points: Vec<[f64; 3]>,
+    held_out: [f64; 3],
+}
+
+/// Reads the measured runs by method and seed.
+fn measured_runs() -> BTreeMap<String, BTreeMap<String, MeasuredRun>> {
+    let mut table = csv::Reader::from_path(project("docs/figures/metamath-deep-methods.csv")).unwrap();
+    let names = table.headers().unwrap().clone();
+    let column = |name: &str| names.iter().position(|other| other == name).unwrap();
+    let curve = ["generations", "tokens", "rate"].map(column);
+    let held_out = ["pass_1", "pass_8", "pass_64"].map(column);
+    let mut runs: BTreeMap<String, BTreeMap<String, MeasuredRun>> = BTreeMap::new();
+    for row in table.records() {
+        let row = row.unwrap();
+        let seeds = runs.entry(row[column("run")].to_owned()).or_default();
+        let run = seeds.entry(row[column("seed")].to_owned()).or_default();
+        run.points.push(curve.map(|at| number(&row[at])));
+        if !row[held_out[0]].is_empty() {
+            run.held_out = held_out.map(|at| number(&row[at]));
+        }
+    }
+    runs
+}
+
+/// Checks the means, their intervals and the differences from the baseline in the table of `docs/results.md`.
+#[test]
+fn the_results_are_those_of_the_measured_runs() {
+    const BASELINE: &str = "reinforce-half";
+    let runs = measured_runs();
+    // Methods are compared at the end of the shortest run.
+    let ends = |of: usize| {
+        runs.values().flat_map(|seeds| seeds.values()).map(move |run| run.points.last().unwrap()[of])
+    };
+    let [generations, tokens] = [0, 1].map(|of| ends(of).fold(f64::INFINITY, f64::min));
+    let columns = |method: &str| {
+        runs[method].values().map(|run| {
+            let at = |of: usize, end: f64| run.points.iter().rfind(|point| point[of] <= end).unwrap()[2];
+            let [one, eight, all] = run.held_out;
+            [at(0, generations), at(1, tokens), one, eight, all].map(|share| 100.0 * share)
+        })
+    };
+    let mean = |values: &[f64]| seed_mean(values).map(|mean| (mean.mean, mean.half.unwrap())).unwrap();
+    let page = std::fs::read_to_string(project("docs/results.md")).unwrap();
+    assert_eq!(page.matches("|---").count(), 6, "docs/results.md has one table");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.strip_suffix(" |"));
+    let mut methods = Vec::new();
+    for row in rows {
+        let (method, cells) = row.split_once("` | ").unwrap();
+        methods.push(method);
+        assert_eq!(runs[method].len(), 5, "{method}");
+        for (i, cell) in cells.split(" | ").enumerate() {
+            let values: Vec<f64> = columns(method).map(|row| row[i]).collect();
+            let (measured, half) = mean(&values);
+            let (told, difference) = cell.split_once(" (").unwrap_or((cell, ""));
+            // An interval that is rounded to 0 is left out.
+            let (told, told_half) = told.split_once('±').unwrap_or((told, "0.0"));
+            for (told, measured) in [(told, measured), (told_half, half)] {
+                assert!(
+                    (number(told) - measured).abs() < 0.06,
+                    "{method}, column {i}: {told}, not {measured}"
+                );
+            }
+            assert_eq!(difference.is_empty(), method == BASELINE, "{method}: {cell}");
+            if let Some((told, interval)) =
+                difference.strip_suffix("])").and_then(|text| text.split_once(" ["))
+            {
+                let pairs = columns(method).zip(columns(BASELINE)).map(|(row, base)| row[i] - base[i]);
+                let (measured, _) = mean(&pairs.collect::<Vec<_>>());
+                assert!(
+                    (number(told) - measured).abs() < 0.06,
+                    "{method}, column {i}: {told}, not {measured}"
+                );
+                let (low, high) = interval.split_once(',').unwrap();
+                assert!((number(low)..=number(high)).contains(&number(told)), "{method}: {cell}");
+            }
+        }
+    }
+    methods.sort_unstable();
+    assert_eq!(methods, runs.keys().collect::<Vec<_>>());
+    assert!(page.split_whitespace().count() <= 900);
 }
