@@ -3,11 +3,15 @@
 use crate::fuzzing::Fuzzer;
 use sgs_lean::data::{read_text, write_line};
 use sgs_lean::read::{read_conjecture, read_conjecture_strict, read_proof, read_proof_strict};
-use sgs_lean::text::{Bounds, LeanStatement, negation};
+use sgs_lean::text::{Bounds, LeanStatement, assumptions, negation};
 
 /// Reads a statement and completions from a model's text.
 fn read_as_a_model(text: &str) {
     let bounds = Bounds::default();
+    for line in assumptions(text) {
+        // Each becomes a part of one message.
+        assert!(line.len() < 1000 && !line.contains('\n'), "{line}");
+    }
     let _ = (bounds.check(text), read_conjecture(text, &bounds), read_conjecture_strict(text));
     let statement = "theorem t (n : Nat) : n = n := by";
     for proof in [read_proof(statement, text, &bounds), read_proof_strict(text)].into_iter().flatten() {
@@ -27,9 +31,12 @@ fn fuzz_rows_of_data_sets() {
     let mut corpus: Vec<Vec<u8>> =
         sets.iter().flat_map(|set| set.lines()).step_by(3).map(|row| format!("{row}\n").into()).collect();
     let source = "import Mathlib\nopen Real in\nset_option maxHeartbeats 400 in\n/-- α -/\n@[simp]\ntheorem a.«b c» (x : ℝ) : x = x := by\n  sorry\nnamespace A\nlemma h : \"\\\"--\" = r#\"a\"b\"# := rfl\nend A\nexample : 1 = 1 := sorry\n";
-    for (before, statement) in
-        [("theorem a : 1 = 1 := rfl\n", "theorem b : ∀ x, x = x := by sorry"), ("", source)]
-    {
+    let assuming = "universe u\nvariable {α : Type u} (h : False) [C α]\nattribute [local instance] c\nlocal infix:50 \" ~ \" => f\n";
+    for (before, statement) in [
+        ("theorem a : 1 = 1 := rfl\n", "theorem b : ∀ x, x = x := by sorry"),
+        (assuming, "theorem c .{v} (β : Type v) : True := by sorry"),
+        ("", source),
+    ] {
         let record = serde_json::json!({ "problem_id": 7, "header": before, "formal_statement": statement, "split": "valid",
             "formal_proof": format!("lemma h : True := trivial\n{statement}"), "lean_version": "v4.9.0", "informal_stmt": "w" });
         let d3k =
