@@ -105,22 +105,27 @@ fn rounds(screen: &str) -> Vec<&str> {
     screen.lines().filter(|line| line.starts_with("round ") && line.contains("ever solved")).collect()
 }
 
+/// Enough rounds that a busy machine sees the view between the first and the last.
+const ROUNDS: u32 = 24;
+
 fn check_live_view(columns: u32, lines: u32) {
     let name = format!("{columns}x{lines}");
     let Some(terminal) = Terminal::start(&name, columns, lines) else { return };
     let dir = tempfile::tempdir().unwrap();
     let folder = path(dir.path(), "run");
-    terminal.type_line(&run(&folder, 8, ""));
+    terminal.type_line(&run(&folder, ROUNDS, ""));
+    let stage = format!(" of {ROUNDS})  sampling");
     let live = terminal.wait("the live view", |screen| {
         assert!(!screen.contains("\ncode "), "the run ended before the view was seen:\n{screen}");
         let live = |line: &str| {
             line.contains("rollouts ") && !line.contains("of rollouts") && !line.contains("--set")
         };
-        screen.contains(" of 8)  sampling") && screen.lines().any(live) && !rounds(screen).is_empty()
+        let filled = |line: &str| line.starts_with('█') && line.contains(&stage);
+        screen.lines().any(filled) && screen.lines().any(live) && !rounds(screen).is_empty()
     });
     terminal.save(&format!("{name}-live"));
     // The view is on the screen once, without remains of an older one and without wrapped lines.
-    for part in [" of 8)  sampling", "rollouts ", "ever solved "] {
+    for part in [stage.as_str(), "rollouts ", "ever solved "] {
         let lines = live.lines().filter(|line| line.contains(part) && !line.contains("--set"));
         // "last round 20.8% of rollouts" is another line of the view.
         let lines = lines.filter(|line| {
@@ -129,16 +134,17 @@ fn check_live_view(columns: u32, lines: u32) {
         assert_eq!(lines.count(), 1, "{part}\n{live}");
     }
     assert!(!live.contains(" 0 of 0") && !live.contains("0/0"), "an empty count:\n{live}");
-    let bar = live.lines().find(|line| line.contains(" of 8)  sampling")).unwrap();
+    let bar = live.lines().find(|line| line.contains(&stage)).unwrap();
     assert!(bar.starts_with('█') && bar.contains(" left"), "a bar over the run with the time left:\n{live}");
     let end = terminal.wait("the end", |screen| screen.contains("\ncode 0"));
     terminal.save(&format!("{name}-end"));
+    let last = format!("round {:>4} ", ROUNDS - 1);
     // The lines are those of the first round, of rounds that solve something, and of the last one.
-    assert!((2..=8).contains(&rounds(&end).len()), "{end}");
-    assert!(rounds(&end).last().is_some_and(|line| line.starts_with("round    7 ")), "{end}");
+    assert!((2..=ROUNDS as usize).contains(&rounds(&end).len()), "{end}");
+    assert!(rounds(&end).last().is_some_and(|line| line.starts_with(&last)), "{end}");
     let place = |part: &str| end.find(part).unwrap_or_else(|| panic!("{part}\n{end}"));
     assert!(place("some rounds, and the latest") < place("round    0 "), "{end}");
-    assert!(place("round    7 ") < place("held out, after 8 rounds"), "{end}");
+    assert!(place(&last) < place(&format!("held out, after {ROUNDS} rounds")), "{end}");
     assert!(end.lines().filter(|line| !line.is_empty()).count() <= 40, "{end}");
     assert!(rounds(&end).iter().all(|line| line.ends_with(" s")), "each round must take one line:\n{end}");
     for part in ["solved      ", "time        ", "next        sgs prove --run "] {
