@@ -1,7 +1,8 @@
 //! The tables of a report.
 
 use super::html::{Cell, Format, ReportTable, formulas, shortened};
-use crate::compare::{asymptote_over_seeds, common_generations};
+use super::verdict::compared_at;
+use crate::compare::{are_near, asymptote_over_seeds, last_comparable};
 use crate::figures::{self, Curve, FigureOptions, PlottedRun, SeedGroup, groups};
 use crate::fit::{Fit, FitError, Parameter, Warning};
 use crate::run::{EvaluationData, RunData, STAGES, TargetHistory, metric, stage_totals};
@@ -21,14 +22,22 @@ pub(super) fn wall_time(run: &RunData) -> Option<f64> {
     run.clock().last().map(|c| c.1).filter(|s| s.is_finite() && *s > 0.0)
 }
 
-/// Returns the generations at which the shortest run ends, if the runs differ in length. Up to this point, all runs can
-/// be compared.
+/// Returns the generations at which the table compares the runs, if their lengths differ: those of the verdict or, if it
+/// compares nothing, the last ones at which all runs can be compared.
 fn common_end(drawn: &[PlottedRun<'_>]) -> Option<f64> {
     let curves: Vec<Curve> = drawn.iter().map(|d| d.run.series(metric::CUMULATIVE)).collect();
-    let end = common_generations(&curves.iter().map(Vec::as_slice).collect::<Vec<_>>()).last().copied()?;
+    let of_all = || last_comparable(&curves.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    let end = compared_at(drawn).or_else(of_all)?;
     let longest = curves.iter().filter_map(|c| c.last()).map(|p| p.0).fold(0.0, f64::max);
     // Ignore a difference of a single round.
     (longest > 1.02 * end).then_some(end)
+}
+
+/// Returns the rate of a run at the generations of [`common_end`], unless it was last measured long before.
+fn rate_at(run: &RunData, end: f64) -> Cell {
+    let curve = run.series(metric::CUMULATIVE);
+    let rate = measured_at(&curve, end).filter(|_| are_near(&[&curve], end));
+    Cell::number(rate, Format::Percent)
 }
 
 fn or_undetermined(asymptote: Option<Cell>) -> Cell {
@@ -67,7 +76,7 @@ pub(super) fn summary(drawn: &[PlottedRun<'_>]) -> ReportTable {
             or_undetermined(d.fit.as_ref().ok().and_then(asymptote)),
         ];
         if let Some(end) = common {
-            row.insert(7, Cell::number(measured_at(&run.series(metric::CUMULATIVE), end), Format::Percent));
+            row.insert(7, rate_at(run, end));
         }
         table.rows.push(row);
     }

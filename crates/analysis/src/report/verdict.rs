@@ -55,7 +55,7 @@ pub(super) fn sentences(drawn: &[PlottedRun<'_>]) -> Vec<String> {
         });
         targets.push_str(&format!(" ({seeds} seeds: {low} to {high}; the Solver is {place})"));
     }
-    let other = other.or_else(|| only_other(&groups, main));
+    let other = compared_with(&groups, main);
     if other.is_none() && measured.is_none() {
         targets.push_str("; this report has no measured baseline (a run of sampling-only is one)");
     }
@@ -85,6 +85,21 @@ fn only_other<'c, 'a, 'b>(
     let mut others = groups.iter().filter(|g| g.label != main.label);
     let other = others.next().filter(|g| g.method() != Some(Method::SgsNoGuide));
     other.filter(|_| others.next().is_none())
+}
+
+/// Returns the group that the verdict compares with the main one.
+fn compared_with<'c, 'a, 'b>(
+    groups: &'c [SeedGroup<'a, 'b>],
+    main: &SeedGroup<'a, 'b>,
+) -> Option<&'c SeedGroup<'a, 'b>> {
+    baseline(groups, main).or_else(|| only_other(groups, main))
+}
+
+/// Returns the generations at which the verdict compares two groups.
+pub(super) fn compared_at(drawn: &[PlottedRun<'_>]) -> Option<f64> {
+    let groups = groups(drawn);
+    let main = main_group(&groups, drawn)?;
+    last_comparable(&[&main.curve(), &compared_with(&groups, main)?.curve()])
 }
 
 /// Compares a group, which has this curve, with another one at the last generations that both have reached.

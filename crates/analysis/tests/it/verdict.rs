@@ -2,7 +2,7 @@
 
 use sgs_analysis::baseline::Baseline;
 use sgs_analysis::figures::FigureOptions;
-use sgs_analysis::report::fragment;
+use sgs_analysis::report::{Cell, fragment};
 use sgs_analysis::run::{EvaluationData, ReviewCounts, RunData, metric};
 use sgs_rundir::MetricValues;
 use sgs_selfplay::Method;
@@ -147,4 +147,43 @@ fn a_comparison_names_the_measured_baseline_and_the_run_without_a_guide() {
         ],
     );
     assert_eq!(verdict(&[RunData::default()]), "");
+}
+
+/// Returns the summary table as its columns and rows.
+fn summary(runs: &[RunData]) -> (Vec<String>, Vec<Vec<String>>) {
+    let page = fragment(runs, &FigureOptions::default());
+    let (_, table) = page.tables.iter().find(|(name, _)| name == "runs").unwrap();
+    let row = |row: &Vec<_>| row.iter().map(Cell::text).collect();
+    (table.columns.clone(), table.rows.iter().map(row).collect())
+}
+
+#[test]
+fn the_table_of_runs_compares_them_at_the_generations_of_the_verdict() {
+    let ending = |mut run: RunData, ends: [f64; 3]| {
+        for (round, end) in run.rounds.iter_mut().zip(ends) {
+            round.set(metric::GENERATIONS, end);
+        }
+        run
+    };
+    // Where the second run ends, the first one was last measured long before.
+    let runs = [
+        ending(run(Method::Sgs, &[0.1, 0.13, 0.2]), [800.0, 1488.0, 2976.0]),
+        ending(run(Method::Stp, &[0.12, 0.17, 0.21]), [800.0, 1488.0, 2800.0]),
+        // This run ends long before.
+        ending(run(Method::Cispo, &[0.01, 0.02, 0.03]), [100.0, 200.0, 300.0]),
+    ];
+    assert_contains(
+        &verdict(&runs[..2]),
+        &["After 1,488 generations, SGS has proved 13.0% of the targets and STP 17.0%"],
+    );
+    let (columns, rows) = summary(&runs[..2]);
+    assert_eq!(columns[7], "At 1,488 generations");
+    assert_eq!([&rows[0][7], &rows[1][7]], ["13.0%", "17.0%"]);
+    // With a measured baseline, the verdict compares only the two.
+    assert_contains(&verdict(&runs), &["SGS and CISPO have no rounds that end after almost equal numbers"]);
+    assert!(summary(&runs).0.iter().all(|column| !column.starts_with("At ")));
+    let sampled = RunData { method: Some(Method::SamplingOnly), ..runs[1].clone() };
+    let (columns, rows) = summary(&[runs[0].clone(), sampled, runs[2].clone()]);
+    assert_eq!(columns[7], "At 1,488 generations");
+    assert_eq!([&rows[0][7], &rows[1][7], &rows[2][7]], ["13.0%", "17.0%", "–"]);
 }
