@@ -97,7 +97,7 @@ pub enum Warning {
     CutsDisagree { removed: f64, asymptote: Option<f64> },
     /// Fits on random halves of the points have different asymptotes.
     HalvesDisagree { low: f64, high: f64 },
-    /// The residuals are correlated: intervals that assume independence are too narrow.
+    /// The residuals are correlated: intervals and bands are wider by this factor than with independent residuals.
     CorrelatedResiduals { autocorrelation: f64, factor: f64 },
     /// There are too few points per parameter.
     FewPoints { points: usize },
@@ -165,7 +165,7 @@ impl fmt::Display for Warning {
             ),
             Warning::CorrelatedResiduals { autocorrelation, factor } => write!(
                 f,
-                "residuals are correlated (lag 1: {autocorrelation:.2}): the bands assume independence and are too narrow by a factor of about {factor:.1}"
+                "residuals are correlated (lag 1: {autocorrelation:.2}): intervals and bands are widened by a factor of {factor:.1}"
             ),
             Warning::FewPoints { points } => {
                 write!(f, "only {points} points: {ENOUGH_POINTS} are needed for three parameters")
@@ -229,9 +229,20 @@ impl Fit {
         self.covariance.map(|c| c[i][i].sqrt())
     }
 
-    /// Returns the two-sided confidence interval of a parameter at `level` (0.95 for 95%), by Student's t.
+    /// Returns half of the width of an interval at `level` in standard errors: the quantile of Student's t, widened if the
+    /// residuals are correlated.
+    fn standard_errors(&self, level: f64) -> f64 {
+        let widened = |warning: &Warning| match warning {
+            Warning::CorrelatedResiduals { factor, .. } => Some(*factor),
+            _ => None,
+        };
+        student::two_sided(level, self.degrees()) * self.warnings.iter().find_map(widened).unwrap_or(1.0)
+    }
+
+    /// Returns the two-sided confidence interval of a parameter at `level` (0.95 for 95%). It is widened if the residuals
+    /// are correlated.
     pub fn interval(&self, parameter: Parameter, level: f64) -> Option<(f64, f64)> {
-        let half = student::two_sided(level, self.degrees()) * self.standard_error(parameter)?;
+        let half = self.standard_errors(level) * self.standard_error(parameter)?;
         let value = self.value(parameter);
         half.is_finite().then_some((value - half, value + half))
     }
@@ -252,7 +263,7 @@ impl Fit {
             .flat_map(|i| (0..3).map(move |j| (i, j)))
             .map(|(i, j)| g[i] * covariance[i][j] * g[j])
             .sum();
-        let half = student::two_sided(level, self.degrees()) * variance.max(0.0).sqrt();
+        let half = self.standard_errors(level) * variance.max(0.0).sqrt();
         let rate = self.law.rate(generations);
         half.is_finite().then_some((rate - half, rate + half))
     }
@@ -380,7 +391,10 @@ pub fn fit_prepared(prepared: &PreparedCurve, options: &FitOptions) -> Result<Fi
         spread: None,
         warnings: Vec::new(),
     };
-    fit.warnings = warnings(&fit, prepared, &at_bound, options.level);
+    // The other warnings depend on intervals, which this one widens.
+    fit.warnings.extend(correlation(&fit, prepared));
+    let others = warnings(&fit, prepared, &at_bound, options.level);
+    fit.warnings.splice(0..0, others);
     Ok(fit)
 }
 
@@ -415,15 +429,16 @@ fn warnings(fit: &Fit, prepared: &PreparedCurve, at_bound: &[Parameter], level: 
     {
         out.push(Warning::WideMidpoint { half_width: 0.5 * (high - low) });
     }
-    let autocorrelation = residual_autocorrelation(fit, prepared);
-    if fit.points >= ENOUGH_POINTS && autocorrelation > 2.0 / (fit.points as f64).sqrt() {
-        let rho = autocorrelation.min(0.99);
-        out.push(Warning::CorrelatedResiduals {
-            autocorrelation,
-            factor: ((1.0 + rho) / (1.0 - rho)).sqrt(),
-        });
-    }
     out
+}
+
+/// Returns a warning if the residuals are correlated.
+fn correlation(fit: &Fit, prepared: &PreparedCurve) -> Option<Warning> {
+    let autocorrelation = residual_autocorrelation(fit, prepared);
+    let is_correlated = fit.points >= ENOUGH_POINTS && autocorrelation > 2.0 / (fit.points as f64).sqrt();
+    let rho = autocorrelation.min(0.99);
+    let factor = ((1.0 + rho) / (1.0 - rho)).sqrt();
+    is_correlated.then_some(Warning::CorrelatedResiduals { autocorrelation, factor })
 }
 
 /// Returns the lag-1 autocorrelation of the residuals in order of generations, or 0 if there are none.
@@ -529,5 +544,38 @@ mod tests {
         assert!(width(1e6) > 2.0 * width(4e4));
         let (low, high) = fit.interval(Parameter::Asymptote, 0.95).unwrap();
         assert!(low < 0.6 && 0.6 < high && high - low < 0.1);
+    }
+
+    #[test]
+    fn correlated_residuals_widen_intervals_and_bands() {
+        let law = ScalingLaw { initial: 0.2, origin: 1000.0, asymptote: 0.6, midpoint: 2e4, steepness: 1.0 };
+        let mut points = curve(law, 1000.0, 80);
+        for (i, p) in points.iter_mut().enumerate().skip(1) {
+            p.rate += 0.003 * (0.8 * i as f64).sin();
+        }
+        let fit = fit(&points, &FitOptions { cut: Cut::At(0.0), ..FitOptions::default() }).unwrap();
+        let [Warning::CorrelatedResiduals { autocorrelation, factor }] = fit.warnings[..] else {
+            panic!("{:?}", fit.warnings)
+        };
+        assert!((0.6..0.75).contains(&autocorrelation), "{autocorrelation}");
+        assert!(((1.0 + autocorrelation) / (1.0 - autocorrelation) - factor * factor).abs() < 1e-9);
+        let independent = Fit { warnings: Vec::new(), ..fit.clone() };
+        let widths = |fit: &Fit| {
+            let parameters = Parameter::ALL.map(|p| fit.interval(p, 0.95).unwrap());
+            parameters
+                .into_iter()
+                .chain(fit.band(4e4, 0.95))
+                .map(|(low, high)| high - low)
+                .collect::<Vec<_>>()
+        };
+        for (wide, narrow) in widths(&fit).into_iter().zip(widths(&independent)) {
+            assert!((wide / narrow - factor).abs() < 1e-9, "{wide} {narrow} {factor}");
+        }
+        assert_eq!(
+            fit.standard_error(Parameter::Asymptote),
+            independent.standard_error(Parameter::Asymptote)
+        );
+        let half = independent.uncertainty(0.95).unwrap();
+        assert!((fit.uncertainty(0.95).unwrap() / half - factor).abs() < 1e-9);
     }
 }

@@ -3,7 +3,6 @@
 use super::html::{Cell, Format, ReportTable, formulas};
 use super::{examples, tables, verdict};
 use crate::figures::{self, FigureOptions, PlottedRun};
-use crate::fit::Warning;
 use crate::plot::Unit;
 use crate::plot::{
     Figure, FigurePanel, PanelContent, PanelShape, entries, escape, format_value, grouped, hover_json,
@@ -321,15 +320,9 @@ fn tiles(d: &PlottedRun<'_>) -> String {
     }
     // Without a determined law, the section on scaling laws gives the reason.
     let asymptote = d.fit.as_ref().map(figures::describe).unwrap_or_default();
-    let correlated = |warning: &Warning| match warning {
-        Warning::CorrelatedResiduals { factor, .. } => Some(*factor),
-        _ => None,
-    };
-    let factor = d.fit.as_ref().ok().and_then(|fit| fit.warnings.iter().find_map(correlated));
     tiles.extend(asymptote.split_once(" ± ").map(|(value, error)| {
-        let size = factor.map_or(String::new(), |f| format!(", about {f:.1} times too small"));
         let name =
-            format!("fitted asymptote ± {error} (error of this fit{size}, without the spread between seeds)");
+            format!("fitted asymptote ± {error} (of this fit alone, without the spread between seeds)");
         (value.to_owned(), name)
     }));
     let each: String = tiles
