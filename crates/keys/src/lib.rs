@@ -65,5 +65,5 @@ mod table;
 
 pub use allowed::{Allowed, RangeEnd, RangeStart, above, at_least};
 pub use file::{FileError, KeyFile, unknown_key};
-pub use suggest::{did_you_mean, did_you_mean_path, is_typing_error, no_such_path};
+pub use suggest::{did_you_mean, did_you_mean_path, is_of_some_runs, is_typing_error, no_such_path};
 pub use table::{FixedDomain, InvalidValue, KeySpec, KeyTable, dotted};

@@ -9,7 +9,8 @@ const SIMILAR: f64 = 0.8;
 /// Returns `; did you mean `NAME`?` with the known name that resembles `name` most, or nothing if none does.
 ///
 /// Dotted names are compared from the end: `learning_rate` and `solver.learning_rat` both resemble
-/// `algorithm.solver.learning_rate`. The shortest of equally similar names is suggested.
+/// `algorithm.solver.learning_rate`. The shortest of equally similar names is suggested, and a key of [`is_of_some_runs`]
+/// only if no other key is almost as similar.
 pub fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let nearest = nearest(known.into_iter().map(|known| (similarity(name, known), known)));
     nearest.map(|known| format!("; did you mean `{known}`?")).unwrap_or_default()
@@ -63,6 +64,17 @@ fn alike_files(name: &str, known: &str) -> f64 {
 /// Similarity of last components from which keys of different tables are similar.
 const ALMOST_EQUAL: f64 = 0.95;
 
+/// Tables of keys that have an effect in some runs only.
+const OF_SOME_RUNS: [&str; 3] = ["external.", "lean.", "sampling.endpoint."];
+
+/// By how much a key of [`OF_SOME_RUNS`] is less similar to a name without a table.
+const RARELY_MEANT: f64 = 0.05;
+
+/// Returns whether a key has an effect only in runs with Lean, an external system or an endpoint.
+pub fn is_of_some_runs(key: &str) -> bool {
+    OF_SOME_RUNS.iter().any(|table| key.starts_with(table))
+}
+
 /// Compares as many trailing components as `name` has. If only the last component is similar, the key of another table is
 /// less similar than a key of the same table.
 fn similarity(name: &str, known: &str) -> f64 {
@@ -70,7 +82,8 @@ fn similarity(name: &str, known: &str) -> f64 {
     let last = pairs.first().copied().unwrap_or(0.0);
     let parts = name.split('.').count();
     let elsewhere = if last >= ALMOST_EQUAL { 0.93 * last } else { 0.0 };
-    (pairs.iter().sum::<f64>() / parts as f64).max(elsewhere)
+    let rarely_meant = if parts == 1 && is_of_some_runs(known) { RARELY_MEANT } else { 0.0 };
+    (pairs.iter().sum::<f64>() / parts as f64).max(elsewhere) - rarely_meant
 }
 
 /// Compares two names. A single mistake in a short name counts little, and so do missing words.
@@ -100,7 +113,12 @@ mod tests {
             "algorithm.conjecturer.target_share",
             "problems.set",
             "sampling.batch",
+            "sampling.memory_mib",
             "sampling.endpoint.url",
+            "lean.limits.memory",
+            "lean.limits.output",
+            "external.batch",
+            "external.memory_mib",
         ];
         for (name, meant) in [
             ("learning_rate", "algorithm.solver.learning_rate"),
@@ -118,6 +136,13 @@ mod tests {
             ("training.batch_size", "algorithm.optimizer.batch_size"),
             ("round", "rounds"),
             ("ruonds", "rounds"),
+            ("batch", "sampling.batch"),
+            ("memory_mib", "sampling.memory_mib"),
+            ("memory", "sampling.memory_mib"),
+            ("limits.memory", "lean.limits.memory"),
+            ("external.memry_mib", "external.memory_mib"),
+            ("output", "lean.limits.output"),
+            ("url", "sampling.endpoint.url"),
         ] {
             assert_eq!(did_you_mean(name, keys), format!("; did you mean `{meant}`?"), "{name}");
         }

@@ -2,7 +2,7 @@
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use sgs_keys::KeyTable as _;
+use sgs_keys::{KeyTable as _, is_of_some_runs};
 use sgs_run::config::RunConfig;
 use std::ffi::OsString;
 use std::path::Path;
@@ -41,13 +41,19 @@ fn command_of<'a>(definition: &'a Command, args: &[OsString]) -> &'a Command {
 
 /// Returns how to set the key of a run that an option names.
 fn of_key(command: &str, option: &str) -> Option<String> {
-    if option == "method" {
-        return Some(format!("give the method without an option: `sgs {command} METHOD`"));
-    }
-    let name = option.replace('-', "_");
+    let name = match option {
+        "method" => return Some(format!("give the method without an option: `sgs {command} METHOD`")),
+        "output" => return Some("did you mean `--out`?".to_owned()),
+        // The names of tables or of other keys.
+        "problems" => "problems.set".to_owned(),
+        "model" => "model.base".to_owned(),
+        "guide" => "algorithm.guide.kind".to_owned(),
+        "lr" => "learning_rate".to_owned(),
+        option => option.replace('-', "_"),
+    };
     let mut keys: Vec<String> = RunConfig::keys("").into_iter().map(|key| key.key).collect();
     keys.retain(|key| key.strip_suffix(&name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')));
-    keys.sort_by_key(String::len);
+    keys.sort_by_key(|key| (is_of_some_runs(key), key.len()));
     let (first, others) = keys.split_first()?;
     let others = if others.is_empty() { String::new() } else { format!(" (or {})", others.join(", ")) };
     Some(format!("set it with `--set {first}=VALUE`{others}"))
