@@ -159,13 +159,13 @@ fn split_file(text: &str) -> Result<SourceSplit, String> {
         [] => return Err("no theorem".into()),
         several => return Err(format!("{} theorems where one is expected", several.len())),
     };
-    // `end` changes nothing. Anything else could be meant as a part of the problem.
-    let after = found.iter().find(|c| c.range.start > theorem.range.start && c.keyword != "end");
-    if let Some(command) = after {
-        return Err(format!("malformed statement: text after the theorem (`{}`)", command.keyword));
-    }
     let before = text[..theorem.range.start].to_owned();
     let source = &text[theorem.range.clone()];
+    // `end` changes nothing. Anything else could be meant as a part of the problem.
+    let mut after = found.iter().filter(|c| c.range.start > theorem.range.start);
+    if let Some(word) = word_after_sorry(source).or_else(|| after.find_map(|c| word_besides_end(text, c))) {
+        return Err(format!("malformed statement: text after the theorem (`{word}`)"));
+    }
     // `canonical_statement` handles statements without a proof, with `sorry`, or with a commented `:= by`.
     let proof = body_of(source);
     let statement = match (&proof, parse_declaration(source, &lex(source))) {
@@ -176,6 +176,33 @@ fn split_file(text: &str) -> Result<SourceSplit, String> {
         _ => source.to_owned(),
     };
     Ok(SourceSplit { before, statement, proof })
+}
+
+/// Returns the keyword of a command or, if it is `end`, the first word that does not belong to it.
+fn word_besides_end<'t>(text: &'t str, command: &'t SourceCommand) -> Option<&'t str> {
+    if command.keyword != "end" {
+        return Some(&command.keyword);
+    }
+    let own = &text[command.range.clone()];
+    let mut tokens = lex(own).into_iter().filter(|token| !token.is_trivia()).peekable();
+    if let Some(end) = tokens.next_if(|token| token.text(own) == "end") {
+        // The name of what ends is on the same line.
+        tokens.next_if(|name| !own[end.end..name.start].contains('\n'));
+    }
+    own[tokens.next()?.start..].split_whitespace().next()
+}
+
+/// Returns the first word after a `sorry` that begins the proof of a declaration, unless only comments follow.
+fn word_after_sorry(source: &str) -> Option<&str> {
+    let (ProofStart::By { after, .. } | ProofStart::Term { after, .. }) =
+        parse_declaration(source, &lex(source))?.proof
+    else {
+        return None;
+    };
+    let proof = source.get(after..)?;
+    let mut tokens = lex(proof).into_iter().filter(|token| !token.is_trivia());
+    tokens.next().filter(|first| first.text(proof) == "sorry")?;
+    proof.get(tokens.next()?.start..)?.split_whitespace().next()
 }
 
 /// Returns the proof of a declaration as a tactic block, unless it is empty or `sorry`.
@@ -300,6 +327,23 @@ mod tests {
                     read(&serde_json::json!({ "statement": statement }).to_string()).unwrap_err().reason;
                 assert_eq!(reason, format!("malformed statement: text after the theorem (`{word}`)"));
             }
+        }
+        for (after, word) in
+            [("some prose", "some"), ("foo_cmd bar", "foo_cmd"), ("/-- doc -/", "/--"), ("```", "```")]
+        {
+            for proof in ["by sorry", "sorry", "by\n  sorry -- later"] {
+                for (before, end) in [("", ""), ("", "\nend\n"), ("end\n", ""), ("end A\n\n", "\nend B")] {
+                    let statement = format!("theorem a : True := {proof}\n\n{before}{after}\n{end}");
+                    let reason =
+                        read(&serde_json::json!({ "statement": statement }).to_string()).unwrap_err().reason;
+                    assert_eq!(reason, format!("malformed statement: text after the theorem (`{word}`)"));
+                }
+            }
+        }
+        for comment in ["", "-- done", "/- done -/", "\n \n", "end\nend A.B -- done\n/- done -/"] {
+            let statement = format!("theorem a : True := by sorry\n{comment}\n");
+            let target = read(&serde_json::json!({ "statement": statement }).to_string()).unwrap();
+            assert_eq!(target.proof, None, "{comment}");
         }
         let closed = "section\ntheorem a : True := by sorry\nend\n-- done\n";
         assert!(read(&serde_json::json!({ "statement": closed }).to_string()).is_ok());
