@@ -430,6 +430,9 @@ pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, Strin
     for (flag, key, value) in &layers.flags {
         stack.assign(key, value, Layer::Argument(flag))?;
     }
+    if layers.as_paper && !layers.as_published {
+        stack.lay_text_choices()?;
+    }
     stack.resolved()
 }
 
@@ -555,14 +558,30 @@ impl LayerStack {
         Ok(())
     }
 
-    /// Adds a layer that sets the method to the paper's text, except for the learning rates, which depend on the model.
+    /// Adds a layer that sets the method to the library's, except for the learning rates, which depend on the model.
     fn lay_paper_choices(&mut self, method: &str) -> Result<()> {
         let method: Method = method.parse().map_err(|e| Usage(format!("{e}")))?;
-        let mut paper = Table::try_from(method.config().with_text_choices())?;
+        let mut paper = Table::try_from(method.config())?;
         for policy in ["solver", "conjecturer"] {
             paper.get_mut(policy).and_then(Value::as_table_mut).and_then(|keys| keys.remove("learning_rate"));
         }
         self.lay_changes("algorithm", paper, "--as-paper")
+    }
+
+    /// Sets the keys that only presets have set to the paper's text. This depends on keys of the layers above the presets, such
+    /// as the objective.
+    fn lay_text_choices(&mut self) -> Result<()> {
+        let mut wanted = Table::try_from(self.config()?.algorithm.with_text_choices())?;
+        let given = |key: &str| {
+            let is_in_file = self.file.as_ref().is_some_and(|file| value_of(&file.table, key).is_some());
+            is_in_file || matches!(self.layers.get(key), Some(Layer::Variable(_) | Layer::Argument("--set")))
+        };
+        for (table, keys) in &mut wanted {
+            if let Value::Table(keys) = keys {
+                keys.retain(|name, _| !given(&format!("algorithm.{table}.{name}")));
+            }
+        }
+        self.lay_changes("algorithm", wanted, "--as-paper")
     }
 
     /// Adds a layer with the choices of the paper's code.
@@ -650,9 +669,12 @@ impl LayerStack {
         }
     }
 
+    fn config(&self) -> Result<RunConfig, Usage> {
+        self.table.clone().try_into().map_err(|e| Usage(format!("the configuration: {e}")))
+    }
+
     fn resolved(self) -> Result<Resolved> {
-        let mut config: RunConfig =
-            self.table.clone().try_into().map_err(|e| Usage(format!("the configuration: {e}")))?;
+        let mut config = self.config()?;
         check(&config)?;
         if config.problems.system != SystemName::Lean {
             config.lean = None;

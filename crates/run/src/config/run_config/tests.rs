@@ -380,6 +380,32 @@ fn as_paper_follows_the_text_at_every_size() {
     assert_eq!(code, of(false), "lean-d3k has the paper's values where the code gives no other signs");
 }
 
+/// `--as-paper` also follows the text if another layer than the method selects CISPO, but overrides no key that is given.
+#[test]
+fn as_paper_follows_the_text_for_an_objective_of_another_layer() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.toml");
+    let of = |text: &str, set: &[&str]| {
+        std::fs::write(&file, text).unwrap();
+        let set = set.iter().map(|set| (*set).to_owned()).collect();
+        let method = Some(file.display().to_string());
+        let resolved =
+            resolve(&Layers { method, set, as_paper: true, ..Layers::default() }, std::iter::empty());
+        let solver = resolved.unwrap().config.algorithm.solver;
+        (solver.selection, solver.advantage_epsilon)
+    };
+    let text = (Selection::All, 0.0);
+    let cispo = "[algorithm.solver]\nobjective = \"cispo\"\n";
+    assert_eq!(of("", &["algorithm.solver.objective=cispo"]), text);
+    assert_eq!(of(cispo, &[]), text);
+    assert_eq!(of("method = \"cispo\"", &[]), text);
+    assert_eq!(of(&format!("{cispo}selection = \"auto\""), &[]), (Selection::Auto, 0.0));
+    assert_eq!(of(cispo, &["algorithm.solver.advantage_epsilon=1e-6"]), (Selection::All, 1e-6));
+    let code = (Selection::Auto, 1e-6);
+    assert_eq!(of("", &[]), code);
+    assert_eq!(of("method = \"sgs-cispo\"", &["algorithm.solver.objective=reinforce"]), code);
+}
+
 /// Asserts that a table has every key of an older one with the same value.
 #[track_caller]
 fn assert_holds(table: &Table, older: &Table) {
