@@ -69,7 +69,7 @@ fn code_of_error(error: &anyhow::Error) -> Code {
 }
 
 /// Returns whether the reader of the output has closed it, as `head` does. That is not a failure.
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
+pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()
         .filter_map(|c| c.downcast_ref::<std::io::Error>())

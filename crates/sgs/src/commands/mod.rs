@@ -131,6 +131,8 @@ _sgs_joined() {
         words[last+1]=${words[last]#"$option"}
         words[last]=${option%=}
         ((++last))
+        # Bash does not replace what precedes an open quote.
+        [[ ${words[last]} == [\"\']* ]] && option=
     fi
     local COMP_WORDS=("${words[@]}") COMP_CWORD=$last
     _sgs "$1" "${words[last]}" "${words[last-1]}"

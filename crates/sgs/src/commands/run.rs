@@ -4,7 +4,7 @@ use super::missing::{self, MissingRequirement};
 use super::report::warn;
 use crate::args::{BudgetArgs, ExecutionArgs, FleetArgs, RankArgs, ResumeArgs, RunArgs};
 use crate::display::TextDisplay;
-use crate::exit::{Outcome, Usage, usage};
+use crate::exit::{Outcome, Usage, is_broken_pipe, usage};
 use crate::pace::Pace;
 use crate::page::LivePage;
 use crate::terminal::{Tone, paint};
@@ -13,7 +13,7 @@ use crate::{signals, summary};
 use anyhow::Result;
 use sgs_analysis::figures::FigureOptions;
 use sgs_analysis::report;
-use sgs_analysis::run::{RunData, metric, read_run};
+use sgs_analysis::run::{metric, read_run};
 use sgs_data::base::made::{MadeBase, base_folder};
 use sgs_data::base::recipe;
 use sgs_lm::ModelConfig;
@@ -103,6 +103,13 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
     );
     let decision = CoordinatorAddress::decision(workers.as_ref())?;
     let (run, config) = folder::begin_from(&config, base.as_deref(), &out, decision.as_deref())?;
+    let greeting = match same_run(&out) {
+        Some(same) => format!(
+            "{greeting}\n{} has the same configuration and seed: choose another --seed for other results",
+            same.display()
+        ),
+        None => greeting,
+    };
     let mut start = Start { greeting, has_begun: false };
     let outcome = work(config, run, workers, rank_group, &mut start, &args.execution);
     // Errors refer to the logs of other ranks and workers.
@@ -126,6 +133,22 @@ fn warn_without_effect(resolved: &Resolved) {
     if let Ok((model, true)) = super::dry_run::shape(&resolved.config) {
         resolved.excess_tokens(&model).iter().for_each(warn);
     }
+}
+
+/// Returns another run in the same folder whose configuration equals that of the run `out`, which includes the seed.
+fn same_run(out: &Path) -> Option<PathBuf> {
+    const MOST_ENTRIES: usize = 1000;
+    const MOST_BYTES: u64 = 1 << 20;
+    let read = |run: &Path| sgs_base::files::read(&run.join("config.toml"), MOST_BYTES).ok();
+    let own = read(out)?;
+    let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let runs = std::fs::read_dir(parent).ok()?.flatten().take(MOST_ENTRIES);
+    let mut same: Vec<PathBuf> = runs
+        .map(|entry| parent.join(entry.file_name()))
+        .filter(|run| run.file_name() != out.file_name() && read(run).as_ref() == Some(&own))
+        .collect();
+    same.sort();
+    same.into_iter().next()
 }
 
 /// Checks that a new run would not be inside the folder of another run.
@@ -287,7 +310,8 @@ fn work(
     };
     match outcome {
         Outcome::Interrupted => eprintln!("stopped; to continue: `sgs resume {}`", path.display()),
-        _ => print_results(&path, &shown, execution.json),
+        _ => print_results(&path, &shown, execution.json)
+            .or_else(|error| if is_broken_pipe(&error) { Ok(()) } else { Err(error) })?,
     }
     Ok(outcome)
 }
@@ -408,36 +432,43 @@ pub fn check_requirements(config: &RunConfig, workers: Option<&FleetConfig>, ask
     Ok(())
 }
 
-/// Prints the summary and writes the report. Both only read the run's files, so a failure does not fail the run.
-fn print_results(path: &Path, shown: &TextDisplay, json: bool) {
-    let draw = || -> Result<()> {
+/// Writes the report, then prints the summary. Both only read the run's files, so a file that cannot be read does not fail
+/// the run.
+///
+/// # Errors
+/// Returns an error if standard output cannot be written.
+fn print_results(path: &Path, shown: &TextDisplay, json: bool) -> Result<()> {
+    let read = || -> Result<(Vec<String>, Option<String>, PathBuf)> {
         let run = read_run(path, Some(shown))?;
         run.damages.iter().for_each(warn);
-        if json {
-            let ended = run.ended.as_ref().map(|why| format!("ended: {why}"));
-            ended.iter().for_each(|line| eprintln!("{line}"));
-        } else {
-            print_summary(&run, &RunView::open(path)?)?;
-        }
+        let lines = if json { Vec::new() } else { summary::lines(&run, &RunView::open(path)?)? };
+        let ended = run.ended.as_ref().map(|why| format!("ended: {why}"));
         let written = report::write(&[run], &path.join("report"), &FigureOptions::default())?;
-        let line = summary::line("report", &written.index.display().to_string());
-        match json {
-            true => eprintln!("{line}"),
-            false => crate::output::line(line)?,
-        }
-        Ok(())
+        Ok((lines, ended, written.index))
     };
-    if let Err(error) = draw() {
-        let path = path.display();
-        warn(format_args!("no report: {error:#}; repair the file and run `sgs report {path}`"));
+    let (lines, ended, report) = match read() {
+        Ok(found) => found,
+        Err(error) => {
+            let path = path.display();
+            warn(format_args!("no report: {error:#}; repair the file and run `sgs report {path}`"));
+            return Ok(());
+        }
+    };
+    let report = summary::line("report", &report.display().to_string());
+    if json {
+        ended.iter().chain([&report]).for_each(|line| eprintln!("{line}"));
+        return Ok(());
     }
+    // Print after the report is written, because the reader of the output may close it.
+    print_summary(&lines)?;
+    crate::output::line(report)
 }
 
-fn print_summary(run: &RunData, view: &RunView) -> Result<()> {
-    for line in summary::lines(run, view)? {
-        match summary::is_command(&line) {
+fn print_summary(lines: &[String]) -> Result<()> {
+    for line in lines {
+        match summary::is_command(line) {
             true => crate::output::line(line)?,
-            false => crate::output::wrapped_line(&line, summary::NAME)?,
+            false => crate::output::wrapped_line(line, summary::NAME)?,
         }
     }
     Ok(())

@@ -97,7 +97,9 @@ fn place(skipped: &SkippedRecord) -> String {
 fn write(out: &mut impl Write, line: &VerdictLine<'_>) -> Result<()> {
     let mut text = serde_json::to_string(line)?;
     text.push('\n');
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write the verdicts")
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|error| super::verify::unwritten(&error))
 }
 
 fn line<'t>(checker: &Lean, target: &'t Target, verified: Verified) -> VerdictLine<'t> {

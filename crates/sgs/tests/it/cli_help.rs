@@ -540,7 +540,7 @@ fn a_closed_standard_error_does_not_panic() {
 }
 
 #[test]
-fn a_closed_standard_output_is_not_a_failure() {
+fn verify_fails_if_its_output_is_closed() {
     let mut child = command(&["verify", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -557,6 +557,15 @@ fn a_closed_standard_output_is_not_a_failure() {
     let output = child.wait_with_output().unwrap();
     writer.join().unwrap();
     let err = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{err}");
-    assert!(!err.contains("panicked"), "{err}");
+    // The exit code 0 would say that every proof got a verdict.
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(err.contains("the remaining proofs are not verified") && !err.contains("panicked"), "{err}");
+}
+
+#[test]
+fn a_closed_standard_output_is_not_a_failure() {
+    let mut child = command(&["man", "run"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
 }

@@ -82,6 +82,31 @@ fn an_interrupted_run_resumes_to_the_same_results() {
 }
 
 #[test]
+fn the_report_is_written_if_standard_output_is_closed_or_full() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = |name: &str, out: Stdio| {
+        let run = folder.path().join(name);
+        let arguments = [&settings()[..], &["--out".to_owned(), run.to_str().unwrap().to_owned()]].concat();
+        let mut child = command(&arguments).stdout(out).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert!(run.join("report/index.html").exists(), "{err}");
+        assert!(!err.contains("no report"), "{err}");
+        (output.status.code(), err)
+    };
+    let (code, err) = start("closed", Stdio::piped());
+    assert_eq!(code, Some(0), "{err}");
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let (code, err) = start("full", full.into());
+    assert_eq!(code, Some(1), "{err}");
+    assert!(err.contains("cannot write to standard output"), "{err}");
+    // The second run repeats the first.
+    let same = folder.path().join("closed");
+    assert!(err.contains(&format!("{} has the same configuration and seed", same.display())), "{err}");
+}
+
+#[test]
 fn sha256sum_accepts_the_checksum_files() {
     let folder = tempfile::tempdir().unwrap();
     // Use a copy, because this test alters the run.

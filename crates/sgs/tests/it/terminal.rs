@@ -200,6 +200,8 @@ fn bash_completes_values_after_an_equals_sign() {
     terminal.type_line(&format!("source {script}; clear"));
     for (typed, completed) in [
         ("sgs run --size=lean-c", "sgs run --size=lean-core"),
+        ("sgs run --size=\"metamath-q", "sgs run --size=\"metamath-quick\""),
+        ("sgs run --set='model.device=cu", "sgs run --set='model.device=cuda'"),
         ("sgs run --size metamath-q", "sgs run --size metamath-quick"),
         ("sgs run --set algorithm.guide.kind=ru", "sgs run --set algorithm.guide.kind=rubric"),
         ("sgs run --set=model.device=cu", "sgs run --set=model.device=cuda"),
