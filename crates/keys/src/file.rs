@@ -52,7 +52,7 @@ impl KeyFile {
 
     /// Parses the content of a file; `name` denotes it in errors.
     pub fn parse(text: String, name: String) -> Result<Self, FileError> {
-        match text.parse() {
+        match parse_table(text.clone()) {
             Ok(table) => Ok(Self { table, text, name }),
             Err(error) => Err(Self { table: Table::new(), text, name }.toml_error(&error)),
         }
@@ -190,6 +190,22 @@ pub fn unknown_key(key: &str, keys: &[KeySpec], command: &str) -> String {
     let tables = keys.iter().flat_map(|key| key.key.match_indices('.').map(|(end, _)| &key.key[..end]));
     let near = did_you_mean(key, keys.iter().map(|key| key.key.as_str()).chain(tables));
     format!("there is no key `{key}`{near} (`{command}` lists all)")
+}
+
+/// Parses a text. Integers that are too large for TOML become real numbers, so that the error about them is that of their key.
+fn parse_table(mut text: String) -> Result<Table, toml::de::Error> {
+    loop {
+        let error: toml::de::Error = match text.parse() {
+            Ok(table) => return Ok(table),
+            Err(error) => error,
+        };
+        let literal = error.span().and_then(|span| Some((span.end, text.get(span)?)));
+        let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || b"+-_".contains(&byte));
+        match literal {
+            Some((end, literal)) if !literal.is_empty() && is_number(literal) => text.insert_str(end, ".0"),
+            _ => return Err(error),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use crate::arg_values::{
     INPUT_DIR, INPUT_FILE, devices, listen_address, method, page_address, problem_set, real, roles, seed,
     size, systems, whole,
 };
+use crate::commands::MAX_JOBS;
 use clap::builder::TypedValueParser as _;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sgs_analysis::figures::Yardstick;
@@ -443,7 +444,7 @@ pub struct SweepArgs {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Runs at the same time [default: from the file; otherwise one per GPU or per two cores].
-    #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=4096))]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=MAX_JOBS))]
     pub jobs: Option<usize>,
     /// Print the commands without running them.
     #[arg(long)]

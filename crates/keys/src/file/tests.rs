@@ -88,3 +88,12 @@ fn errors_name_file_line_and_key() {
         assert_eq!(file.error(path, "x").to_string(), format!("a.toml:{line}: x"), "{path}");
     }
 }
+
+#[test]
+fn an_integer_that_is_too_large_is_an_error_of_its_key() {
+    let text = "\n[part.a]\nx = [1, 99999999999999999999]\ny = -1_000_000_000_000_000_000_000\n";
+    let file = KeyFile::parse(text.to_owned(), "a.toml".to_owned()).unwrap();
+    assert_eq!(file.table["part"]["a"]["x"][1].as_float(), Some(1e20));
+    assert_eq!(file.table["part"]["a"]["y"].as_float(), Some(-1e21));
+    assert!(KeyFile::parse("x = 1 2".to_owned(), "a.toml".to_owned()).is_err());
+}

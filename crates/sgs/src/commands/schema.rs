@@ -2,6 +2,7 @@
 //! them.
 
 use super::pretrain::sft_keys;
+use super::sweep::MAX_JOBS;
 use crate::exit::Outcome;
 use crate::output;
 use anyhow::{Context, Result};
@@ -86,7 +87,7 @@ fn sweep_schema() -> Value {
                 "type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}, "default": [1],
             },
             "size": names("The size of all runs.", SIZES.iter().map(|s| s.0)),
-            "jobs": {"description": "Runs at the same time.", "type": "integer", "minimum": 1},
+            "jobs": {"description": "Runs at the same time.", "type": "integer", "minimum": 1, "maximum": MAX_JOBS},
             "set": set,
             "vary": {
                 "description": "Keys with their values: every combination is a run.",

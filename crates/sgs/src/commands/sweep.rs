@@ -12,6 +12,7 @@ use crate::{output, signals};
 use anyhow::{Context, Result};
 use machine::{RunSlot, SlotPool};
 use mps::MpsControl;
+pub use plan::MAX_JOBS;
 use plan::{SweepPlan, SweepRun};
 use sgs_analysis::figures::FigureOptions;
 use sgs_analysis::run::{RunData, metric, read_metrics};
@@ -34,7 +35,7 @@ pub fn run(args: &SweepArgs) -> Result<Outcome> {
     let plan = SweepPlan::read(&args.file)?;
     let out = args.out.clone().unwrap_or_else(|| default_folder(&args.file));
     let members = plan.members(&out)?;
-    let mut slots = SlotPool::for_machine(args.jobs.or(plan.jobs), &members)?;
+    let mut slots = SlotPool::for_machine(args.jobs.or(plan.jobs), &members);
     if args.dry_run {
         return dry_run(&members, &slots);
     }

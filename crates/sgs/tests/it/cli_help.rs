@@ -465,6 +465,10 @@ fn errors_in_a_sweep_name_its_line() {
         ),
         ("[vary]\nmethod = [\"sgs\"]", 2, "`method` is set by `methods` at the top"),
         ("method = \"sgs\"", 1, "did you mean `methods`?"),
+        ("\njobs = 0", 2, "`jobs` is 0; expected an integer from 1 to 1024"),
+        ("jobs = -1", 1, "`jobs` is -1; expected an integer from 1 to 1024"),
+        ("jobs = 1_000_000", 1, "`jobs` is 1000000; expected an integer from 1 to 1024"),
+        ("jobs = 99999999999999999999", 1, "; expected an integer from 1 to 1024"),
     ] {
         let sweep = file(folder.path(), "s.toml", lines);
         let error = sgs(&["sweep", &sweep, "--dry-run"]).expect(2).err;

@@ -2,8 +2,6 @@
 
 use super::mps::{MpsControl, MpsDaemon};
 use super::plan::SweepRun;
-use crate::exit::Usage;
-use anyhow::Result;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use sgs_run::config::device;
 use std::ffi::OsString;
@@ -35,16 +33,10 @@ pub struct RunSlot {
 
 impl SlotPool {
     /// Creates `wanted` slots, or as many as fit: one per GPU, otherwise one per two cores.
-    ///
-    /// # Errors
-    /// Returns an error if `wanted` is zero.
-    pub fn for_machine(wanted: Option<usize>, members: &[SweepRun]) -> Result<Self> {
-        if wanted == Some(0) {
-            return Err(Usage("jobs is 0: give at least 1".to_owned()).into());
-        }
+    pub fn for_machine(wanted: Option<usize>, members: &[SweepRun]) -> Self {
         let on_gpu = members.iter().any(|member| member.config.model.device != "cpu");
         let gpus = if on_gpu { device::visible_gpus() } else { Vec::new() };
-        Ok(Self::share(wanted, gpus, cores()))
+        Self::share(wanted, gpus, cores())
     }
 
     /// Divides GPUs and cores.

@@ -4,7 +4,7 @@ use crate::exit::Usage;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use sgs_data::base::recipe;
-use sgs_keys::{FileError, KeyFile, KeySpec, KeyTable as _, did_you_mean, unknown_key};
+use sgs_keys::{Allowed, FileError, KeyFile, KeySpec, KeyTable as _, did_you_mean, unknown_key};
 use sgs_run::config::folder;
 use sgs_run::config::{self, Layers, RunConfig};
 use sgs_rundir::RunView;
@@ -16,6 +16,9 @@ use toml::Value;
 
 /// Maximum number of runs.
 const MAX_RUNS: usize = 10_000;
+
+/// Maximum number of runs at the same time.
+pub const MAX_JOBS: u64 = 1024;
 
 /// The contents of a sweep's file.
 #[derive(Debug, Deserialize)]
@@ -180,11 +183,17 @@ fn check_types(file: &KeyFile) -> Result<(), FileError> {
     let is_list_of = |value: &Value, fits: &dyn Fn(&Value) -> bool| {
         value.as_array().is_some_and(|list| list.iter().all(fits))
     };
+    let jobs = Allowed::from(1..=MAX_JOBS);
+    let is_jobs = |value: &Value| {
+        let number = value.as_integer().and_then(|number| u64::try_from(number).ok());
+        number.is_some_and(|number| jobs.admits_whole(number))
+    };
+    let jobs_expected = jobs.to_string();
     let wrong = |key: &str, value: &Value| match key {
         "methods" if !is_list_of(value, &Value::is_str) => Some("a list of names such as [\"sgs\"]"),
         "seeds" if !is_list_of(value, &is_count) => Some("a list of integers such as [1, 2]"),
         "size" if !value.is_str() => Some("a name in quotes"),
-        "jobs" if !is_count(value) => Some("an integer"),
+        "jobs" if !is_jobs(value) => Some(jobs_expected.as_str()),
         "set" | "vary" if !value.is_table() => Some("a table"),
         key if key.starts_with("vary.") && !value.is_array() => Some("a list such as [1e-5]"),
         _ => None,
