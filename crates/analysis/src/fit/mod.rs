@@ -559,7 +559,7 @@ mod tests {
         };
         assert!((0.6..0.75).contains(&autocorrelation), "{autocorrelation}");
         assert!(((1.0 + autocorrelation) / (1.0 - autocorrelation) - factor * factor).abs() < 1e-9);
-        let independent = Fit { warnings: Vec::new(), ..fit.clone() };
+        let independent = Fit { warnings: Vec::new(), ..fit };
         let widths = |fit: &Fit| {
             let parameters = Parameter::ALL.map(|p| fit.interval(p, 0.95).unwrap());
             parameters
