@@ -194,7 +194,9 @@ pub fn unknown_key(key: &str, keys: &[KeySpec], command: &str) -> String {
 
 /// Parses a text. Integers that are too large for TOML become real numbers, so that the error about them is that of their key.
 fn parse_table(mut text: String) -> Result<Table, toml::de::Error> {
-    loop {
+    // Each of them needs another pass over the text.
+    const MOST_INTEGERS: usize = 16;
+    for _ in 0..MOST_INTEGERS {
         let error: toml::de::Error = match text.parse() {
             Ok(table) => return Ok(table),
             Err(error) => error,
@@ -206,6 +208,7 @@ fn parse_table(mut text: String) -> Result<Table, toml::de::Error> {
             _ => return Err(error),
         }
     }
+    text.parse()
 }
 
 #[cfg(test)]

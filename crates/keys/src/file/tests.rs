@@ -95,5 +95,8 @@ fn an_integer_that_is_too_large_is_an_error_of_its_key() {
     let file = KeyFile::parse(text.to_owned(), "a.toml".to_owned()).unwrap();
     assert_eq!(file.table["part"]["a"]["x"][1].as_float(), Some(1e20));
     assert_eq!(file.table["part"]["a"]["y"].as_float(), Some(-1e21));
-    assert!(KeyFile::parse("x = 1 2".to_owned(), "a.toml".to_owned()).is_err());
+    let many = format!("x = [{}]", "99999999999999999999, ".repeat(1000));
+    for broken in ["x = 1 2", "x = 01", "x = +-1", "x = 1__0", "x = 2020-99", many.as_str()] {
+        assert!(KeyFile::parse(broken.to_owned(), "a.toml".to_owned()).is_err(), "{broken}");
+    }
 }
