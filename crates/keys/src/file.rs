@@ -196,15 +196,21 @@ pub fn unknown_key(key: &str, keys: &[KeySpec], command: &str) -> String {
 fn parse_table(mut text: String) -> Result<Table, toml::de::Error> {
     // Each of them needs another pass over the text.
     const MOST_INTEGERS: usize = 16;
+    // An integer of 64 bits has at most 19 digits. Errors about shorter literals have other reasons.
+    const FEWEST_DIGITS: usize = 19;
     for _ in 0..MOST_INTEGERS {
         let error: toml::de::Error = match text.parse() {
             Ok(table) => return Ok(table),
             Err(error) => error,
         };
         let literal = error.span().and_then(|span| Some((span.end, text.get(span)?)));
-        let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || b"+-_".contains(&byte));
+        let is_too_large = |text: &str| {
+            let digits = text.bytes().filter(u8::is_ascii_digit).count();
+            digits >= FEWEST_DIGITS
+                && text.bytes().all(|byte| byte.is_ascii_digit() || b"+-_".contains(&byte))
+        };
         match literal {
-            Some((end, literal)) if !literal.is_empty() && is_number(literal) => text.insert_str(end, ".0"),
+            Some((end, literal)) if is_too_large(literal) => text.insert_str(end, ".0"),
             _ => return Err(error),
         }
     }
