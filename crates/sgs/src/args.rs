@@ -4,7 +4,6 @@ use crate::arg_values::{
     INPUT_DIR, INPUT_FILE, devices, listen_address, method, page_address, problem_set, real, roles, seed,
     size, systems, whole,
 };
-use crate::commands::MAX_JOBS;
 use clap::builder::TypedValueParser as _;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sgs_analysis::figures::Yardstick;
@@ -21,6 +20,9 @@ use sgs_selfplay::Role;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+
+/// Maximum number of runs of a sweep at the same time.
+pub const MAX_JOBS: u64 = 1024;
 
 /// Self-Guided Self-Play: one language model as Solver, Conjecturer and Guide on machine-checked problems.
 #[derive(Debug, Parser)]

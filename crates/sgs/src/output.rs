@@ -4,7 +4,7 @@
 pub use sgs_data::text_table::text_table as table;
 
 use crate::terminal::{columns, harmless};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -19,6 +19,12 @@ pub fn text(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     let text = if out.is_terminal() { harmless(text, false) } else { text.into() };
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
+}
+
+/// Returns the error that the verdicts cannot be written. Unlike for other commands, a closed output is an error, because
+/// the remaining proofs are not verified and the exit code would say that they are.
+pub fn unwritten_verdicts(error: &io::Error) -> anyhow::Error {
+    anyhow!("cannot write the verdicts, and the remaining proofs are not verified: {error}")
 }
 
 /// Formats a count with its noun: `1 round`, `2 rounds`.

@@ -3,7 +3,7 @@
 use super::html::{Cell, Format, ReportTable, formulas, shortened};
 use super::verdict::compared_at;
 use crate::compare::{are_near, asymptote_over_seeds, last_comparable};
-use crate::figures::{self, Curve, FigureOptions, PlottedRun, SeedGroup, groups};
+use crate::figures::{self, Curve, FigureOptions, PlottedRun, groups};
 use crate::fit::{Fit, FitError, Parameter, Warning};
 use crate::run::{EvaluationData, RunData, STAGES, TargetHistory, metric, stage_totals};
 use crate::stats::{Interval, measured_at, pass_at_k_interval};
@@ -151,15 +151,6 @@ pub(super) fn what_to_know(drawn: &[PlottedRun<'_>]) -> String {
         .map(|text| format!("<li>{}</li>", formulas(&text)))
         .collect();
     if items.is_empty() { String::new() } else { format!(r#"<ul class="remarks">{}</ul>"#, items.concat()) }
-}
-
-/// Returns the group of the main run.
-pub(super) fn main_group<'a, 'b, 'c>(
-    groups: &'c [SeedGroup<'a, 'b>],
-    drawn: &[PlottedRun<'a>],
-) -> Option<&'c SeedGroup<'a, 'b>> {
-    let main = figures::main_run(drawn)?;
-    groups.iter().find(|g| g.runs.iter().any(|d| d.group == main.group))
 }
 
 /// Returns the table of pass@k of the base model and of the last weights, on held-out problems and on the targets.

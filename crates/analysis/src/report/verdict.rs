@@ -1,9 +1,8 @@
 //! The verdict at the top of a report: three sentences on the targets, on held-out problems and on the Guide.
 
 use super::html::signed_points;
-use super::tables::main_group;
 use crate::compare::{UNEQUAL, last_comparable};
-use crate::figures::{Curve, PlottedRun, SeedGroup, groups, is_baseline};
+use crate::figures::{Curve, PlottedRun, SeedGroup, groups, is_baseline, main_run};
 use crate::plot::grouped;
 use crate::run::{ReviewCounts, RunData, metric};
 use crate::stats::{Interval, bootstrap_mean, measured_at};
@@ -85,6 +84,15 @@ fn only_other<'c, 'a, 'b>(
     let mut others = groups.iter().filter(|g| g.label != main.label);
     let other = others.next().filter(|g| g.method() != Some(Method::SgsNoGuide));
     other.filter(|_| others.next().is_none())
+}
+
+/// Returns the group of the main run.
+fn main_group<'a, 'b, 'c>(
+    groups: &'c [SeedGroup<'a, 'b>],
+    drawn: &[PlottedRun<'a>],
+) -> Option<&'c SeedGroup<'a, 'b>> {
+    let main = main_run(drawn)?;
+    groups.iter().find(|g| g.runs.iter().any(|d| d.group == main.group))
 }
 
 /// Returns the group that the verdict compares with the main one.

@@ -36,8 +36,6 @@ mod verify;
 mod verify_lean;
 mod worker;
 
-pub use sweep::MAX_JOBS;
-
 use crate::args::{Cli, Command, DataCommand, ExternalCommand, LeanCommand};
 use crate::exit::Outcome;
 use crate::signals;

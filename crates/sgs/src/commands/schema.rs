@@ -2,7 +2,7 @@
 //! them.
 
 use super::pretrain::sft_keys;
-use super::sweep::MAX_JOBS;
+use crate::args::MAX_JOBS;
 use crate::exit::Outcome;
 use crate::output;
 use anyhow::{Context, Result};

@@ -12,7 +12,6 @@ use crate::{output, signals};
 use anyhow::{Context, Result};
 use machine::{RunSlot, SlotPool};
 use mps::MpsControl;
-pub use plan::MAX_JOBS;
 use plan::{SweepPlan, SweepRun};
 use sgs_analysis::figures::FigureOptions;
 use sgs_analysis::run::{RunData, metric, read_metrics};

@@ -3,8 +3,9 @@
 use super::verify_lean;
 use crate::args::VerifyArgs;
 use crate::exit::{Outcome, Usage, usage};
+use crate::output::unwritten_verdicts;
 use crate::output_file::check_is_no_input;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use sgs_metamath::audit::DatabaseAudit;
 use sgs_metamath::export::Exporter;
 use sgs_metamath::slice;
@@ -79,15 +80,9 @@ fn metamath(args: &VerifyArgs) -> Result<Outcome> {
 
 fn plain(error: VerifyError) -> anyhow::Error {
     match error {
-        VerifyError::Write(error) => unwritten(&error),
+        VerifyError::Write(error) => unwritten_verdicts(&error),
         other => other.into(),
     }
-}
-
-/// Returns the error that the verdicts cannot be written. Unlike for other commands, a closed output is an error, because
-/// the remaining proofs are not verified and the exit code would say that they are.
-pub(super) fn unwritten(error: &io::Error) -> anyhow::Error {
-    anyhow!("cannot write the verdicts, and the remaining proofs are not verified: {error}")
 }
 
 /// Opens the input: a file, or standard input for `-`.

@@ -3,7 +3,7 @@
 use crate::args::VerifyArgs;
 use crate::exit::{Outcome, Usage};
 use crate::lean;
-use crate::output::counted;
+use crate::output::{counted, unwritten_verdicts};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use sgs_data::lean::{Verified, verify_all};
@@ -97,9 +97,7 @@ fn place(skipped: &SkippedRecord) -> String {
 fn write(out: &mut impl Write, line: &VerdictLine<'_>) -> Result<()> {
     let mut text = serde_json::to_string(line)?;
     text.push('\n');
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .map_err(|error| super::verify::unwritten(&error))
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| unwritten_verdicts(&error))
 }
 
 fn line<'t>(checker: &Lean, target: &'t Target, verified: Verified) -> VerdictLine<'t> {

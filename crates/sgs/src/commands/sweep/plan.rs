@@ -1,5 +1,6 @@
 //! The file of a sweep, and the runs that it describes.
 
+use crate::args::MAX_JOBS;
 use crate::exit::Usage;
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -16,9 +17,6 @@ use toml::Value;
 
 /// Maximum number of runs.
 const MAX_RUNS: usize = 10_000;
-
-/// Maximum number of runs at the same time.
-pub const MAX_JOBS: u64 = 1024;
 
 /// The contents of a sweep's file.
 #[derive(Debug, Deserialize)]
