@@ -13,7 +13,7 @@ use crate::{signals, summary};
 use anyhow::Result;
 use sgs_analysis::figures::FigureOptions;
 use sgs_analysis::report;
-use sgs_analysis::run::{metric, read_run};
+use sgs_analysis::run::{RunData, metric, read_run};
 use sgs_data::base::made::{MadeBase, base_folder};
 use sgs_data::base::recipe;
 use sgs_lm::ModelConfig;
@@ -432,36 +432,46 @@ pub fn check_requirements(config: &RunConfig, workers: Option<&FleetConfig>, ask
     Ok(())
 }
 
-/// Writes the report, then prints the summary. Both only read the run's files, so a file that cannot be read does not fail
-/// the run.
+/// Writes the report, then prints the summary. Both only read the run's files, so neither a damaged file nor a report that
+/// cannot be written fails the run.
 ///
 /// # Errors
 /// Returns an error if standard output cannot be written.
 fn print_results(path: &Path, shown: &TextDisplay, json: bool) -> Result<()> {
-    let read = || -> Result<(Vec<String>, Option<String>, PathBuf)> {
+    let no_report = |error: &anyhow::Error| {
+        let path = path.display();
+        warn(format_args!("no report: {error:#}; repair the file and run `sgs report {path}`"));
+    };
+    let read = || -> Result<(Vec<String>, RunData)> {
         let run = read_run(path, Some(shown))?;
         run.damages.iter().for_each(warn);
-        let lines = if json { Vec::new() } else { summary::lines(&run, &RunView::open(path)?)? };
-        let ended = run.ended.as_ref().map(|why| format!("ended: {why}"));
-        let written = report::write(&[run], &path.join("report"), &FigureOptions::default())?;
-        Ok((lines, ended, written.index))
+        let lines = match json {
+            true => run.ended.iter().map(|why| format!("ended: {why}")).collect(),
+            false => summary::lines(&run, &RunView::open(path)?)?,
+        };
+        Ok((lines, run))
     };
-    let (lines, ended, report) = match read() {
+    let (lines, run) = match read() {
         Ok(found) => found,
         Err(error) => {
-            let path = path.display();
-            warn(format_args!("no report: {error:#}; repair the file and run `sgs report {path}`"));
+            no_report(&error);
             return Ok(());
         }
     };
-    let report = summary::line("report", &report.display().to_string());
+    // Write the report before anything is printed, because the reader of the output may close it.
+    let report = match report::write(&[run], &path.join("report"), &FigureOptions::default()) {
+        Ok(written) => Some(summary::line("report", &written.index.display().to_string())),
+        Err(error) => {
+            no_report(&error.into());
+            None
+        }
+    };
     if json {
-        ended.iter().chain([&report]).for_each(|line| eprintln!("{line}"));
+        lines.iter().chain(&report).for_each(|line| eprintln!("{line}"));
         return Ok(());
     }
-    // Print after the report is written, because the reader of the output may close it.
     print_summary(&lines)?;
-    crate::output::line(report)
+    report.map_or(Ok(()), crate::output::line)
 }
 
 fn print_summary(lines: &[String]) -> Result<()> {

@@ -101,6 +101,12 @@ fn the_report_is_written_if_standard_output_is_closed_or_full() {
     let (code, err) = start("full", full.into());
     assert_eq!(code, Some(1), "{err}");
     assert!(err.contains("cannot write to standard output"), "{err}");
+    // A summary does not need the report.
+    let resumed = folder.path().join("full");
+    std::fs::remove_dir_all(resumed.join("report")).unwrap();
+    std::fs::write(resumed.join("report"), "in the way").unwrap();
+    let more = sgs(&["resume", resumed.to_str().unwrap(), "--rounds", "9"]).expect(0);
+    assert!(more.err.contains("no report") && more.out.contains("\nnext "), "{}{}", more.err, more.out);
     // The second run repeats the first.
     let same = folder.path().join("closed");
     assert!(err.contains(&format!("{} has the same configuration and seed", same.display())), "{err}");

@@ -480,7 +480,7 @@ fn the_default_size_has_a_measured_baseline() {
     assert!(!has_baseline("sgs", "metamath-deep", true, &[]), "`deep` without rehearsal");
     // The document names what has no curve.
     let document = include_str!("../../../../../docs/analysis.md");
-    assert!(document.contains("There are none for `metamath-13m` and `metamath-30m`"));
+    assert!(document.contains("Not measured: `metamath-13m` and `metamath-30m`"));
     for size in ["metamath-13m", "metamath-30m", "lean-core", "lean-d3k"] {
         assert!(!has_baseline("sgs", size, false, &[]), "{size}");
     }
