@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use super::decode::available_precision;
 use super::gemm::{Mat, MatMut, Threads, Write, matmul};
 use super::{adam, attention, loss, norm, rope, rows, swiglu};
 use sgs_lm::device::{
-    AdamHost, AdamPart, AdamUpdate, BufferSliceMut, Device, Heads, Ids, In, Linear, LossRows, Out, RowLoss,
+    AdamHost, AdamPart, AdamUpdate, BufferSliceMut, Device, Heads, Ids, In, Linear, LossRows, Out, Precision,
+    RowLoss,
 };
 use sgs_lm::error::{LmError, Result};
 use sgs_lm::footprint::Footprint;
@@ -20,6 +22,8 @@ use sgs_lm::shard::{Piece, Shard};
 pub struct Cpu {
     pool: rayon::ThreadPool,
     footprint: CpuFootprint,
+    /// Precision of the sampler's products. The trainer's are f32.
+    precision: Precision,
 }
 
 /// Sizes of the CPU's buffers.
@@ -41,23 +45,37 @@ pub struct CpuAdam {
 }
 
 impl Cpu {
-    /// Creates a CPU device with `threads` threads, or with one per core if `threads` is 0.
+    /// Creates a CPU device that computes in f32, with `threads` threads, or with one per core if `threads` is 0.
     ///
     /// # Errors
     /// Returns an error if the operating system cannot create the threads.
     pub fn new(threads: usize) -> Result<Self> {
+        Self::with_precision(threads, Precision::F32)
+    }
+
+    /// Creates a CPU device like [`Cpu::new`], of which the sampler's products have this precision. They are f32 if
+    /// the processor cannot multiply bf16 (AVX512-BF16).
+    ///
+    /// # Errors
+    /// Returns an error if the operating system cannot create the threads.
+    pub fn with_precision(threads: usize, precision: Precision) -> Result<Self> {
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
             .thread_name(|i| format!("lm-{i}"))
             .build()
             .map_err(|e| LmError::Device { device: "cpu".to_owned(), message: e.to_string() })?;
         let footprint = CpuFootprint { threads: pool.current_num_threads() };
-        Ok(Self { pool, footprint })
+        Ok(Self { pool, footprint, precision: available_precision(precision) })
     }
 
     /// Returns the number of threads.
     pub fn threads(&self) -> usize {
         self.footprint.threads
+    }
+
+    /// Returns the precision of the sampler's products.
+    pub fn precision(&self) -> Precision {
+        self.precision
     }
 }
 
@@ -77,7 +95,8 @@ impl Device for Cpu {
     type Passes = ();
 
     fn name(&self) -> String {
-        format!("cpu ({} threads)", self.threads())
+        let bf16 = if self.precision == Precision::Bf16 { ", sampling in bf16" } else { "" };
+        format!("cpu ({} threads{bf16})", self.threads())
     }
 
     fn footprint(&self) -> &dyn Footprint {

@@ -43,16 +43,8 @@ pub use gpu::{Array, Element, Gpu, gpu_count};
 pub use nccl::{Nccl, nccl_version};
 pub use passes::Passes;
 pub use profile::ProfileLine;
+pub use sgs_lm::device::Precision;
 pub use work::CudaKernel;
-
-/// Element type of parameters and activations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Precision {
-    /// bfloat16, with f32 sums and f32 master weights in the optimizer.
-    Bf16,
-    /// f32 for everything.
-    F32,
-}
 
 /// Sizes of a GPU's buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

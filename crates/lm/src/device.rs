@@ -81,6 +81,15 @@ pub struct Linear {
     pub output: usize,
 }
 
+/// Element type of a device's products. Their sums are f32.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Precision {
+    /// bfloat16. A GPU also stores parameters and activations in it, with f32 master weights in the optimizer.
+    Bf16,
+    /// f32.
+    F32,
+}
+
 /// How a product treats the old contents of its destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Write {

@@ -9,6 +9,7 @@
 use pulp::{Arch, Simd, WithSimd};
 
 use super::kv::{BLOCK, SharedKv};
+use super::prefetch::{LINE, prefetch};
 use crate::math;
 use sgs_lm::decode::{InputToken, PageId};
 
@@ -163,14 +164,35 @@ impl HeadQuery<'_> {
         queries: [&[f32]; G],
         scores: &mut [&mut [f32]; G],
     ) {
+        let (end, mut keys) = (positions.end, &[][..]);
+        for start in positions.step_by(BLOCK) {
+            if keys.is_empty() {
+                keys = self.key_block(table, start);
+            }
+            // The values of the first positions are read after the last keys.
+            let next = if start + BLOCK < end { self.key_block(table, start + BLOCK) } else { &[] };
+            let ahead = if next.is_empty() { self.values(table, 0) } else { next };
+            block_scores(simd, keys, ahead.as_ptr(), queries, scores, start);
+            keys = next;
+        }
+    }
+
+    /// Returns the keys of the block at a position: `[head_dim][16]`.
+    #[inline(always)]
+    fn key_block(&self, table: &[PageId], start: usize) -> &[f32] {
         let shape = self.kv.shape();
         let block_len = BLOCK * shape.head_dim;
-        for start in positions.step_by(BLOCK) {
-            // SAFETY: the caller of `run` guarantees that no thread writes to these pages.
-            let keys = unsafe { self.kv.keys(table[start / shape.page_len], self.layer, self.kv_head) };
-            let block = start % shape.page_len / BLOCK;
-            block_scores(simd, &keys[block * block_len..][..block_len], queries, scores, start);
-        }
+        // SAFETY: the caller of `run` guarantees that no thread writes to these pages.
+        let keys = unsafe { self.kv.keys(table[start / shape.page_len], self.layer, self.kv_head) };
+        &keys[start % shape.page_len / BLOCK * block_len..][..block_len]
+    }
+
+    /// Returns the values of the page of a position: `[page_len][head_dim]`.
+    #[inline(always)]
+    fn values(&self, table: &[PageId], position: usize) -> &[f32] {
+        let page = table[position / self.kv.shape().page_len];
+        // SAFETY: the caller of `run` guarantees that no thread writes to these pages.
+        unsafe { self.kv.values(page, self.layer, self.kv_head) }
     }
 
     /// Adds the values at `positions`, which start at the beginning of a page, to `sums`, `[G][2][head_dim]`,
@@ -225,12 +247,18 @@ impl HeadQuery<'_> {
         }
         for start in positions.clone().step_by(shape.page_len) {
             let count = shape.page_len.min(positions.end - start);
-            // SAFETY: the caller of `run` guarantees that no thread writes to these pages.
-            let values = unsafe { self.kv.values(table[start / shape.page_len], self.layer, self.kv_head) };
+            let values = self.values(table, start);
+            let ahead =
+                if start + count < positions.end { self.values(table, start + count) } else { values };
+            let ahead = ahead[at..].as_ptr();
             let weights: [&[f32]; G] = weights.map(|row| &row[start..start + count]);
             // Page lengths are even, so the first position of a pair is always even.
             let pairs = values.chunks_exact(2 * dim).take(count / 2);
             for (t, pair) in pairs.enumerate() {
+                for line in (0..C * S::F32_LANES).step_by(LINE) {
+                    prefetch(ahead.wrapping_add(2 * t * dim + line));
+                    prefetch(ahead.wrapping_add((2 * t + 1) * dim + line));
+                }
                 let (even, odd) = pair.split_at(dim);
                 add_weighted(simd, &even[at..], weights.map(|row| row[2 * t]), &mut sums[0]);
                 add_weighted(simd, &odd[at..], weights.map(|row| row[2 * t + 1]), &mut sums[1]);
@@ -258,10 +286,7 @@ impl HeadQuery<'_> {
     ) {
         let shape = self.kv.shape();
         for t in positions {
-            let page = table[t / shape.page_len];
-            // SAFETY: the caller of `run` guarantees that no thread writes to these pages.
-            let values = unsafe { self.kv.values(page, self.layer, self.kv_head) };
-            let value = values[t % shape.page_len * shape.head_dim + at];
+            let value = self.values(table, t)[t % shape.page_len * shape.head_dim + at];
             for g in 0..G {
                 sums[(2 * g + t % 2) * shape.head_dim + at] += weights[g][t] * value;
             }
@@ -287,11 +312,13 @@ fn add_weighted<S: Simd, const G: usize, const C: usize>(
     }
 }
 
-/// Computes the scores of `G` queries against a block of sixteen keys, `[dim][16]`.
+/// Computes the scores of `G` queries against a block of sixteen keys, `[dim][16]`. Prefetches as many numbers from
+/// `ahead`.
 #[inline(always)]
 fn block_scores<S: Simd, const G: usize>(
     simd: S,
     keys: &[f32],
+    ahead: *const f32,
     queries: [&[f32]; G],
     scores: &mut [&mut [f32]; G],
     start: usize,
@@ -301,6 +328,7 @@ fn block_scores<S: Simd, const G: usize>(
         let mut sums = [[simd.splat_f32s(0.0); 4]; G];
         for (d, keys) in keys.chunks_exact(4 * BLOCK).enumerate() {
             for j in 0..4 {
+                prefetch(ahead.wrapping_add((4 * d + j) * BLOCK + lane));
                 let key = S::as_simd_f32s(&keys[j * BLOCK + lane..]).0[0];
                 for g in 0..G {
                     sums[g][j] = simd.mul_add_e_f32s(simd.splat_f32s(queries[g][4 * d + j]), key, sums[g][j]);

@@ -6,8 +6,11 @@
 #![allow(unsafe_code)]
 
 mod attention;
+#[cfg(target_arch = "x86_64")]
+mod bf16;
 mod kv;
 mod panel;
+mod prefetch;
 pub(crate) mod sampling;
 
 use std::sync::{Mutex, PoisonError};
@@ -19,10 +22,11 @@ use crate::norm::normalise_heads;
 use crate::{Cpu, CpuFootprint, simd};
 use attention::{PagedAttention, TOGETHER, scratch_len};
 use kv::{KvCache, PageShape, SharedKv};
-use panel::{COLUMN_STEP, MAX_WIDTH, add_bias, gated, product, rms_norm, transpose};
+pub(crate) use panel::available_precision;
+use panel::{COLUMN_STEP, Columns, MAX_WIDTH, add_bias, gated, product, rms_norm, transpose};
 use sgs_lm::config::ModelConfig;
 use sgs_lm::decode::{Decode, DecoderSizes, InputToken, PageId, SampleSpec, SampledToken, StepPlan};
-use sgs_lm::device::{Device, Heads};
+use sgs_lm::device::{Device, Heads, Precision};
 use sgs_lm::error::Result;
 use sgs_lm::footprint::Footprint;
 use sgs_lm::host_buffer::HostBuffer;
@@ -56,6 +60,8 @@ struct PanelBuffers {
     qkv_rows: HostBuffer,
     attention_rows: HostBuffer,
     hidden: HostBuffer,
+    /// The input of a product in bf16.
+    rounded: HostBuffer,
     logits: HostBuffer,
     statistics: HostBuffer,
 }
@@ -144,8 +150,13 @@ impl CpuDecoder {
     /// Runs a planned step without allocating memory.
     fn step(&mut self, model: &Model<Cpu>, plan: &StepPlan, sampled: &mut [SampledToken]) {
         plan.copies.iter().for_each(|(from, to)| self.cache.copy(*from, *to));
-        let step =
-            StepContext { model, kv: self.cache.shared(), tables: &plan.tables, scratch: &self.scratch };
+        let step = StepContext {
+            model,
+            precision: model.device.precision(),
+            kv: self.cache.shared(),
+            tables: &plan.tables,
+            scratch: &self.scratch,
+        };
         let width = sampling_width(plan.decode.len(), self.sampling_panels);
         let (sampling, prefilling) = self.panels.split_at_mut(self.sampling_panels);
         let decode = sampling
@@ -166,6 +177,7 @@ impl CpuDecoder {
 #[derive(Clone, Copy)]
 struct StepContext<'a> {
     model: &'a Model<Cpu>,
+    precision: Precision,
     kv: SharedKv<'a>,
     tables: &'a [PageId],
     scratch: &'a [Mutex<Scratch>],
@@ -194,18 +206,20 @@ fn sampling_width(columns: usize, panels: usize) -> usize {
 }
 
 impl PanelBuffers {
-    fn sizes(config: &ModelConfig, samples: bool) -> [usize; 8] {
+    fn sizes(config: &ModelConfig, samples: bool) -> [usize; 9] {
         let (d, q, qkv) = (config.hidden_size, config.q_dim(), config.qkv_dim());
         let vocabulary = if samples { config.vocab_size } else { 0 };
         let statistics = sampling::statistics_len(vocabulary, MAX_WIDTH);
         let w = MAX_WIDTH;
-        [d * w, d * w, qkv * w, qkv * w, q * w, config.intermediate_size * w, vocabulary * w, statistics]
+        let hidden = config.intermediate_size;
+        let rounded = d.max(q).max(hidden).div_ceil(2);
+        [d * w, d * w, qkv * w, qkv * w, q * w, hidden * w, rounded * w, vocabulary * w, statistics]
     }
 
     fn new(config: &ModelConfig, samples: bool) -> Self {
-        let [residual, normed, qkv, qkv_rows, attention_rows, hidden, logits, statistics] =
+        let [residual, normed, qkv, qkv_rows, attention_rows, hidden, rounded, logits, statistics] =
             Self::sizes(config, samples).map(HostBuffer::zeros);
-        Self { residual, normed, qkv, qkv_rows, attention_rows, hidden, logits, statistics }
+        Self { residual, normed, qkv, qkv_rows, attention_rows, hidden, rounded, logits, statistics }
     }
 
     fn step(&mut self, step: &StepContext<'_>, load: PanelInput<'_>) {
@@ -213,15 +227,16 @@ impl PanelBuffers {
         let weights = |span: Span| &step.model.params[span.range()];
         let (d, f) = (config.hidden_size, config.intermediate_size);
         let (q, qkv) = (config.q_dim(), config.qkv_dim());
-        let (columns, eps) = (load.columns, config.norm_eps);
+        let (columns, eps, precision) = (load.columns, config.norm_eps, step.precision);
         let width = columns.len().next_multiple_of(COLUMN_STEP);
-        let Self { residual, normed, qkv: qkv_panel, qkv_rows, attention_rows, hidden, .. } = self;
+        let Self { residual, normed, qkv: qkv_panel, qkv_rows, attention_rows, hidden, rounded, .. } = self;
         let (residual, normed) = (&mut residual[..d * width], &mut normed[..d * width]);
         embed(weights(layout.embed), d, columns, width, residual);
         for (index, layer) in layout.layers.iter().enumerate() {
             rms_norm(residual, weights(layer.input_norm), eps, width, normed);
             let projected = &mut qkv_panel[..qkv * width];
-            product(weights(layer.qkv), d, normed, width, projected, Write::Set);
+            let x = Columns::new(normed, width, precision, rounded);
+            product(weights(layer.qkv), d, x, width, projected, Write::Set);
             if let Some(bias) = layer.qkv_bias {
                 add_bias(projected, weights(bias), width);
             }
@@ -231,11 +246,14 @@ impl PanelBuffers {
             attend(step, index, columns, qkv_rows, attention_rows);
             let attended = &mut qkv_panel[..q * width];
             transpose(attention_rows, q, columns.len(), q, attended, width);
-            product(weights(layer.o), q, attended, width, residual, Write::Add);
+            let x = Columns::new(attended, width, precision, rounded);
+            product(weights(layer.o), q, x, width, residual, Write::Add);
             rms_norm(residual, weights(layer.post_norm), eps, width, normed);
             let hidden = &mut hidden[..f * width];
-            gated(weights(layer.gate_up), d, normed, width, hidden);
-            product(weights(layer.down), f, hidden, width, residual, Write::Add);
+            let x = Columns::new(normed, width, precision, rounded);
+            gated(weights(layer.gate_up), d, x, width, hidden);
+            let x = Columns::new(hidden, width, precision, rounded);
+            product(weights(layer.down), f, x, width, residual, Write::Add);
         }
         if !load.samples.is_empty() {
             rms_norm(residual, weights(layout.final_norm), eps, width, normed);
@@ -255,7 +273,8 @@ impl PanelBuffers {
         let inverse = &inverse[..width];
         let logits = &mut self.logits[..vocabulary * width];
         let statistics = &mut self.statistics[..sampling::statistics_len(vocabulary, width)];
-        sampling::head(head, d, &self.normed[..d * width], width, inverse, logits, statistics);
+        let x = Columns::new(&self.normed[..d * width], width, step.precision, &mut self.rounded);
+        sampling::head(head, d, x, width, inverse, logits, statistics);
         let totals = sampling::merge(statistics, width, inverse);
         let panel = sampling::PanelLogits { logits, statistics, totals: &totals, width };
         load.sampled.par_chunks_mut(8).zip(load.samples.par_chunks(8)).enumerate().for_each(
@@ -361,14 +380,14 @@ mod tests {
 
     /// Runs three recorded sequences (Hugging Face transformers, f32) through the cache at the same time:
     /// the first `prefilled` tokens of each as a prompt, the others one per step.
-    fn worst_error(name: &str, prefilled: usize) -> f64 {
+    fn worst_error(name: &str, prefilled: usize, precision: Precision) -> f64 {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lm/tests/data").join(name);
         let io = read_all(&dir.join("io.safetensors")).unwrap();
         let (shape, ids) = &io["input_ids"];
         let (batch, length) = (shape[0], shape[1]);
         let (logits_shape, want) = &io["logits"];
         let vocabulary = logits_shape[2];
-        let device = Arc::new(Cpu::new(2).unwrap());
+        let device = Arc::new(Cpu::with_precision(2, precision).unwrap());
         let model = Model::new(Arc::clone(&device), HostWeights::load(&dir).unwrap(), length).unwrap();
         let pages_each = length.div_ceil(16);
         let sizes = DecoderSizes {
@@ -423,8 +442,13 @@ mod tests {
             ["llama_mha", "llama_gqa_tied", "llama_yarn", "qwen2_bias", "qwen3", "qwen3_tied", "mistral"]
         {
             for prefilled in [0, 13, 33] {
-                let error = worst_error(name, prefilled);
-                assert!(error < 1e-4, "{name}, {prefilled} tokens of prompt: relative error {error:e}");
+                for (precision, allowed) in [(Precision::F32, 1e-4), (Precision::Bf16, 2e-2)] {
+                    let error = worst_error(name, prefilled, precision);
+                    assert!(
+                        error < allowed,
+                        "{name}, {precision:?}, {prefilled} tokens of prompt: relative error {error:e}"
+                    );
+                }
             }
         }
     }

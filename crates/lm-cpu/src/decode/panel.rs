@@ -11,8 +11,12 @@
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
+#[cfg(target_arch = "x86_64")]
+use super::bf16;
+use super::prefetch::{LINE, prefetch};
 use crate::gemm::Write;
 use crate::{math, simd};
+use sgs_lm::device::Precision;
 
 /// The width of a panel is a multiple of this number of columns.
 pub(crate) const COLUMN_STEP: usize = 16;
@@ -22,29 +26,59 @@ pub(crate) const MAX_WIDTH: usize = sgs_lm::decode::PANEL;
 /// Multiply-adds per parallel task of a product, enough to outweigh the cost of starting it.
 const TASK: usize = 1 << 19;
 
-/// Numbers per cache line.
-pub(crate) const LINE: usize = 16;
-
-/// Prefetches a cache line. This is only a hint, so any address is valid.
-#[inline(always)]
-pub(crate) fn prefetch(at: *const f32) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 processor has this instruction; it neither faults nor changes memory.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(at.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
-}
-
 /// Returns the number of rows of a matrix per parallel task.
 fn task_rows(inner: usize, width: usize) -> usize {
     (TASK / (inner * width).max(1)).max(1).next_multiple_of(8)
 }
 
-/// Computes `y = W x` or `y += W x` on all threads. `weights` is `[rows, inner]`, row-major; `x` is
-/// `[inner, width]`; `y` is `[rows, width]`.
-pub(crate) fn product(weights: &[f32], inner: usize, x: &[f32], width: usize, y: &mut [f32], write: Write) {
+/// The columns of a panel as a product reads them.
+#[derive(Clone, Copy)]
+pub(crate) enum Columns<'a> {
+    /// `[inner, width]`.
+    F32(&'a [f32]),
+    /// Pairs of features in bfloat16, `[inner.div_ceil(2), width]`: see [`bf16::round_pairs`].
+    #[cfg(target_arch = "x86_64")]
+    Bf16(&'a [f32]),
+}
+
+impl<'a> Columns<'a> {
+    /// Prepares the panel `x`, `[inner, width]`, for products of this precision. `rounded` has room for half as many
+    /// numbers.
+    pub(crate) fn new(x: &'a [f32], width: usize, precision: Precision, rounded: &'a mut [f32]) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if precision == Precision::Bf16 {
+            let rounded = &mut rounded[..(x.len() / width).div_ceil(2) * width];
+            assert!(bf16::is_available(), "the device chose bf16 without the instructions");
+            // SAFETY: the processor has the instructions.
+            unsafe { bf16::round_pairs(x, width, rounded) };
+            return Self::Bf16(rounded);
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (width, precision, rounded);
+        Self::F32(x)
+    }
+}
+
+/// Returns the precision of a decoder's products if `wanted` is asked for: bf16 needs a processor that multiplies it.
+pub(crate) fn available_precision(wanted: Precision) -> Precision {
+    #[cfg(target_arch = "x86_64")]
+    if wanted == Precision::Bf16 && bf16::is_available() {
+        return Precision::Bf16;
+    }
+    let _ = wanted;
+    Precision::F32
+}
+
+/// Computes `y = W x` or `y += W x` on all threads. `weights` is `[rows, inner]`, row-major; `x` has `inner` features;
+/// `y` is `[rows, width]`.
+pub(crate) fn product(
+    weights: &[f32],
+    inner: usize,
+    x: Columns<'_>,
+    width: usize,
+    y: &mut [f32],
+    write: Write,
+) {
     let rows = task_rows(inner, width);
     y.par_chunks_mut(rows * width)
         .zip(weights.par_chunks(rows * inner))
@@ -55,14 +89,21 @@ pub(crate) fn product(weights: &[f32], inner: usize, x: &[f32], width: usize, y:
 pub(crate) fn product_here(
     weights: &[f32],
     inner: usize,
-    x: &[f32],
+    x: Columns<'_>,
     width: usize,
     y: &mut [f32],
     write: Write,
 ) {
     assert!(width > 0 && width <= MAX_WIDTH && width.is_multiple_of(COLUMN_STEP), "panel width {width}");
-    assert!(x.len() >= inner * width && weights.len() * width >= y.len() * inner);
-    Arch::new().dispatch(PanelProduct { weights, inner, x, width, y, write });
+    assert!(weights.len() * width >= y.len() * inner);
+    match x {
+        Columns::F32(x) => Arch::new().dispatch(PanelProduct { weights, inner, x, width, y, write }),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `Columns::new` made these columns, so the processor has the instructions.
+        Columns::Bf16(pairs) => unsafe {
+            bf16::Bf16Product { weights, inner, pairs, width, y, write }.run();
+        },
+    }
 }
 
 struct PanelProduct<'a> {
@@ -193,7 +234,7 @@ pub(crate) fn rms_norm(x: &[f32], gain: &[f32], eps: f32, width: usize, y: &mut 
 
 /// Computes the first half of the feed-forward layer on all threads: `h = silu(G x) * (U x)`. `gate_up` is `G`
 /// above `U`, each `[rows, inner]`; `h` is `[rows, width]`.
-pub(crate) fn gated(gate_up: &[f32], inner: usize, x: &[f32], width: usize, h: &mut [f32]) {
+pub(crate) fn gated(gate_up: &[f32], inner: usize, x: Columns<'_>, width: usize, h: &mut [f32]) {
     let (gate, up) = gate_up.split_at(gate_up.len() / 2);
     let rows = task_rows(2 * inner, width);
     h.par_chunks_mut(rows * width)
@@ -201,7 +242,7 @@ pub(crate) fn gated(gate_up: &[f32], inner: usize, x: &[f32], width: usize, h: &
         .for_each(|(h, (gate, up))| gated_here(gate, up, inner, x, width, h));
 }
 
-fn gated_here(gate: &[f32], up: &[f32], inner: usize, x: &[f32], width: usize, h: &mut [f32]) {
+fn gated_here(gate: &[f32], up: &[f32], inner: usize, x: Columns<'_>, width: usize, h: &mut [f32]) {
     /// Rows whose `U x` is kept on the stack.
     const ROWS: usize = 16;
     let mut held = [0.0f32; ROWS * MAX_WIDTH];
@@ -279,26 +320,60 @@ mod tests {
         (0..len).map(|_| rng.normal()).collect()
     }
 
+    /// The precisions that this processor has.
+    fn precisions() -> Vec<Precision> {
+        let all = [Precision::F32, Precision::Bf16];
+        all.into_iter().filter(|precision| available_precision(*precision) == *precision).collect()
+    }
+
+    /// Returns an element of a panel as an independent implementation rounds it.
+    fn column(value: f32, precision: Precision) -> f64 {
+        match precision {
+            Precision::F32 => f64::from(value),
+            Precision::Bf16 => half::bf16::from_f32(value).to_f64(),
+        }
+    }
+
+    /// Returns the weight of feature `k` as an independent implementation rounds it.
+    fn weight(value: f32, k: usize, precision: Precision) -> f64 {
+        let up = f64::from(half::bf16::from_bits((value.to_bits() >> 16) as u16 + 1));
+        let down = f64::from(half::bf16::from_bits((value.to_bits() >> 16) as u16));
+        match precision {
+            Precision::F32 => f64::from(value),
+            Precision::Bf16 => {
+                let dropped = (f64::from(value) - down) / (up - down);
+                let dither = ((k % 512) as f64 * 40_503.0 / 65_536.0).fract();
+                if dropped + dither < 1.0 { down } else { up }
+            }
+        }
+    }
+
     #[test]
     fn products_equal_sums_in_f64_at_every_width() {
-        for (rows, inner) in [(1, 1), (7, 5), (24, 33), (131, 64), (300, 70)] {
-            for width in [16, 32, 48, 64] {
-                let (w, x, old) =
-                    (random(rows * inner, 0), random(inner * width, 1), random(rows * width, 2));
-                for write in [Write::Set, Write::Add] {
-                    let mut y = old.clone();
-                    product(&w, inner, &x, width, &mut y, write);
-                    for (i, y) in y.iter().enumerate() {
-                        let (r, c) = (i / width, i % width);
-                        let sum: f64 = (0..inner)
-                            .map(|k| f64::from(w[r * inner + k]) * f64::from(x[k * width + c]))
-                            .sum();
-                        let want = sum + if write == Write::Add { f64::from(old[i]) } else { 0.0 };
-                        assert!(
-                            (f64::from(*y) - want).abs() < 1e-4,
-                            "{rows} {inner} {width} {i}: {y} {want}"
-                        );
-                    }
+        let shapes = [(1, 1), (7, 5), (24, 33), (131, 64), (300, 70), (9, 512), (5, 1025), (17, 1_300)];
+        let widths = [16, 32, 48, 64];
+        for (precision, (rows, inner), width) in precisions()
+            .into_iter()
+            .flat_map(|p| shapes.into_iter().flat_map(move |s| widths.map(move |w| (p, s, w))))
+        {
+            let (w, x, old) = (random(rows * inner, 0), random(inner * width, 1), random(rows * width, 2));
+            let mut pairs = vec![f32::NAN; inner.div_ceil(2) * width];
+            let columns = Columns::new(&x, width, precision, &mut pairs);
+            for write in [Write::Set, Write::Add] {
+                let mut y = old.clone();
+                product(&w, inner, columns, width, &mut y, write);
+                for (i, y) in y.iter().enumerate() {
+                    let (r, c) = (i / width, i % width);
+                    let terms = (0..inner).map(|k| {
+                        weight(w[r * inner + k], k, precision) * column(x[k * width + c], precision)
+                    });
+                    let start = if write == Write::Add { f64::from(old[i]) } else { 0.0 };
+                    let want = start + terms.clone().sum::<f64>();
+                    let size = start.abs() + terms.map(f64::abs).sum::<f64>();
+                    assert!(
+                        (f64::from(*y) - want).abs() < 1e-6 * size,
+                        "{precision:?} {rows} {inner} {width} {i}: {y} {want}"
+                    );
                 }
             }
         }
@@ -310,7 +385,7 @@ mod tests {
         let (rows, inner, width) = (23, 41, 48);
         let (w, x) = (random(rows * inner, 0), random(inner * width, 1));
         let mut wide = vec![0.0; rows * width];
-        product(&w, inner, &x, width, &mut wide, Write::Set);
+        product(&w, inner, Columns::F32(&x), width, &mut wide, Write::Set);
         let check = |name: &str, run: &dyn Fn(PanelProduct<'_>)| {
             let mut y = vec![0.0; rows * width];
             run(PanelProduct { weights: &w, inner, x: &x, width, y: &mut y, write: Write::Set });
@@ -329,19 +404,23 @@ mod tests {
     fn a_column_does_not_depend_on_other_columns() {
         let (rows, inner) = (37, 50);
         let (w, column) = (random(rows * inner, 0), random(inner, 1));
-        let mut results = Vec::new();
-        for (width, place) in [(16, 0), (16, 15), (32, 17), (48, 33), (64, 63)] {
-            let mut x = random(inner * width, 2);
-            (0..inner).for_each(|k| x[k * width + place] = column[k]);
-            let (mut y, mut h) = (vec![0.0; rows * width], vec![0.0; 18 * width]);
-            product(&w, inner, &x, width, &mut y, Write::Set);
-            gated(&w[..36 * inner], inner, &x, width, &mut h);
-            let mut n = vec![0.0; inner * width];
-            rms_norm(&x, &column, 1e-6, width, &mut n);
-            let all = y.chunks(width).chain(h.chunks(width)).chain(n.chunks(width));
-            results.push(all.map(|row| row[place].to_bits()).collect::<Vec<u32>>());
+        for precision in precisions() {
+            let mut results = Vec::new();
+            for (width, place) in [(16, 0), (16, 15), (32, 17), (48, 33), (64, 63)] {
+                let mut x = random(inner * width, 2);
+                (0..inner).for_each(|k| x[k * width + place] = column[k]);
+                let (mut y, mut h) = (vec![0.0; rows * width], vec![0.0; 18 * width]);
+                let mut pairs = vec![0.0; inner * width / 2];
+                let columns = Columns::new(&x, width, precision, &mut pairs);
+                product(&w, inner, columns, width, &mut y, Write::Set);
+                gated(&w[..36 * inner], inner, columns, width, &mut h);
+                let mut n = vec![0.0; inner * width];
+                rms_norm(&x, &column, 1e-6, width, &mut n);
+                let all = y.chunks(width).chain(h.chunks(width)).chain(n.chunks(width));
+                results.push(all.map(|row| row[place].to_bits()).collect::<Vec<u32>>());
+            }
+            assert!(results.windows(2).all(|w| w[0] == w[1]), "{precision:?}");
         }
-        assert!(results.windows(2).all(|w| w[0] == w[1]));
     }
 
     #[test]
@@ -350,7 +429,7 @@ mod tests {
         let (x, gain, w) = (random(inner * width, 0), random(inner, 1), random(14 * inner, 2));
         let (mut y, mut h) = (vec![0.0; inner * width], vec![0.0; 7 * width]);
         rms_norm(&x, &gain, 1e-3, width, &mut y);
-        gated(&w, inner, &x, width, &mut h);
+        gated(&w, inner, Columns::F32(&x), width, &mut h);
         let at = |k: usize, c: usize| f64::from(x[k * width + c]);
         for c in 0..width {
             let mean = (0..inner).map(|k| at(k, c).powi(2)).sum::<f64>() / inner as f64;

@@ -7,7 +7,7 @@
 
 use rayon::prelude::*;
 
-use super::panel::{MAX_WIDTH, product_here};
+use super::panel::{Columns, MAX_WIDTH, product_here};
 use crate::gemm::Write;
 use crate::{math, simd};
 use sgs_base::philox;
@@ -25,11 +25,11 @@ pub(crate) fn statistics_len(vocabulary: usize, width: usize) -> usize {
 }
 
 /// Computes the logits of a panel, `[vocabulary, width]`, and their statistics on all threads. `head` is `[vocabulary,
-/// inner]`, and `x` is `[inner, width]`. `inverse_temperature` has one entry per column; it is 1 for greedy sampling.
+/// inner]`, and `x` has `inner` features. `inverse_temperature` has one entry per column; it is 1 for greedy sampling.
 pub(crate) fn head(
     head: &[f32],
     inner: usize,
-    x: &[f32],
+    x: Columns<'_>,
     width: usize,
     inverse_temperature: &[f32],
     logits: &mut [f32],
@@ -321,7 +321,7 @@ mod tests {
         (0..width).for_each(|c| unit[c * width + c] = 1.0);
         let inverse: Vec<f32> = temperatures.iter().map(|t| if *t == 0.0 { 1.0 } else { 1.0 / t }).collect();
         let mut statistics = vec![0.0; statistics_len(vocabulary, width)];
-        head(&weights, width, &unit, width, &inverse, &mut logits, &mut statistics);
+        head(&weights, width, Columns::F32(&unit), width, &inverse, &mut logits, &mut statistics);
         let totals = merge(&mut statistics, width, &inverse);
         Fixture { vocabulary, width, logits, statistics, totals }
     }

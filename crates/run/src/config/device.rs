@@ -2,12 +2,15 @@
 
 use crate::Usage;
 use crate::error::Result;
+use sgs_lm::device::Precision;
 
 /// A device for models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceKind {
-    /// The CPU.
+    /// The CPU. The sampler multiplies in bfloat16 if the processor can.
     Cpu,
+    /// The CPU in f32 throughout.
+    CpuF32,
     /// One NVIDIA GPU in bfloat16, with f32 accumulation and f32 master weights.
     Cuda,
     /// One NVIDIA GPU in f32 throughout. It is slow and meant for comparisons.
@@ -20,9 +23,25 @@ impl std::str::FromStr for DeviceKind {
     fn from_str(name: &str) -> Result<Self, Usage> {
         match name {
             "cpu" => Ok(Self::Cpu),
+            "cpu-f32" => Ok(Self::CpuF32),
             "cuda" => Ok(Self::Cuda),
             "cuda-f32" => Ok(Self::CudaF32),
-            other => Err(Usage(format!("unknown device `{other}`; expected cpu, cuda or cuda-f32"))),
+            other => Err(Usage(format!("unknown device `{other}`; expected cpu, cpu-f32, cuda or cuda-f32"))),
+        }
+    }
+}
+
+impl DeviceKind {
+    /// Returns whether models run on the CPU.
+    pub fn is_cpu(self) -> bool {
+        matches!(self, Self::Cpu | Self::CpuF32)
+    }
+
+    /// Returns the precision of the device's products.
+    pub fn precision(self) -> Precision {
+        match self {
+            Self::Cpu | Self::Cuda => Precision::Bf16,
+            Self::CpuF32 | Self::CudaF32 => Precision::F32,
         }
     }
 }
@@ -31,8 +50,9 @@ impl std::str::FromStr for DeviceKind {
 pub fn kind(name: &str) -> Result<DeviceKind> {
     match name {
         "cpu" => Ok(DeviceKind::Cpu),
+        "cpu-f32" => Ok(DeviceKind::CpuF32),
         "cuda" => Ok(DeviceKind::Cuda),
-        other => Err(Usage(format!("model.device is `{other}`; expected `cpu` or `cuda`")).into()),
+        other => Err(Usage(format!("model.device is `{other}`; expected `cpu`, `cpu-f32` or `cuda`")).into()),
     }
 }
 
@@ -58,16 +78,13 @@ macro_rules! with_device {
     };
     ($kind:expr, $threads:expr, $gpu:expr, $device:ident => $body:expr) => {
         match $kind {
-            $crate::config::device::DeviceKind::Cpu => {
-                let $device = std::sync::Arc::new($crate::lm_cpu::Cpu::new($threads)?);
+            kind if kind.is_cpu() => {
+                let opened = $crate::lm_cpu::Cpu::with_precision($threads, kind.precision());
+                let $device = std::sync::Arc::new(opened?);
                 $body
             }
             kind => {
-                let precision = match kind {
-                    $crate::config::device::DeviceKind::CudaF32 => $crate::lm_cuda::Precision::F32,
-                    _ => $crate::lm_cuda::Precision::Bf16,
-                };
-                let opened = $crate::lm_cuda::Cuda::new($gpu, precision);
+                let opened = $crate::lm_cuda::Cuda::new($gpu, kind.precision());
                 let $device = std::sync::Arc::new(opened.map_err($crate::Usage::of)?);
                 $body
             }

@@ -83,7 +83,7 @@ sgs_keys::table! {
         /// Context window of all roles, in tokens (prompt plus completion). 0 means the model's own.
         pub context: usize = 0, in 0..=10_000_000,
         /// Device that the model runs on.
-        pub device: String = "cpu".to_owned(), in &["cpu", "cuda"],
+        pub device: String = "cpu".to_owned(), in &["cpu", "cpu-f32", "cuda"],
     }
 }
 

@@ -10,8 +10,7 @@ use sgs_lm::testing::{random_model, small_shape};
 use sgs_lm::{Device, ModelConfig};
 use sgs_lm_bench::{SampleBench, TrainBench, gemm_peak, sample, train};
 use sgs_lm_cpu::Cpu;
-use sgs_lm_cuda::{Cuda, Precision};
-use sgs_run::config::device::DeviceKind;
+use sgs_lm_cuda::Cuda;
 use sgs_run::config::machine;
 use std::path::Path;
 use std::sync::Arc;
@@ -48,13 +47,13 @@ fn sampling(args: &BenchSampleArgs) -> Result<()> {
         prefill_tokens: 512,
     };
     let (head, speed) = match args.device {
-        DeviceKind::Cpu => {
-            let device = Arc::new(Cpu::new(args.threads)?);
+        kind if kind.is_cpu() => {
+            let device = Arc::new(Cpu::with_precision(args.threads, kind.precision())?);
             let head = head(&args.shape, &bench.config, &device.name());
             (head, sample(&random_model(device, &bench.config)?, &bench, |cpu| Ok(gemm_peak(cpu)))?)
         }
-        gpu => {
-            let device = Arc::new(Cuda::new(0, precision(gpu)).map_err(usage)?);
+        kind => {
+            let device = Arc::new(Cuda::new(0, kind.precision()).map_err(usage)?);
             let head = head(&args.shape, &bench.config, &device.name());
             let model = device.random_model(&bench.config, bench.config.max_positions)?;
             let (free, _) = device.gpu().free_memory()?;
@@ -84,24 +83,19 @@ fn training(args: &BenchTrainArgs) -> Result<()> {
         steps: args.steps,
     };
     let (head, speed) = match args.device {
-        DeviceKind::Cpu => {
-            let device = Arc::new(Cpu::new(args.threads)?);
+        kind if kind.is_cpu() => {
+            let device = Arc::new(Cpu::with_precision(args.threads, kind.precision())?);
             let head = head(&args.shape, &bench.config, &device.name());
             (head, train(random_model(device, &bench.config)?, &bench, |cpu| Ok(gemm_peak(cpu)))?)
         }
-        gpu => {
-            let device = Arc::new(Cuda::new(0, precision(gpu)).map_err(usage)?);
+        kind => {
+            let device = Arc::new(Cuda::new(0, kind.precision()).map_err(usage)?);
             let head = head(&args.shape, &bench.config, &device.name());
             let model = device.random_model(&bench.config, bench.length)?;
             (head, train(model, &bench, Cuda::gemm_peak)?)
         }
     };
     output::line(format!("{head}\n{} sequences of {} tokens a step\n{speed}", bench.sequences, bench.length))
-}
-
-/// Returns the element type of a GPU device.
-fn precision(kind: DeviceKind) -> Precision {
-    if kind == DeviceKind::CudaF32 { Precision::F32 } else { Precision::Bf16 }
 }
 
 /// Returns the shape of a name or a model folder.

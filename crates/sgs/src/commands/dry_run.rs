@@ -61,8 +61,7 @@ pub fn run(resolved: &Resolved, fleet: Option<&FleetConfig>, as_json: bool) -> R
     let mut lacks = lacks(config);
     lacks.extend(external_lack(config));
     // A small run on the CPU is not forecast for another machine.
-    let is_possible =
-        kind != DeviceKind::Cpu || !lacks.iter().any(|l| matches!(l.what, "model" | "problems"));
+    let is_possible = !kind.is_cpu() || !lacks.iter().any(|l| matches!(l.what, "model" | "problems"));
     if is_possible {
         check_memory(config, fleet)?;
     }
@@ -77,7 +76,7 @@ pub fn run(resolved: &Resolved, fleet: Option<&FleetConfig>, as_json: bool) -> R
         }))?;
         return Ok(Outcome::Done);
     }
-    let is_large = kind != DeviceKind::Cpu && config.problems.system != SystemName::Metamath;
+    let is_large = !kind.is_cpu() && config.problems.system != SystemName::Metamath;
     match planned {
         Some(planned) if is_large => output::line(screen(config, &planned, &lacks)?)?,
         planned => on_this_machine(resolved, planned, &lacks)?,
@@ -129,7 +128,7 @@ impl Planned {
 /// # Errors
 /// Returns an error that names the keys to change.
 pub fn check_memory(config: &RunConfig, fleet: Option<&FleetConfig>) -> Result<()> {
-    if device::kind(&config.model.device)? != DeviceKind::Cpu {
+    if !device::kind(&config.model.device)?.is_cpu() {
         return Ok(());
     }
     // The start of the run reports other errors.
@@ -186,7 +185,7 @@ fn hardware(
     fleet: Option<&FleetConfig>,
 ) -> Result<(Hardware, Box<dyn Footprint>)> {
     let threads = device::threads();
-    if kind == DeviceKind::Cpu {
+    if kind.is_cpu() {
         let peak = gemm_peak(&Cpu::new(threads)?) * 1e9;
         let hardware = Hardware {
             device: format!("CPU with {threads} threads ({:.0} GFLOP/s)", peak / 1e9),

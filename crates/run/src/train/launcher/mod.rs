@@ -166,7 +166,7 @@ fn launched_rank(options: &RankOptions) -> Result<RankEnv> {
 
 /// Returns the GPU of a rank: the one with its local rank, or the only one that is visible.
 pub fn gpu_of(device: DeviceKind, env: Option<&RankEnv>) -> Result<usize> {
-    let Some(env) = env.filter(|_| device != DeviceKind::Cpu) else { return Ok(0) };
+    let Some(env) = env.filter(|_| !device.is_cpu()) else { return Ok(0) };
     match sgs_lm_cuda::gpu_count()? {
         1 => Ok(0),
         gpus if env.local_rank < gpus => Ok(env.local_rank),

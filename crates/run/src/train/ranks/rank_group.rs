@@ -116,9 +116,10 @@ const MOST_A_THREAD: usize = 16;
 
 /// Checks that this machine has room for the ranks.
 fn enough_room(config: &RunConfig, ranks: usize) -> Result<()> {
-    let (most, of) = match device::kind(&config.model.device)? {
-        DeviceKind::Cpu => (MOST_A_THREAD * device::threads(), "has processors for"),
-        _ => (sgs_lm_cuda::gpu_count()?, "shows GPUs for"),
+    let (most, of) = if device::kind(&config.model.device)?.is_cpu() {
+        (MOST_A_THREAD * device::threads(), "has processors for")
+    } else {
+        (sgs_lm_cuda::gpu_count()?, "shows GPUs for")
     };
     if ranks <= most {
         return Ok(());

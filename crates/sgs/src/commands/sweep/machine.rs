@@ -34,7 +34,7 @@ pub struct RunSlot {
 impl SlotPool {
     /// Creates `wanted` slots, or as many as fit: one per GPU, otherwise one per two cores.
     pub fn for_machine(wanted: Option<usize>, members: &[SweepRun]) -> Self {
-        let on_gpu = members.iter().any(|member| member.config.model.device != "cpu");
+        let on_gpu = members.iter().any(|member| member.config.model.device == "cuda");
         let gpus = if on_gpu { device::visible_gpus() } else { Vec::new() };
         Self::share(wanted, gpus, cores())
     }
