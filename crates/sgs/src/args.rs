@@ -204,7 +204,7 @@ pub struct KeyArgs {
     #[arg(long, value_name = "N", value_parser = seed())]
     pub seed: Option<u64>,
     /// Device that the model runs on [default: from the size].
-    #[arg(long, value_parser = ["cpu", "cuda"])]
+    #[arg(long, value_parser = ["cpu", "cpu-f32", "cuda"])]
     pub device: Option<String>,
 }
 

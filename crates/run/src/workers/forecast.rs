@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::workers::config::{By, FleetConfig, WorkerPoolConfig};
 use crate::workers::{generate, sampling};
 use serde::Serialize;
+use sgs_lm::device::Precision;
 use sgs_lm::model::Mode;
 use sgs_selfplay::config::{BatchSize, ConjectureForm, GuideKind, Selection};
 use sgs_selfplay::{Role, Weights};
@@ -67,14 +68,18 @@ impl Speed {
         if name.contains("H100") { H100 } else { H200 }
     }
 
-    /// Returns the speed of a CPU whose best matrix product reaches `peak` FLOP/s. `sgs bench train` and `sgs bench
-    /// sample` print the fractions of the peak that training and sampling reach: 0.43 and 0.64 on a busy machine with
-    /// two cores.
-    pub fn of_cpu(peak: f64) -> Self {
+    /// Returns the speed of a CPU whose best matrix product in f32 reaches `peak` FLOP/s and whose sampler has this
+    /// precision. `sgs bench train` and `sgs bench sample` print the fractions of the peak that training and sampling
+    /// reach: 0.43, and 0.64 in f32, on a busy machine with two cores.
+    pub fn of_cpu(peak: f64, sampler: Precision) -> Self {
+        let sampling = match sampler {
+            Precision::F32 => 0.6 * peak,
+            Precision::Bf16 => 0.9 * peak,
+        };
         Self {
             training: 0.45 * peak,
-            prefill: 0.6 * peak,
-            decoding: 0.6 * peak,
+            prefill: sampling,
+            decoding: sampling,
             reading: 10e9,
             step_s: 0.0,
             layer_s: 0.0,

@@ -186,7 +186,8 @@ fn hardware(
 ) -> Result<(Hardware, Box<dyn Footprint>)> {
     let threads = device::threads();
     if kind.is_cpu() {
-        let peak = gemm_peak(&Cpu::new(threads)?) * 1e9;
+        let cpu = Cpu::with_precision(threads, kind.precision())?;
+        let peak = gemm_peak(&cpu) * 1e9;
         let hardware = Hardware {
             device: format!("CPU with {threads} threads ({:.0} GFLOP/s)", peak / 1e9),
             found: true,
@@ -194,7 +195,7 @@ fn hardware(
             devices: 1,
             device_bytes: machine::memory().map_or(u64::MAX, |memory| memory.total),
             reserved_bytes: 0,
-            speed: Speed::of_cpu(peak),
+            speed: Speed::of_cpu(peak, cpu.precision()),
             cores: threads,
         };
         // Ranks and local workers share the threads.

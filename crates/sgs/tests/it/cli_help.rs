@@ -222,7 +222,7 @@ fn usage_errors_exit_with_code_2_and_say_what_to_do() {
         (&["run", "--seed", "x"], "expected an integer from 0"),
         (&["run", "--seed", "-1"], "expected an integer from 0"),
         (&["run", "--minutes", "nan"], "expected a number from 0"),
-        (&["run", "--device", "tpu"], "possible values: cpu, cuda"),
+        (&["run", "--device", "tpu"], "possible values: cpu, cpu-f32, cuda"),
         (&["run", "--set", "learning_rate=1"], "did you mean `algorithm.solver.learning_rate`?"),
         (
             &["run", "--set", "sampling.endpoint.roles=[\"judge\"]"],
@@ -504,9 +504,9 @@ fn shells_complete_methods_sizes_and_keys() {
         ("sgs run --set=rou", &["rounds="]),
         ("sgs run --set algorithm.guide.kind=ru", &["rubric"]),
         ("sgs run --set=algorithm.guide.kind=ru", &["rubric"]),
-        ("sgs run --set seed=2 --device ", &["cpu", "cuda"]),
+        ("sgs run --set seed=2 --device ", &["cpu", "cpu-f32", "cuda"]),
         ("sgs resume --set sampling.endpoint.key_f", &["sampling.endpoint.key_file="]),
-        ("sgs run --device c", &["cpu", "cuda"]),
+        ("sgs run --device c", &["cpu", "cpu-f32", "cuda"]),
         ("sgs eval --problems hel", &["held-out"]),
         ("sgs comp", &["compare", "completions"]),
     ] {

@@ -4,6 +4,7 @@ use crate::model_server::Server;
 use crate::program;
 use crate::program::{path, project, sgs};
 use serde_json::{Value, json};
+use sgs_lm::device::Precision;
 use sgs_lm::model::{Mode, Model};
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::trainer::Trainer;
@@ -25,7 +26,8 @@ fn base() -> std::path::PathBuf {
 /// Samples a completion with the library, from the same weights.
 fn library_sample(prompt: &str, seed: u64, max_new_tokens: usize) -> (SampledCompletion, Tokenizer) {
     let tokenizer = Tokenizer::load(&base()).unwrap();
-    let device = Arc::new(Cpu::new(1).unwrap());
+    // As `--device cpu`.
+    let device = Arc::new(Cpu::with_precision(1, Precision::Bf16).unwrap());
     let model = Model::new(device, HostWeights::load(&base()).unwrap(), usize::MAX).unwrap();
     let mut sampler = Sampler::new(&model, &SamplerOptions::default()).unwrap();
     let request = Request {

@@ -44,7 +44,12 @@ fn key_file(weights: &Path) -> String {
 fn server(weights: &Path, set: &str, listen: &str) -> Server {
     let model = weights.join(set);
     let (model, updates, key) = (model.to_str().unwrap(), weights.to_str().unwrap(), key_file(weights));
-    Server::start(&["--model", model, "--updates", updates, "--listen", listen, "--key-file", &key])
+    // In f32, a server with old weights cannot hide behind rounding.
+    let device = ["--device", "cpu-f32"];
+    Server::start(
+        &[&["--model", model, "--updates", updates, "--listen", listen, "--key-file", &key][..], &device]
+            .concat(),
+    )
 }
 
 /// Returns the arguments of a small SGS run whose Solver is served at `solvers` and its Conjecturer at `conjecturers`.
