@@ -332,6 +332,88 @@ fn the_commands_of_the_kubernetes_example_parse() {
     }
 }
 
+/// Returns the commands of a container recipe and its comments, as command lines of `sgs`.
+fn commands_of_recipe(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in
+        text.lines().filter(|line| !line.contains("docker build") && !line.contains("apptainer build"))
+    {
+        // Docker's image `sgs` and Apptainer's `sgs.sif` take the arguments of the program.
+        let line = line.replace("sgs.sif ", "sgs ");
+        let command = line.split_once(" sgs ").map(|(_, rest)| rest.split([';', '#']).next().unwrap());
+        // The run script passes on all arguments.
+        found.extend(command.filter(|command| *command != "\"$@\"").map(|command| format!("sgs {command}")));
+    }
+    found
+}
+
+/// Returns the sources that a container recipe copies, with the stage that they come from; empty: the repository.
+fn copies_of_recipe(text: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut section = "";
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        if line.starts_with('%') {
+            section = line;
+        }
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (stage, paths) = match (&words[..], section.strip_prefix("%files")) {
+            (["COPY", paths @ ..], _) => match paths[0].strip_prefix("--from=") {
+                Some(stage) => (stage, &paths[1..]),
+                None => ("", paths),
+            },
+            (paths @ [_, _], Some(stage)) => (stage.trim_start().trim_start_matches("from "), paths),
+            _ => continue,
+        };
+        if let [sources @ .., _] = paths
+            && !line.starts_with('%')
+        {
+            found.extend(sources.iter().map(|source| (stage.to_owned(), (*source).to_owned())));
+        }
+    }
+    found
+}
+
+/// The recipes cannot be built here, but their paths exist and their commands parse.
+#[test]
+fn the_container_recipes_copy_existing_files_and_their_commands_parse() {
+    let version = std::fs::read_to_string(project("Cargo.toml")).unwrap();
+    let version = version.lines().find_map(|line| line.strip_prefix("rust-version = \"")).unwrap();
+    let version = version.trim_end_matches('"');
+    for (name, commands) in [("Dockerfile", 2), ("sgs.def", 3)] {
+        let text = std::fs::read_to_string(project("examples/container").join(name)).unwrap();
+        assert!(text.contains(&format!("rust:{version}-")), "{name}: Rust {version}");
+        let copies = copies_of_recipe(&text);
+        assert_eq!(copies.len(), 2, "{name}: {copies:?}");
+        for (stage, source) in &copies {
+            match stage.as_str() {
+                "" => assert!(project(source).exists(), "{name}: {source}"),
+                // The stage `build` installs the program.
+                stage => {
+                    assert_eq!(stage, "build", "{name}");
+                    let root = source.strip_suffix("/bin/sgs").unwrap();
+                    assert!(text.contains(&format!("--locked --root {root}\n")), "{name}: {source}");
+                }
+            }
+        }
+        for path in text
+            .split([' ', '\n'])
+            .filter(|word| word.starts_with("examples/") || word.starts_with("crates/"))
+        {
+            assert!(project(path).exists(), "{name}: {path}");
+        }
+        let found = commands_of_recipe(&text);
+        assert_eq!(found.len(), commands, "{name}: {found:?}");
+        for command in found {
+            let output = shell(Path::new("."), &format!("{command} --help")).output().unwrap();
+            assert!(
+                output.status.success(),
+                "{name}: {command}\n{}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+    }
+}
+
 #[test]
 fn the_kubernetes_example_matches_the_schema() {
     let python = std::env::var("SGS_PYTHON").unwrap_or_else(|_| "python3".to_owned());
