@@ -1,5 +1,6 @@
 //! Terminal output: lines above the progress display, and colours with a meaning.
 
+use crate::output::fitted;
 use indicatif::MultiProgress;
 use std::borrow::Cow;
 use std::fmt::{Arguments, Write as _};
@@ -61,10 +62,14 @@ fn is_harmful(c: char) -> bool {
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Writes a line to standard error. Ignores a closed pipe, so that the run continues.
+/// Writes a line to standard error; a terminal does not break it inside words. Ignores a closed pipe, so that the run
+/// continues.
 pub fn print_line(text: Arguments<'_>) {
-    let text = text.to_string();
-    let text = harmless(&text, io::stderr().is_terminal());
+    let (text, is_terminal) = (text.to_string(), io::stderr().is_terminal());
+    let mut text = harmless(&text, is_terminal);
+    if is_terminal {
+        text = fitted(&text, columns()).into();
+    }
     let live = LIVE.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let write = || drop(writeln!(io::stderr(), "{text}"));
     match live {

@@ -41,7 +41,7 @@ const STAGES: [(TaskKind, &str); 4] = [
     (TaskKind::Conjecture, "conjectures"),
     (TaskKind::Rollout, "rollouts"),
     // Completions without a proof that can be read are not checked.
-    (TaskKind::Judgement, "proofs checked"),
+    (TaskKind::Judgement, "proofs"),
     (TaskKind::Review, "reviews"),
 ];
 
@@ -52,9 +52,15 @@ const ROUND_LINES: u32 = 14;
 const EVALUATION_LINES: u32 = 5;
 /// Number of completions from which their share of malformed ones is meaningful.
 const MANY: f64 = 50.0;
-/// Width of the progress bar, in columns, and the number of its steps.
-const BAR: usize = 24;
+/// Number of steps of the progress bar.
 const BAR_STEPS: u64 = 1000;
+/// Number of columns for the text after the progress bar.
+const STAGE: usize = 52;
+
+/// Returns the width of the progress bar on a terminal.
+fn bar_width(columns: usize) -> usize {
+    columns.saturating_sub(STAGE).clamp(8, 24)
+}
 
 /// A line of text in the live display.
 struct TextBar {
@@ -65,14 +71,31 @@ struct TextBar {
 impl TextBar {
     /// Adds a line. `template` places the text `{line}`; it uses `reserved` columns itself.
     fn add(all: &MultiProgress, template: &str, reserved: usize) -> Self {
-        let (bar, line) = (all.add(ProgressBar::new(BAR_STEPS)), LiveLine::default());
-        let shown = line.clone();
+        let added = Self { bar: all.add(ProgressBar::new(BAR_STEPS)), line: LiveLine::default() };
+        added.set_template(template, reserved);
+        added
+    }
+
+    /// Adds the bar of the whole run.
+    fn add_head(all: &MultiProgress) -> Self {
+        let added = Self::add(all, "{line}", 0);
+        added.fit_bar();
+        added
+    }
+
+    /// Adapts the width of the bar to that of the terminal.
+    fn fit_bar(&self) {
+        let width = bar_width(terminal::columns());
+        self.set_template(&format!("{{bar:{width}.cyan/dim}} {{line}}"), width + 1);
+    }
+
+    fn set_template(&self, template: &str, reserved: usize) {
+        let shown = self.line.clone();
         let text = move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
             let _ = out.write_str(&shown.shown(terminal::columns().saturating_sub(reserved)));
         };
         let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-        bar.set_style(style.with_key("line", text));
-        Self { bar, line }
+        self.bar.set_style(style.with_key("line", text));
     }
 
     fn set(&self, parts: Vec<StyledText>) {
@@ -154,7 +177,7 @@ impl View {
             ProgressDrawTarget::hidden()
         };
         let all = MultiProgress::with_draw_target(target);
-        let head = TextBar::add(&all, &format!("{{bar:{BAR}.cyan/dim}} {{line}}"), BAR + 1);
+        let head = TextBar::add_head(&all);
         let text = || TextBar::add(&all, "{line}", 0);
         let (standing, counts) = (text(), text());
         let (solved, conjecture) = ([text(), text()], [text(), text()]);
@@ -234,6 +257,7 @@ impl View {
         self.has_worked = true;
         self.advance(0.0);
         let left = self.pace.left().map_or_else(String::new, |left| format!("   {left} left"));
+        self.head.fit_bar();
         self.head.set(vec![(Some(Tone::Strong), stage), (None, left)]);
         self.counts.set(Vec::new());
         let Some(ever) = self.rates.last() else { return };
@@ -250,7 +274,7 @@ impl View {
         }
         let stages = STAGES.iter().map(|(kind, name)| (*name, progress.of(*kind)));
         let stages: Vec<_> = stages.filter(|(_, stage)| stage.asked > 0).collect();
-        let texts = stages.iter().map(|(name, stage)| format!("{name} {} of {}", stage.done, stage.asked));
+        let texts = stages.iter().map(|(name, stage)| format!("{name} {}/{}", stage.done, stage.asked));
         self.counts.set(vec![(None, format!("  {}", texts.collect::<Vec<_>>().join(", ")))]);
         let sum =
             |count: fn(&StageProgress) -> u64| stages.iter().map(|(_, stage)| count(stage)).sum::<u64>();
@@ -281,7 +305,7 @@ impl View {
                     && let Some(line) = evaluation_line::line(metrics, self.base.as_ref())
                 {
                     self.print_last_round();
-                    eprintln!("{}", paint(Tone::Strong, &output::wrapped(&line, terminal::columns(), 4)));
+                    eprintln!("{}", paint(Tone::Strong, &line));
                 }
             }
         }
@@ -342,10 +366,13 @@ impl View {
     /// Prints the line of a round if targets were solved since the last line, within the budget of lines.
     fn print_round(&mut self, outcome: &RoundOutcome, metrics: &MetricValues) {
         self.newly_solved += outcome.newly_solved.len();
-        let is_wide = terminal::columns() >= WIDE;
-        let format = if is_wide { line } else { short_line };
+        let columns = terminal::columns();
+        let line = match columns >= WIDE {
+            true => line(outcome, metrics, self.newly_solved),
+            false => short_line(outcome, metrics, self.newly_solved, columns),
+        };
         let tone = if self.newly_solved == 0 { Tone::Quiet } else { Tone::Good };
-        let line = paint(tone, &format(outcome, metrics, self.newly_solved));
+        let line = paint(tone, &line);
         let is_first = self.round_lines.last.is_none();
         if is_first {
             eprintln!("some rounds, and the latest (+N: targets solved since the line above):");
@@ -411,8 +438,9 @@ fn mostly_malformed(role: Role, round: u32, metrics: &MetricValues) -> Option<St
     ))
 }
 
-/// Formats a finished round in 80 columns. `newly` targets were solved since the last line.
-fn short_line(outcome: &RoundOutcome, metrics: &MetricValues, newly: usize) -> String {
+/// Formats a finished round in 80 columns, or without the conjectures in fewer. `newly` targets were solved since the
+/// last line.
+fn short_line(outcome: &RoundOutcome, metrics: &MetricValues, newly: usize, columns: usize) -> String {
     let get = |name: &str| metrics.scalars.get(name).copied().unwrap_or(0.0);
     let mut out = format!(
         "round {:>4}  ever solved {:4.1}% ({newly:+})  pass@1 {:4.1}%",
@@ -420,11 +448,12 @@ fn short_line(outcome: &RoundOutcome, metrics: &MetricValues, newly: usize) -> S
         100.0 * get("cumulative_solve_rate"),
         100.0 * get("target_solve_rate"),
     );
-    if !outcome.conjectures.is_empty() {
-        out.push_str(&format!("  conjectures {}/{}", get("conjectures_accepted"), outcome.conjectures.len()));
+    let seconds = format!("  {:.1} s", get("time_round_s"));
+    let conjectures = format!("  conjectures {}/{}", get("conjectures_accepted"), outcome.conjectures.len());
+    if !outcome.conjectures.is_empty() && out.len() + conjectures.len() + seconds.len() <= columns {
+        out.push_str(&conjectures);
     }
-    out.push_str(&format!("  {:.1} s", get("time_round_s")));
-    out
+    out + &seconds
 }
 
 /// Formats a finished round as one line. `newly` targets were solved since the last line.

@@ -30,7 +30,7 @@ fn checking(args: &BenchVerifyArgs) -> Result<()> {
     let threads = if args.threads == 0 { machine::processor().threads } else { args.threads };
     let report =
         bench_verify::bench(&theory, &VerifyBench { steps: args.steps, repeats: args.repeats, threads })?;
-    if args.json { output::json(&report) } else { output::line(report) }
+    if args.json { output::json(&report) } else { output::prose(report) }
 }
 
 fn sampling(args: &BenchSampleArgs) -> Result<()> {
@@ -63,7 +63,7 @@ fn sampling(args: &BenchSampleArgs) -> Result<()> {
             (head, sample(&model, &bench, Cuda::gemm_peak)?)
         }
     };
-    output::line(format!(
+    output::prose(format!(
         "{head}\n{} for {} of {}, {} each\n{speed}",
         counted(bench.batch, "request"),
         counted(bench.prompts, "prompt"),
@@ -95,7 +95,7 @@ fn training(args: &BenchTrainArgs) -> Result<()> {
             (head, train(model, &bench, Cuda::gemm_peak)?)
         }
     };
-    output::line(format!("{head}\n{} sequences of {} tokens a step\n{speed}", bench.sequences, bench.length))
+    output::prose(format!("{head}\n{} sequences of {} tokens a step\n{speed}", bench.sequences, bench.length))
 }
 
 /// Returns the shape of a name or a model folder.

@@ -119,11 +119,11 @@ pub fn run(args: &CompareArgs) -> Result<Outcome> {
         output::json(&as_json(&sides, &differences, &common, methods.as_ref()))?;
         return Ok(Outcome::Done);
     }
-    output::line(configuration(&sides, &differences))?;
+    output::prose(configuration(&sides, &differences))?;
     let ends: Vec<(&str, &RunData)> = sides.iter().map(|side| (side.name.as_str(), &side.data)).collect();
-    output::line(format!("\nEnd of each run:\n\n{}", ends_table(&ends)))?;
+    output::prose(format!("\nEnd of each run:\n\n{}", ends_table(&ends)))?;
     let Some(&last) = common.last() else {
-        output::line(
+        output::prose(
             "\nThe runs have no generations in common: one ends before the first round of another.",
         )?;
         return Ok(Outcome::Done);
@@ -135,14 +135,14 @@ pub fn run(args: &CompareArgs) -> Result<Outcome> {
             grouped(last)
         ));
     }
-    output::line(format!("\n{}", curves(&sides, &common)))?;
-    output::line(format!("\n{}", numbers(&sides, last)))?;
+    output::prose(format!("\n{}", curves(&sides, &common)))?;
+    output::prose(format!("\n{}", numbers(&sides, last)))?;
     if let Some(table) = held_out(&sides) {
-        output::line(format!("\n{table}"))?;
+        output::prose(format!("\n{table}"))?;
     }
     match &methods {
-        Some(table) => output::line(format!("\n{}", methods::text(table)))?,
-        None => output::line(format!("\n{ONE_SEED}"))?,
+        Some(table) => output::prose(format!("\n{}", methods::text(table)))?,
+        None => output::prose(format!("\n{ONE_SEED}"))?,
     }
     Ok(Outcome::Done)
 }

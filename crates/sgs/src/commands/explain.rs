@@ -19,10 +19,10 @@ pub fn run(resolved: &Resolved) -> Result<Outcome> {
     let mut text =
         described("a run's configuration, for --set KEY=VALUE and TOML files", &RunConfig::keys(""), here);
     text.push_str(
-        "\nLayers, in order of increasing precedence: default, size, method, method at this size, file, SGS_SET_… variables,\n\
+        "\nLayers, in order of increasing precedence: default, size, method, method at this size, file, SGS_SET_… variables, \
          --set, flags such as --rounds and --seed. Add METHOD, --size or --set to --explain to see their effect.",
     );
-    output::line(text)?;
+    output::prose(text)?;
     Ok(Outcome::Done)
 }
 
@@ -32,7 +32,7 @@ pub fn file(command: &str, keys: &[KeySpec]) -> Result<Outcome> {
     text.push_str(
         "\n`list[].key` is a key of each [[list]] table, `list[k].key` of those with kind = \"k\".",
     );
-    output::line(text)?;
+    output::prose(text)?;
     Ok(Outcome::Done)
 }
 

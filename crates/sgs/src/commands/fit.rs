@@ -44,7 +44,7 @@ pub fn run(args: &FitArgs) -> Result<Outcome> {
                 Err(error) => json!({ "curve": name, "error": format!("{error:#}") }),
             });
         } else if let Ok(analysis) = &result {
-            output::line(text(&name, analysis, args.level))?;
+            output::prose(text(&name, analysis, args.level))?;
         }
     }
     if args.json {

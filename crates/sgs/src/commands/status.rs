@@ -213,7 +213,7 @@ fn text(status: &RunStatus, columns: usize) -> String {
         out.push_str(&(output::wrapped(&format!("{name:<NAME$}{value}"), columns, NAME) + "\n"));
     }
     if !status.last.is_empty() {
-        out.push_str(&format!("\nLatest rounds:\n\n{}\n", table(&status.last)));
+        out.push_str(&format!("\nLatest rounds:\n\n{}\n", table(&status.last, columns)));
     }
     if let Some(board) = status.fleet.as_ref().filter(|board| !board.workers.is_empty()) {
         out.push_str(&format!("\n{}\n", workers(board, columns)));
@@ -307,18 +307,30 @@ fn solved(metrics: &MetricValues, limit: Option<u64>) -> String {
     )
 }
 
-fn table(rounds: &[MetricValues]) -> String {
-    // The names are those of `sgs run`, on up to three lines.
-    let columns: [(&str, &str, bool); 8] = [
-        ("generations", metric::GENERATIONS, false),
-        ("ever\nsolved", metric::CUMULATIVE, true),
-        ("newly", "targets_newly_solved", false),
-        ("this\nround\npass@1", metric::TARGET_RATE, true),
-        ("conjectures", metric::CONJECTURES_ACCEPTED, false),
-        ("these\nsolved", metric::CONJECTURES_SOLVED, false),
-        ("Guide's\nscore", metric::R_GUIDE, false),
-        ("entropy", metric::SOLVER_ENTROPY, false),
-    ];
+/// Formats the rounds, without the last columns of the table if it is wider than `columns`.
+fn table(rounds: &[MetricValues], columns: usize) -> String {
+    let all = (1..=ROUND_COLUMNS.len()).rev().map(|count| table_of(rounds, &ROUND_COLUMNS[..count]));
+    let fits = |table: &String| table.lines().all(|line| line.chars().count() <= columns);
+    let mut narrowest = String::new();
+    all.inspect(|table| narrowest.clone_from(table)).find(fits).unwrap_or(narrowest)
+}
+
+/// A column of the table of rounds: its name, its metric, and whether that is a share. The names are those of `sgs run`,
+/// on up to three lines.
+type RoundColumn = (&'static str, &'static str, bool);
+
+const ROUND_COLUMNS: [RoundColumn; 8] = [
+    ("generations", metric::GENERATIONS, false),
+    ("ever\nsolved", metric::CUMULATIVE, true),
+    ("newly", "targets_newly_solved", false),
+    ("this\nround\npass@1", metric::TARGET_RATE, true),
+    ("conjectures", metric::CONJECTURES_ACCEPTED, false),
+    ("these\nsolved", metric::CONJECTURES_SOLVED, false),
+    ("Guide's\nscore", metric::R_GUIDE, false),
+    ("entropy", metric::SOLVER_ENTROPY, false),
+];
+
+fn table_of(rounds: &[MetricValues], columns: &[RoundColumn]) -> String {
     let mut header = vec!["round"];
     header.extend(columns.iter().map(|c| c.0));
     let cell = |round: &MetricValues, name: &str, is_share: bool| match RunData::value(round, name) {
@@ -368,6 +380,18 @@ fn workers(board: &BoardStatus, columns: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_narrow_terminal_gets_the_first_columns_of_the_table() {
+        let mut round = MetricValues::new(3);
+        ROUND_COLUMNS.iter().for_each(|(_, name, _)| round.set(*name, 0.25));
+        let widths = [80, 60, 20].map(|columns| {
+            let table = table(std::slice::from_ref(&round), columns);
+            let entries = table.lines().last().unwrap().split_whitespace().count();
+            (entries, table.lines().map(str::len).max().unwrap())
+        });
+        assert_eq!(widths, [(9, 80), (6, 54), (2, 18)]);
+    }
 
     #[test]
     fn keys_are_found_at_any_depth() {

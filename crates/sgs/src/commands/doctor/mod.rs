@@ -12,9 +12,11 @@ pub use run::read_whole;
 use crate::args::DoctorArgs;
 use crate::exit::Outcome;
 use crate::output;
+use crate::terminal::columns;
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
+use std::io::IsTerminal as _;
 
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -91,7 +93,8 @@ pub fn run(args: &DoctorArgs) -> Result<Outcome> {
     if args.json {
         output::json(&json!({ "version": env!("CARGO_PKG_VERSION"), "areas": areas }))?;
     } else {
-        output::line(text(&areas))?;
+        let columns = if std::io::stdout().is_terminal() { columns() } else { usize::MAX };
+        output::line(text(&areas, columns))?;
     }
     let works = areas.first().is_some_and(|first| first.usable);
     Ok(if works { Outcome::Done } else { Outcome::Failed })
@@ -114,7 +117,8 @@ pub fn lacks_program(name: &str) -> bool {
     lookup::program(name).is_none()
 }
 
-fn text(areas: &[Area]) -> String {
+/// Formats the checks for a number of columns.
+fn text(areas: &[Area], columns: usize) -> String {
     let mut out = format!("sgs {}\n", env!("CARGO_PKG_VERSION"));
     for area in areas {
         let state = match (area.name, area.usable) {
@@ -126,9 +130,11 @@ fn text(areas: &[Area]) -> String {
         out.push_str(&format!("\n{} ({}): {state}\n", area.name, area.purpose));
         let width = area.checks.iter().map(|c| c.name.chars().count()).max().unwrap_or(0);
         for check in &area.checks {
-            out.push_str(&format!("  {:<4}  {:<width$}  {}\n", check.state.mark(), check.name, check.found));
-            if !check.advice.is_empty() {
-                out.push_str(&format!("        {:<width$}  -> {}\n", "", check.advice));
+            let found = format!("  {:<4}  {:<width$}  {}", check.state.mark(), check.name, check.found);
+            let advice = format!("        {:<width$}  -> {}", "", check.advice);
+            for line in [Some(found), Some(advice).filter(|_| !check.advice.is_empty())].into_iter().flatten()
+            {
+                out.push_str(&(output::wrapped(&line, columns, (width + 10).min(columns / 2)) + "\n"));
             }
         }
     }
