@@ -273,6 +273,34 @@ impl ModelSource {
     /// # Errors
     /// Returns an error as [`ModelSource::solver`] does, or if a file is missing or damaged.
     pub fn load(&self, role: Role) -> Result<(Tokenizer, HostWeights)> {
+        let folder = self.model_folder(role)?;
+        let tokenizer = Tokenizer::load(&folder).map_err(usage)?;
+        let weights = HostWeights::load(&folder).map_err(usage)?;
+        tokenizer.check_model(&weights.config).map_err(usage)?;
+        Ok((tokenizer, weights))
+    }
+
+    /// Checks without loading a role's weights that completions of `longest` tokens can be sampled. `batch` is the option
+    /// that limits the batch.
+    ///
+    /// # Errors
+    /// Returns an error if a file of the model is missing, or if the options leave no memory for the cache.
+    pub fn check<D: Device + Decode>(
+        &self,
+        role: Role,
+        device: &D,
+        longest: usize,
+        options: &SamplerOptions,
+        batch: &str,
+    ) -> Result<()> {
+        let config = ModelConfig::load(&self.model_folder(role)?).map_err(usage)?;
+        let context = config.positions(self.positions())?;
+        SamplingMemory { footprint: device.footprint(), config: &config, context, longest }
+            .check(options, batch)
+    }
+
+    /// Returns the folder of a role's model, which has the files of one.
+    fn model_folder(&self, role: Role) -> Result<PathBuf> {
         let folder = self.of(role)?;
         for file in ["config.json", "tokenizer.json"] {
             if !folder.join(file).is_file() {
@@ -280,10 +308,7 @@ impl ModelSource {
                 return Err(Usage(format!("{folder} is not a model folder: {file} not found")).into());
             }
         }
-        let tokenizer = Tokenizer::load(&folder).map_err(usage)?;
-        let weights = HostWeights::load(&folder).map_err(usage)?;
-        tokenizer.check_model(&weights.config).map_err(usage)?;
-        Ok((tokenizer, weights))
+        Ok(folder)
     }
 }
 

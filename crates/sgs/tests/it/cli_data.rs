@@ -131,6 +131,12 @@ fn corpora_keep_the_maximum_of_steps_and_measure_the_guide() {
     assert!(longest.len() >= 4 && longest.values().all(|steps| *steps == 3), "{longest:?}");
 
     let reviews = format!("{data}/guide-held-out.parquet");
+    // A Guide that is missing is reported before the Solver is evaluated.
+    let folder = path(dir.path(), "empty");
+    std::fs::create_dir(&folder).unwrap();
+    let config = file(dir.path(), "run.toml", &format!("[model]\nguide = \"{folder}\"\n"));
+    let missing = sgs(&["eval", "--run", &config, "--limit", "1", "--reviews", &reviews]).expect(2).err;
+    assert_eq!(missing, format!("error: {folder} is not a model folder: config.json not found\n"));
     let json = sgs(&["eval", "-k", "1", "--limit", "60", "--reviews", &reviews, "--json"]).expect(0).json();
     let guide = &json["guide"];
     assert!(guide["well_formed"].as_u64().unwrap() > 50, "{guide}");

@@ -189,6 +189,8 @@ fn too_little_memory_is_a_usage_error_that_names_the_options() {
         assert_eq!(rest.trim_end(), format!("or lower {lower}"), "{args:?}");
         assert!(mib.parse::<u64>().unwrap() > 16, "{args:?}: {mib}");
         assert_eq!(done.out, "", "{args:?}");
+        // Nothing is announced that cannot start.
+        assert!(done.err.starts_with("error: "), "{args:?}: {}", done.err);
     }
     // With the memory that the message names, the command works.
     let prove = |mib: &str| sgs(&["prove", "-n", "256", "--memory-mib", mib, statement]);

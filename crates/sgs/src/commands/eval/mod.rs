@@ -83,10 +83,7 @@ pub fn run(args: &EvalArgs) -> Result<Outcome> {
     crate::lean::print_notes(&notes);
     let limit = args.limit.unwrap_or(usize::MAX);
     let problems: Vec<Arc<Problem>> = targets.into_iter().take(limit).map(Arc::new).collect();
-    let (count, set) = (output::counted(problems.len(), "problem"), set_of(args, &players));
-    let (samples, model) = (output::counted(args.k as usize, "sample"), players.described(&name));
-    eprintln!("evaluating {count} of `{set}`, {samples} each, with {model}");
-    let examiner = Evaluator { args, players: &players, system: &*system, problems: &problems };
+    let examiner = Evaluator { args, players: &players, name: &name, system: &*system, problems: &problems };
     let done = match &endpoint {
         Some(endpoint) => examiner.ask(endpoint)?,
         None => with_device!(args.play.device, sgs_run::config::device::threads(), device => {
@@ -99,7 +96,7 @@ pub fn run(args: &EvalArgs) -> Result<Outcome> {
             let is_run = args.problems.is_none() && players.problems().is_some();
             let whose = if is_run { " (the run's targets)" } else { "" };
             let model = players.described(&name);
-            output::line(as_text(args, &format!("`{}`{whose}", set_of(args, &players)), model, &done))?;
+            output::prose(as_text(args, &format!("`{}`{whose}", set_of(args, &players)), model, &done))?;
             if let Some(command) = for_base_model(args, &players) {
                 output::line(format!("\nThe base model on these problems: {command}"))?;
             }
@@ -167,6 +164,8 @@ fn endpoint(args: &EvalArgs, players: &ModelSource) -> Option<EndpointConfig> {
 struct Evaluator<'a> {
     args: &'a EvalArgs,
     players: &'a ModelSource,
+    /// The folder or address of the Solver.
+    name: &'a str,
     system: &'a dyn FormalSystem,
     problems: &'a [Arc<Problem>],
 }
@@ -200,11 +199,30 @@ impl SolverResult {
 }
 
 impl Evaluator<'_> {
+    /// Prints what is evaluated, after everything that can be checked before.
+    fn announce(&self) {
+        let Self { args, players, name, problems, .. } = *self;
+        let (count, set) = (output::counted(problems.len(), "problem"), set_of(args, players));
+        let (samples, model) = (output::counted(args.k as usize, "sample"), players.described(name));
+        eprintln!("evaluating {count} of `{set}`, {samples} each, with {model}");
+    }
+
     fn examine<D: Device + Decode>(&self, device: &Arc<D>) -> Result<EvalResults> {
-        let Self { args, players, system, problems } = *self;
+        let Self { args, players, system, problems, .. } = *self;
+        let most = longest_of(args, players, Role::Solver);
+        let reviews = longest_of(args, players, Role::Guide);
+        for (role, is_asked, longest) in [
+            (Role::Solver, true, most),
+            (Role::Conjecturer, args.roles, roles::CONJECTURE_TOKENS),
+            (Role::Guide, args.reviews.is_some(), reviews),
+        ] {
+            if is_asked {
+                players.check(role, &**device, longest, &options(args), BATCH)?;
+            }
+        }
         let solver = RoleModel::load(players, Role::Solver, device)?;
         let asks = self.asks(&solver.tokenizer)?;
-        let most = longest_of(args, players, Role::Solver);
+        self.announce();
         let attempts = self.attempts(&solver.tokenizer, asks, |asks| {
             let bar = bar(asks.len() as u64);
             Ok(solver.sampler(most, options(args), BATCH)?.answers(asks, || bar.inc(1))?)
@@ -241,6 +259,7 @@ impl Evaluator<'_> {
                 Some(ServedRoles::connect(endpoint, new, self.players.solver_tokenizer()?, &probe, context)?)
             }
         };
+        self.announce();
         let solver = self.attempts(&tokenizer, asks, |asks| {
             let Some(served) = &served else { return Ok(Vec::new()) };
             let bar = bar(asks.len() as u64);

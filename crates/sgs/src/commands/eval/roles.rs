@@ -38,6 +38,9 @@ pub struct ConjecturerResult {
     pub examples: Vec<(String, String)>,
 }
 
+/// Maximum length of a conjecture, in tokens.
+pub const CONJECTURE_TOKENS: usize = 200;
+
 /// Samples one conjecture for every problem.
 pub fn conjecture<D: Device + Decode>(
     args: &EvalArgs,
@@ -51,7 +54,7 @@ pub fn conjecture<D: Device + Decode>(
         let seed = task_seed(args.play.seed, 0, Role::Conjecturer, &target.id, 0);
         asks.extend(sampling::asks(&role.tokenizer, &prompt, [seed])?);
     }
-    let answers = role.sampler(200, options(args), BATCH)?.answers(&asks, || ())?;
+    let answers = role.sampler(CONJECTURE_TOKENS, options(args), BATCH)?.answers(&asks, || ())?;
     let mut result = ConjecturerResult::default();
     let mut seen: HashSet<Arc<str>> = targets.iter().map(|t| Arc::clone(&t.statement)).collect();
     for (target, answer) in targets.iter().zip(&answers) {

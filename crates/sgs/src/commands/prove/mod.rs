@@ -8,7 +8,7 @@ use crate::model_source::{ModelSource, RoleModel};
 use crate::output;
 use crate::statement_input::{CheckerSession, StatementInput};
 use anyhow::Result;
-use search::{ProofSearch, search};
+use search::{BATCH, ProofSearch, options_of, search};
 use serde_json::{Value, json};
 use sgs_formal::FormalSystem;
 use sgs_lean::data::Target;
@@ -29,15 +29,16 @@ pub fn run(args: &ProveArgs) -> Result<Outcome> {
     let first = if args.is_interactive() { None } else { Some(given()?) };
     let folder = players.solver()?;
     let mut session = statements.start(first.as_ref())?;
-    match players.round() {
-        Some(round) => eprintln!("Solver after round {round}: {}", folder.display()),
-        None if players.config().is_some() => {
-            eprintln!("Solver: {}", players.described(&folder.display().to_string()));
-        }
-        None => {}
-    }
     with_device!(args.play.device, 0, device => {
+        players.check(Role::Solver, &*device, args.max_new_tokens, &options_of(args), BATCH)?;
         let prover = ProofSampler { args, solver: RoleModel::load(&players, Role::Solver, &device)? };
+        match players.round() {
+            Some(round) => eprintln!("Solver after round {round}: {}", folder.display()),
+            None if players.config().is_some() => {
+                eprintln!("Solver: {}", players.described(&folder.display().to_string()));
+            }
+            None => {}
+        }
         match first {
             Some(target) => prover.prove(&*session.system, &target.problem),
             None => prover.converse(&mut statements, &mut session),
@@ -152,17 +153,18 @@ fn print(system: &dyn FormalSystem, problem: &Problem, search: &ProofSearch, sec
             system.identity()
         ));
     }
-    output::line(format!("no proof of {statement} in {} samples ({seconds:.1} s):", search.sampled))?;
+    let samples = output::counted(search.sampled as usize, "sample");
+    output::prose(format!("no proof of {statement} in {samples} ({seconds:.1} s):"))?;
     let mut rows: Vec<_> = search.failures.iter().collect();
     rows.sort_by_key(|(_, (n, _))| std::cmp::Reverse(*n));
     for ((verdict, kind), (n, reason)) in rows {
         let reason: String = reason.chars().take(160).collect();
-        output::line(format!(
+        output::prose(format!(
             "{n:>6}  {:<9}  {kind}\n                   such as: {reason}",
             verdict.as_str()
         ))?;
     }
-    output::line("Try a larger --samples, another --seed, or a longer-trained model.")
+    output::prose("Try a larger --samples, another --seed, or a longer-trained model.")
 }
 
 fn as_json(problem: &Problem, search: &ProofSearch, seconds: f64) -> Value {

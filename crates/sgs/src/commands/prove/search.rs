@@ -5,7 +5,7 @@ use crate::model_source::RoleModel;
 use anyhow::{Result, anyhow, bail};
 use sgs_formal::FormalSystem;
 use sgs_lm::Device;
-use sgs_lm_sampler::Decode;
+use sgs_lm_sampler::{Decode, SamplerOptions};
 use sgs_run::workers::attempts::{JudgedAttempt, judge, judge_all, proof_asks};
 use sgs_run::workers::sampling::{Answer, TextSampler, options};
 use sgs_selfplay::{Judgement, Problem, Verdict};
@@ -22,6 +22,14 @@ pub struct ProofSearch {
     pub proof: Option<Arc<str>>,
     /// Failures by verdict and kind of reason, with their count and an example.
     pub failures: BTreeMap<(Verdict, String), (u32, String)>,
+}
+
+/// The option that limits the batch.
+pub const BATCH: &str = "--samples";
+
+/// Returns the options of the sampler.
+pub fn options_of(args: &ProveArgs) -> SamplerOptions {
+    options(args.samples.min(256) as usize, args.play.memory_mib)
 }
 
 /// Samples proofs of a problem until one is valid or the budget is spent.
@@ -50,10 +58,9 @@ pub fn search<D: Device + Decode>(
             model.max_positions
         );
     }
-    let options = options(args.samples.min(256) as usize, args.play.memory_mib);
     let sampler = TextSampler {
         temperature: args.temperature,
-        ..solver.sampler(args.max_new_tokens, options, "--samples")?
+        ..solver.sampler(args.max_new_tokens, options_of(args), BATCH)?
     };
     let mut search = ProofSearch::default();
     if system.parallel_verifications() > 1 {
