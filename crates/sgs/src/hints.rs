@@ -20,9 +20,13 @@ pub fn hinted(mut error: clap::Error, definition: &Command, args: &[OsString]) -
         None if command.get_arguments().any(|arg| arg.get_long() == Some("run")) => of_folder(unknown),
         _ => None,
     };
+    let is_option = unknown.starts_with("--");
     if let Some(hint) = hint {
         error.remove(ContextKind::SuggestedArg);
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+    } else if is_option && error.get(ContextKind::SuggestedArg).is_none() {
+        // Clap suggests to give the option as a value, which is never meant.
+        error.remove(ContextKind::Suggested);
     }
     error
 }
@@ -42,7 +46,9 @@ fn command_of<'a>(definition: &'a Command, args: &[OsString]) -> &'a Command {
 /// Returns how to set the key of a run that an option names.
 fn of_key(command: &str, option: &str) -> Option<String> {
     let name = match option {
-        "method" => return Some(format!("give the method without an option: `sgs {command} METHOD`")),
+        "method" | "methods" => {
+            return Some(format!("give the method without an option: `sgs {command} METHOD`"));
+        }
         "output" => return Some("did you mean `--out`?".to_owned()),
         // The names of tables or of other keys.
         "problems" => "problems.set".to_owned(),

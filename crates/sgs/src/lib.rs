@@ -56,13 +56,21 @@ mod yardstick;
 /// the process-wide log subscriber.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let definition = command();
-    let args: Vec<OsString> = args.into_iter().collect();
+    let args: Vec<OsString> = args.into_iter().map(statement_or_option).collect();
     let matches = definition.clone().try_get_matches_from(&args);
     match matches.and_then(|matches| Ok((args::Cli::from_arg_matches(&matches)?, matches))) {
         Ok((cli, matches)) => exit::code_of(
             arg_values::check_inputs(&definition, &matches).and_then(|()| commands::dispatch(cli)),
         ),
         Err(error) => exit::code_of_parse_error(&hints::hinted(error, &definition, &args)),
+    }
+}
+
+/// Marks a statement that begins with set.mm's negation by a blank, because clap would read it as an option.
+fn statement_or_option(arg: OsString) -> OsString {
+    match arg.to_str() {
+        Some(text) if text.starts_with("-. ") => format!(" {text}").into(),
+        _ => arg,
     }
 }
 

@@ -158,6 +158,8 @@ fn printed_statements_are_accepted_as_input() {
     assert_eq!(parsed("|- ( ps -> ph )  =>  |- ( ps -> A. x ph )  ($d x ph)"), expected);
     let wrong = sgs(&["prove", "--context", "sylx", "( ph -> ph )"]).expect(2);
     assert!(wrong.err.contains("--context: `sylx` is not a label of the database; did you"), "{}", wrong.err);
+    let negation = sgs(&["prove", "-. -. ph", "-n", "1"]).expect(1);
+    assert!(negation.out.starts_with("no proof of |- -. -. ph in 1 sample"), "{}", negation.out);
     let wrong = sgs(&["prove", "ph -> ( ps -> ph )"]).expect(2);
     assert!(wrong.err.contains("did you mean `|- ( ph -> ( ps -> ph ) )`?"), "{}", wrong.err);
 }
