@@ -78,6 +78,11 @@ pub fn is_of_some_runs(key: &str) -> bool {
 /// Compares as many trailing components as `name` has. If only the last component is similar, the key of another table is
 /// less similar than a key of the same table.
 fn similarity(name: &str, known: &str) -> f64 {
+    // `batch_size` may be meant as `batch.size`.
+    let words = |name: &str| name.replace(['.', '_'], "");
+    if words(name) == words(known) {
+        return 1.0;
+    }
     let pairs: Vec<f64> = name.rsplit('.').zip(known.rsplit('.')).map(|(a, b)| alike(a, b)).collect();
     let last = pairs.first().copied().unwrap_or(0.0);
     let parts = name.split('.').count();
@@ -109,6 +114,8 @@ mod tests {
             "algorithm.conjecturer.learning_rate",
             "algorithm.solver.learning_rate",
             "algorithm.rollouts_per_problem",
+            "algorithm.batch",
+            "algorithm.batch.size",
             "algorithm.optimizer.batch_size",
             "algorithm.conjecturer.target_share",
             "problems.set",
@@ -134,6 +141,8 @@ mod tests {
             ("sampling.batch_size", "sampling.batch"),
             ("optimizer.batchsize", "algorithm.optimizer.batch_size"),
             ("training.batch_size", "algorithm.optimizer.batch_size"),
+            ("algorithm.batchsize", "algorithm.batch.size"),
+            ("algorithm.batch_size", "algorithm.batch.size"),
             ("round", "rounds"),
             ("ruonds", "rounds"),
             ("batch", "sampling.batch"),
