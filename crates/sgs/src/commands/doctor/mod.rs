@@ -129,15 +129,42 @@ fn text(areas: &[Area], columns: usize) -> String {
         };
         out.push_str(&format!("\n{} ({}): {state}\n", area.name, area.purpose));
         let width = area.checks.iter().map(|c| c.name.chars().count()).max().unwrap_or(0);
+        // Long names would leave too few columns.
+        let indent = if width + 10 > columns / 2 { 10 } else { width + 10 };
         for check in &area.checks {
             let found = format!("  {:<4}  {:<width$}  {}", check.state.mark(), check.name, check.found);
-            let advice = format!("        {:<width$}  -> {}", "", check.advice);
+            let advice = format!("{:indent$}-> {}", "", check.advice);
             for line in [Some(found), Some(advice).filter(|_| !check.advice.is_empty())].into_iter().flatten()
             {
-                out.push_str(&(output::wrapped(&line, columns, (width + 10).min(columns / 2)) + "\n"));
+                out.push_str(&(output::wrapped(&line, columns, indent) + "\n"));
             }
         }
     }
     out.truncate(out.trim_end().len());
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checks_are_broken_between_words() {
+        let area = |name| {
+            let check = Check::new(name, CheckState::Absent, "no such folder here", "sgs lean setup");
+            Area { name: "lean", purpose: "problems", usable: false, checks: vec![check] }
+        };
+        let lines = |name, columns| -> Vec<String> {
+            text(&[area(name)], columns).lines().skip(3).map(str::to_owned).collect()
+        };
+        let whole = ["  --    Lean  no such folder here", "              -> sgs lean setup"];
+        assert_eq!(lines("Lean", usize::MAX), whole);
+        let broken =
+            ["  --    Lean  no such folder", "              here", "              -> sgs lean setup"];
+        assert_eq!(lines("Lean", 32), broken);
+        // A long name does not push the advice to the right.
+        let long =
+            ["  --    Lean with Mathlib  no", "          such folder here", "          -> sgs lean setup"];
+        assert_eq!(lines("Lean with Mathlib", 30), long);
+    }
 }
