@@ -1,6 +1,7 @@
 """Trains and samples the model of `sgs bench` with PyTorch on the CPU: the comparison in README.md.
 
-Needs torch (measured with 2.11). Prints the median of ten training steps and of eight sampling passes.
+Needs torch (measured with 2.11). Prints the median of ten training steps, and of eight sampling passes
+in f32 and in bfloat16.
 """
 
 import statistics
@@ -34,6 +35,11 @@ class Model:
 
     def parameters(self):
         return [self.embedding, self.head, self.norm, *(tensor for layer in self.layers for tensor in layer)]
+
+    def to(self, dtype):
+        for tensor in self.parameters():
+            tensor.data = tensor.data.to(dtype)
+        self.cos, self.sin = self.cos.to(dtype), self.sin.to(dtype)
 
     def logits(self, tokens, start=0, cache=None):
         """Logits of the tokens at the positions from `start` on; `cache` has keys and values of each layer."""
@@ -69,12 +75,12 @@ def train(model):
 
 @torch.no_grad()
 def sample(model):
-    cache = torch.empty(LAYERS, 2, BATCH, HEADS, NEW, WIDTH // HEADS)
+    cache = torch.empty(LAYERS, 2, BATCH, HEADS, NEW, WIDTH // HEADS, dtype=model.embedding.dtype)
 
     def run():
         tokens = torch.randint(VOCABULARY, (BATCH, 1))
         for position in range(NEW):
-            logits = model.logits(tokens, position, cache)[:, -1]
+            logits = model.logits(tokens, position, cache)[:, -1].float()
             tokens = (logits - torch.log(-torch.log(torch.rand_like(logits)))).argmax(-1, keepdim=True)
 
     return BATCH * NEW / seconds(run, 8)
@@ -94,4 +100,6 @@ torch.manual_seed(1)
 MODEL = Model()
 print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
 print(f"train  {train(MODEL):.0f} tokens/s")
-print(f"sample {sample(MODEL):.0f} tokens/s")
+for DTYPE in torch.float32, torch.bfloat16:
+    MODEL.to(DTYPE)
+    print(f"sample {sample(MODEL):.0f} tokens/s ({DTYPE})")
