@@ -21,3 +21,4 @@ pub mod mersenne;
 pub mod philox;
 pub mod random;
 pub mod stop;
+pub mod temporary;

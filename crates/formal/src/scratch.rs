@@ -1,34 +1,19 @@
 //! Private folders for temporary files.
 
+use sgs_base::temporary::{Extent, Temporary};
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-use tempfile::TempDir;
 
-/// The folders of this process.
-static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
-
-fn folders() -> MutexGuard<'static, Vec<PathBuf>> {
-    FOLDERS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A private folder. Dropping it removes the folder, and so does [`remove_all`].
+/// A private folder. Dropping it removes the folder, and so does [`remove_all`](sgs_base::temporary::remove_all).
 #[derive(Debug)]
-pub struct PrivateFolder(TempDir);
+pub struct PrivateFolder(Temporary);
 
 impl PrivateFolder {
     /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         self.0.path()
-    }
-}
-
-impl Drop for PrivateFolder {
-    fn drop(&mut self) {
-        folders().retain(|folder| folder != self.0.path());
     }
 }
 
@@ -40,10 +25,12 @@ impl Drop for PrivateFolder {
 pub fn private_folder(parent: Option<&Path>, prefix: &str) -> io::Result<PrivateFolder> {
     let parent = parent.map_or_else(std::env::temp_dir, Path::to_owned);
     fs::create_dir_all(&parent)?;
-    let folder = tempfile::Builder::new()
-        .prefix(prefix)
-        .permissions(Permissions::from_mode(0o700))
-        .tempdir_in(&parent)?;
+    let make = || -> io::Result<(PathBuf, Extent, ())> {
+        let private = Permissions::from_mode(0o700);
+        let folder = tempfile::Builder::new().prefix(prefix).permissions(private).tempdir_in(&parent)?;
+        Ok((folder.keep(), Extent::Whole, ()))
+    };
+    let folder = PrivateFolder(Temporary::create(make)?.0);
     let about = fs::symlink_metadata(folder.path())?;
     let is_private = about.uid() == rustix::process::geteuid().as_raw() && about.mode() & 0o077 == 0;
     if !about.is_dir() || !is_private {
@@ -51,21 +38,7 @@ pub fn private_folder(parent: Option<&Path>, prefix: &str) -> io::Result<Private
             format!("{} does not belong to this user alone: choose another folder", folder.path().display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
     }
-    folders().push(folder.path().to_owned());
-    Ok(PrivateFolder(folder))
-}
-
-/// Removes all private folders of this process, which must end afterwards.
-pub fn remove_all() {
-    for folder in std::mem::take(&mut *folders()) {
-        // A removal fails if another process creates a file at the same time.
-        for _ in 0..10 {
-            if fs::remove_dir_all(&folder).is_ok() || !folder.exists() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
+    Ok(folder)
 }
 
 #[cfg(test)]
@@ -87,12 +60,9 @@ mod tests {
         }
         assert!(private_folder(None, "sgs-").unwrap().path().starts_with(std::env::temp_dir()));
 
-        // In the same test, because this removes the folders of all tests of a process.
         let left = [(); 3].map(|()| private_folder(Some(&inner), "sgs-").unwrap());
         fs::create_dir(left[0].path().join("work")).unwrap();
-        drop(private_folder(Some(&inner), "sgs-").unwrap());
-        assert_eq!(super::folders().len(), 3);
-        remove_all();
+        drop(sgs_base::temporary::remove_all());
         assert_eq!(fs::read_dir(&inner).unwrap().count(), 0);
         drop(left);
     }

@@ -4,9 +4,10 @@
 //! directory manually.
 
 use crate::error::{CallerError, Error, Result};
-use crate::files::{self, TEMPORARY_PREFIX, doomed_beside, parent_of, sync_directory, temporary_beside};
+use crate::files::{self, TEMPORARY_PREFIX, parent_of, sync_directory};
 use crate::write_point::reached;
 use sgs_base::digest::{checksum_of, hex};
+use sgs_base::temporary::Temporary;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -52,7 +53,7 @@ impl From<Vec<(PathBuf, [u8; 32])>> for KnownSums {
 /// A directory that is complete and durable, but still has a temporary name. Dropping it removes the directory.
 #[derive(Debug)]
 pub struct StagedDirectory {
-    staging: PathBuf,
+    staging: Temporary,
     target: PathBuf,
 }
 
@@ -66,10 +67,9 @@ impl StagedDirectory {
         if target.exists() {
             return Err(Error::Published { path: target.to_path_buf() });
         }
-        let staged = Self { staging: temporary_beside(target), target: target.to_path_buf() };
-        let staging = &staged.staging;
         reached("directory.create", target)?;
-        fs::create_dir(staging).map_err(Error::io("create the folder", target))?;
+        let temporary = Temporary::folder_beside(target).map_err(Error::io("create the folder", target))?;
+        let staging = temporary.path();
         let known = fill(staging).map_err(|source| match source.downcast::<Error>() {
             Ok(own) => *own,
             Err(source) => Error::Caller { path: target.to_path_buf(), source },
@@ -80,27 +80,19 @@ impl StagedDirectory {
         files::write_file(&list, render(&checksums).as_bytes())?;
         flush(&list)?;
         sync_directory(staging)?;
-        Ok(staged)
+        Ok(Self { staging: temporary, target: target.to_path_buf() })
     }
 
     /// Renames the directory to its final name.
     ///
     /// # Errors
     /// Returns an error if the name is taken by now or the rename fails.
-    pub fn publish(self) -> Result<()> {
+    pub fn publish(mut self) -> Result<()> {
         let target = &self.target;
         reached("directory.rename", target)?;
-        fs::rename(&self.staging, target).map_err(Error::io("rename into place", target))?;
+        self.staging.publish(target).map_err(Error::io("rename into place", target))?;
         reached("directory.sync-parent", target)?;
         sync_directory(parent_of(target))
-    }
-}
-
-impl Drop for StagedDirectory {
-    fn drop(&mut self) {
-        if self.staging.exists() {
-            let _ = fs::remove_dir_all(&self.staging);
-        }
     }
 }
 
@@ -246,12 +238,12 @@ impl IntegrityReport {
 
 /// Removes a published directory atomically: after a crash it is either complete or gone.
 pub fn remove_directory(directory: &Path) -> Result<()> {
-    let doomed = doomed_beside(directory);
     reached("remove.rename", directory)?;
-    fs::rename(directory, &doomed).map_err(Error::io("remove", directory))?;
+    let doomed = Temporary::name_beside(directory);
+    fs::rename(directory, doomed.path()).map_err(Error::io("remove", directory))?;
     sync_directory(parent_of(directory))?;
     reached("remove.delete", directory)?;
-    fs::remove_dir_all(&doomed).map_err(Error::io("remove", directory))
+    doomed.remove().map_err(Error::io("remove", directory))
 }
 
 /// Computes the SHA-256 of a file as 64 lower-case hexadecimal digits.

@@ -6,21 +6,20 @@
 
 use crate::error::{Error, Result};
 use crate::write_point::reached;
+use sgs_base::temporary::{self, Temporary};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Prefix of the names of unfinished files and directories. After a crash they can be deleted.
-pub const TEMPORARY_PREFIX: &str = ".tmp-";
+pub use sgs_base::temporary::PREFIX as TEMPORARY_PREFIX;
 
-/// A file that appears under its final name when [`AtomicFile::commit`] is called. Dropping it before that removes it.
+/// A file that appears under its final name when [`AtomicFile::commit`] is called. Dropping it before that removes it, and so
+/// does [`remove_all`](temporary::remove_all).
 #[derive(Debug)]
 pub struct AtomicFile {
     writer: BufWriter<File>,
-    temporary: PathBuf,
+    temporary: Temporary,
     target: PathBuf,
-    committed: bool,
 }
 
 impl AtomicFile {
@@ -34,19 +33,9 @@ impl AtomicFile {
             let error = io::Error::new(io::ErrorKind::InvalidInput, "it exists and is not a file");
             return Err(Error::io("create", target)(error));
         }
-        let temporary = temporary_beside(target);
         reached("file.create", target)?;
-        let file = File::options()
-            .write(true)
-            .create_new(true)
-            .open(&temporary)
-            .map_err(Error::io("create", target))?;
-        Ok(Self {
-            writer: BufWriter::with_capacity(1 << 16, file),
-            temporary,
-            target: target.to_path_buf(),
-            committed: false,
-        })
+        let (temporary, file) = Temporary::file_beside(target).map_err(Error::io("create", target))?;
+        Ok(Self { writer: BufWriter::with_capacity(1 << 16, file), temporary, target: target.to_path_buf() })
     }
 
     /// Returns the path where the file will appear.
@@ -60,17 +49,17 @@ impl AtomicFile {
     /// # Errors
     /// Returns an error if writing fails. The older file, if any, is then unchanged.
     pub fn commit(mut self) -> Result<()> {
-        reached("file.flush", &self.target)?;
-        self.writer.flush().map_err(Error::io("write", &self.target))?;
-        let directory = parent_of(&self.target);
+        let target = &self.target;
+        reached("file.flush", target)?;
+        self.writer.flush().map_err(Error::io("write", target))?;
+        let directory = parent_of(target);
         let unfinished = is_unfinished(directory);
         if !unfinished {
-            self.writer.get_ref().sync_all().map_err(Error::io("flush", &self.target))?;
+            self.writer.get_ref().sync_all().map_err(Error::io("flush", target))?;
         }
-        reached("file.rename", &self.target)?;
-        fs::rename(&self.temporary, &self.target).map_err(Error::io("rename into place", &self.target))?;
-        self.committed = true;
-        reached("file.sync-directory", &self.target)?;
+        reached("file.rename", target)?;
+        self.temporary.publish(target).map_err(Error::io("rename into place", target))?;
+        reached("file.sync-directory", target)?;
         if unfinished { Ok(()) } else { sync_directory(directory) }
     }
 }
@@ -82,15 +71,6 @@ impl Write for AtomicFile {
 
     fn flush(&mut self) -> io::Result<()> {
         self.writer.flush()
-    }
-}
-
-impl Drop for AtomicFile {
-    fn drop(&mut self) {
-        if !self.committed {
-            // If this fails, the file is removed when the run is opened again.
-            let _ = fs::remove_file(&self.temporary);
-        }
     }
 }
 
@@ -174,25 +154,7 @@ pub fn remove_unfinished(directory: &Path) -> Result<Vec<PathBuf>> {
 
 /// Returns whether the directory has a temporary name that this process chose.
 fn is_unfinished(directory: &Path) -> bool {
-    let own = format!("{TEMPORARY_PREFIX}{}-", std::process::id());
-    directory.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&own))
-}
-
-/// Returns a new temporary path in the same directory as `target`.
-pub(crate) fn temporary_beside(target: &Path) -> PathBuf {
-    temporary_name(target, "")
-}
-
-/// Returns a new temporary path for something that is being removed.
-pub(crate) fn doomed_beside(target: &Path) -> PathBuf {
-    temporary_name(target, "removed-")
-}
-
-fn temporary_name(target: &Path, purpose: &str) -> PathBuf {
-    static SERIAL: AtomicU64 = AtomicU64::new(0);
-    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-    let name = target.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    parent_of(target).join(format!("{TEMPORARY_PREFIX}{purpose}{}-{serial}-{name}", std::process::id()))
+    directory.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&temporary::own_prefix()))
 }
 
 /// Returns the directory that contains `path`.

@@ -10,11 +10,11 @@ use crate::proof::{ProofOp, write_compressed};
 use crate::theory::Theory;
 use crate::unify::Goal;
 use rustc_hash::{FxHashMap, FxHashSet};
+use sgs_base::temporary::Temporary;
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use tempfile::NamedTempFile;
 
 /// Why a theorem or a file cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -206,7 +206,8 @@ pub struct Exporter<'a> {
     theory: &'a Theory,
     labels: FreshLabels,
     path: PathBuf,
-    file: BufWriter<NamedTempFile>,
+    file: BufWriter<File>,
+    temporary: Temporary,
     theorems: u64,
 }
 
@@ -225,10 +226,12 @@ impl<'a> Exporter<'a> {
         if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
             return Err(io(io::Error::new(io::ErrorKind::InvalidInput, "it exists and is not a file")));
         }
-        let mut file = BufWriter::with_capacity(1 << 16, new_file(&folder(path)).map_err(io)?);
+        let (temporary, file) = Temporary::file_beside(path).map_err(io)?;
+        let mut file = BufWriter::with_capacity(1 << 16, file);
         file.write_all(&database.text()).map_err(io)?;
         file.write_all(b"\n$( Theorems proved by sgs. $)\n").map_err(io)?;
-        Ok(Self { theory, labels: FreshLabels::new(theory), path: path.to_owned(), file, theorems: 0 })
+        let labels = FreshLabels::new(theory);
+        Ok(Self { theory, labels, path: path.to_owned(), file, temporary, theorems: 0 })
     }
 
     /// Appends a theorem that the kernel accepted, with a comment. Returns its label, which is derived from `id`.
@@ -253,26 +256,13 @@ impl<'a> Exporter<'a> {
 
     /// Renames the file to its final name. Returns the number of appended theorems.
     pub fn finish(self) -> Result<u64, ExportError> {
-        let Self { path, file, theorems, .. } = self;
+        let Self { path, file, mut temporary, theorems, .. } = self;
         let io = |error| ExportError::Io { path: path.clone(), error };
         let file = file.into_inner().map_err(|e| io(e.into_error()))?;
-        file.as_file().sync_all().map_err(io)?;
-        file.persist(&path).map_err(|e| io(e.error))?;
-        let folder = std::fs::File::open(folder(&path)).map_err(io)?;
-        folder.sync_all().map_err(io)?;
+        file.sync_all().map_err(io)?;
+        temporary.publish(&path).map_err(io)?;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all()).map_err(io)?;
         Ok(theorems)
     }
-}
-
-fn folder(path: &Path) -> PathBuf {
-    match path.parent() {
-        Some(p) if !p.as_os_str().is_empty() => p.to_owned(),
-        _ => PathBuf::from("."),
-    }
-}
-
-fn new_file(folder: &Path) -> io::Result<NamedTempFile> {
-    // Use the default permissions of a new file, subject to the umask.
-    let permissions = std::fs::Permissions::from_mode(0o666);
-    tempfile::Builder::new().prefix(".sgs-export-").permissions(permissions).tempfile_in(folder)
 }

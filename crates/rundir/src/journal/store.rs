@@ -3,9 +3,10 @@
 use super::queue::JournalWrite;
 use super::{JOURNAL_VERSION, Marker, Record, RecordKey};
 use crate::error::{Error, Result};
-use crate::files::{parent_of, remove_file, sync_directory, temporary_beside};
+use crate::files::{parent_of, remove_file, sync_directory};
 use crate::write_point::reached;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, params};
+use sgs_base::temporary::Temporary;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -140,15 +141,15 @@ fn connect(path: &Path, busy: Duration, more: OpenFlags) -> Result<Connection> {
 
 /// Creates a journal under a temporary name and renames it, so that a journal without tables is always damage.
 fn create(path: &Path) -> Result<()> {
-    let unfinished = Unfinished(temporary_beside(path));
+    let Unfinished(unfinished) = &mut Unfinished(Temporary::name_beside(path));
     reached("journal.create", path)?;
-    lay_out(&unfinished.0).map_err(failed("create", path))?;
+    lay_out(unfinished.path()).map_err(failed("create", path))?;
     reached("journal.flush", path)?;
-    File::open(&unfinished.0).and_then(|file| file.sync_all()).map_err(Error::io("flush", path))?;
+    File::open(unfinished.path()).and_then(|file| file.sync_all()).map_err(Error::io("flush", path))?;
     reached("journal.rename", path)?;
     // SQLite would apply the log of an earlier file with this name.
     remove_companions(path)?;
-    fs::rename(&unfinished.0, path).map_err(Error::io("rename into place", path))?;
+    unfinished.publish(path).map_err(Error::io("rename into place", path))?;
     reached("journal.sync-directory", path)?;
     sync_directory(parent_of(path))
 }
@@ -196,13 +197,13 @@ fn remove_companions(path: &Path) -> Result<()> {
     companions(path).try_for_each(|file| remove_file(&file))
 }
 
-/// A journal under a temporary name, which is removed on drop unless it has been renamed.
-struct Unfinished(PathBuf);
+/// A journal under a temporary name. Dropping it also removes SQLite's files next to it.
+struct Unfinished(Temporary);
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        // If this fails, the file is removed when the run is opened again.
-        let _ = remove_files(&self.0);
+        // If this fails, the files are removed when the run is opened again.
+        let _ = remove_companions(self.0.path());
     }
 }
 

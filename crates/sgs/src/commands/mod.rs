@@ -40,25 +40,23 @@ use crate::args::{Cli, Command, DataCommand, ExternalCommand, LeanCommand};
 use crate::exit::Outcome;
 use crate::signals;
 use anyhow::Result;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::SIGHUP;
 
 /// Runs a command.
 pub fn dispatch(cli: Cli) -> Result<Outcome> {
     start_logging(cli.verbose);
-    // The commands that start Lean. The others have no temporary folders, or handle signals themselves.
-    let ending: &[i32] = match cli.command {
-        Command::Verify(_)
-        | Command::Prove(_)
-        | Command::Conjecture(_)
-        | Command::Review(_)
-        | Command::Eval(_)
-        | Command::Data(DataCommand::Filter(_) | DataCommand::Compose(_)) => &[SIGINT, SIGTERM, SIGHUP],
+    let outcome = run_command(cli);
+    signals::wait_if_ending();
+    outcome
+}
+
+fn run_command(cli: Cli) -> Result<Outcome> {
+    match cli.command {
+        // Ranks of a run have their own handlers, so a run registers them when it knows its rank.
+        Command::Run(_) | Command::Resume(_) | Command::Serve(_) => {}
         // After the first SIGINT or SIGTERM, a worker finishes its leases.
-        Command::Worker(_) => &[SIGHUP],
-        _ => &[],
-    };
-    if !ending.is_empty() {
-        signals::remove_folders_on(ending)?;
+        Command::Worker(_) => signals::end_cleanly_on(&[SIGHUP])?,
+        _ => signals::end_cleanly()?,
     }
     match cli.command {
         Command::Run(args) => run::run(&args),

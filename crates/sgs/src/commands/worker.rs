@@ -4,11 +4,12 @@ use crate::args::{ConnectArgs, WorkerCommand, WorkerGenerateArgs, WorkerVerifyAr
 use crate::exit::{Code, Outcome, Usage, usage};
 use crate::lean;
 use anyhow::{Context, Result, bail};
+use sgs_base::temporary;
 use sgs_fleet::{
     AuthToken, CallError, Client, Coordinator, StopFlag, WorkKind, WorkerConfig, WorkerName, WorkerSession,
     WorkerSummary,
 };
-use sgs_formal::{FormalSystem, scratch};
+use sgs_formal::FormalSystem;
 use sgs_lm::Device;
 use sgs_lm_sampler::{Decode, SamplerOptions};
 use sgs_metamath::system::Metamath;
@@ -113,7 +114,7 @@ fn exit_with_parent(parent: u32) -> Result<()> {
                 std::thread::sleep(PARENT_POLL);
             }
             eprintln!("the process {parent} that started this worker has exited");
-            scratch::remove_all();
+            let _removed = temporary::remove_all();
             std::process::exit(Code::Failed.into());
         })
         .context("cannot start a thread")?;
@@ -132,7 +133,7 @@ fn enforce_grace_period(drain: StopFlag, grace: Duration) -> Result<()> {
         }
         std::thread::sleep(grace + EXIT_MARGIN);
         eprintln!("still waiting {} s after the request to stop: exiting", grace.as_secs());
-        scratch::remove_all();
+        let _removed = temporary::remove_all();
         std::process::exit(Code::Failed.into());
     };
     std::thread::Builder::new().name("leave".into()).spawn(exit_late).context("cannot start a thread")?;

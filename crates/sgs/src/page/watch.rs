@@ -5,10 +5,10 @@ use super::{FINISHED, POLL, STOPPED, show_board};
 use crate::activity::{Activity, activity_of, fleet};
 use crate::args::PageArgs;
 use crate::display::TextDisplay;
+use crate::signals;
 use anyhow::Result;
 use sgs_analysis::figures::FigureOptions;
 use sgs_analysis::live::{self, LiveOptions, LiveServer, LiveStage, LiveStatus, LiveWorker};
-use sgs_run::StopFlag;
 use sgs_run::config::folder::config_of;
 use sgs_run::round::record;
 use sgs_rundir::RunView;
@@ -20,10 +20,7 @@ use std::path::Path;
 
 /// Serves a live report of the run until the user stops it.
 pub fn watch(run: &Path, address: SocketAddr, args: &PageArgs) -> Result<()> {
-    let stop = StopFlag::default();
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, stop.flag())?;
-    }
+    let (stop, _guard) = signals::guard()?;
     let server = LiveServer::start(&LiveOptions { address, token: args.token() })?;
     crate::output::line(server.url())?;
     let shown = TextDisplay::of_run(run)?;

@@ -41,6 +41,7 @@ mod rehearsal;
 #[path = "../../../endpoint/tests/it/server/mod.rs"]
 mod server;
 mod shared_run;
+mod signals;
 mod slurm;
 #[path = "../../../fleet/tests/it/slurm_cluster/mod.rs"]
 mod slurm_cluster;
