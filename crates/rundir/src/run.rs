@@ -10,6 +10,7 @@ use crate::frozen::{self, FrozenConfig};
 use crate::journal::{Journal, JournalStage, Marker, stage_of};
 use crate::lock::RunLock;
 use crate::metrics::{JsonLinesSink, LastRecorded, MetricSinks, MetricValues, TensorBoardSink, unix_time};
+use crate::new_run::NewRun;
 use crate::recovery;
 use crate::resume::{self, NextStep, ResumePlan, checkpoint_in_use};
 use crate::rounds::{self, PreparedRound, PublishedRound, RoundTables};
@@ -64,24 +65,39 @@ impl RunDir {
     /// Returns an error if the directory has other contents, another process works on it, the configuration is not valid
     /// TOML, or a file cannot be written.
     pub fn create(path: &Path, config: &FrozenConfig, fleet: Option<&str>) -> Result<Self> {
+        let (run, mut folder) = Self::create_unbegun(path, config, fleet)?;
+        folder.keep();
+        Ok(run)
+    }
+
+    /// Creates a run as [`create`](Self::create) does. Its folder is removed if a signal ends the process, or the returned
+    /// value is dropped, before [`NewRun::keep`] is called.
+    ///
+    /// # Errors
+    /// See [`create`](Self::create). Nothing remains of a folder that this process made.
+    pub fn create_unbegun(path: &Path, config: &FrozenConfig, fleet: Option<&str>) -> Result<(Self, NewRun)> {
         let config_path = path.join(CONFIG);
         config.render(&config_path)?;
-        ensure_directory(path)?;
-        refuse_taken(path)?;
-        let lock = RunLock::take(&path.join(LOCK), path)?;
-        refuse_taken(path)?;
+        let claim = || {
+            ensure_directory(path)?;
+            refuse_taken(path)?;
+            let lock = RunLock::take(&path.join(LOCK), path)?;
+            refuse_taken(path)?;
+            refuse_begun(path)?;
+            Ok(lock)
+        };
+        let (folder, lock) = NewRun::create(path, claim)?;
         let mut removed = files::remove_unfinished(path)?;
         for part in PARTS {
             ensure_directory(&path.join(part))?;
             removed.extend(files::remove_unfinished(&path.join(part))?);
         }
-        refuse_begun(path)?;
         let journal = Journal::open(&path.join(JOURNAL))?;
         write_fleet(path, fleet)?;
         reached("run.config", path)?;
         // Write this file last, because a directory with it is a run.
         config.write(&config_path, fleet.is_some())?;
-        Ok(Self { view: RunView::open(path)?, journal, removed, _lock: lock })
+        Ok((Self { view: RunView::open(path)?, journal, removed, _lock: lock }, folder))
     }
 
     /// Opens a run to continue it. Removes unfinished files and repairs the journal (see `recovery.rs`).
@@ -498,8 +514,13 @@ fn refuse_begun(path: &Path) -> Result<()> {
     };
     for part in PARTS {
         let directory = path.join(part);
-        let mut entries = fs::read_dir(&directory).map_err(Error::io("list", &directory))?;
-        if entries.next().is_some() {
+        let mut entries = match fs::read_dir(&directory) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            entries => entries.map_err(Error::io("list", &directory))?,
+        };
+        let is_unfinished =
+            |entry: fs::DirEntry| entry.file_name().to_string_lossy().starts_with(TEMPORARY_PREFIX);
+        if entries.any(|entry| !entry.is_ok_and(is_unfinished)) {
             return Err(what(part));
         }
     }

@@ -11,7 +11,7 @@ use sgs_keys::KeyTable as _;
 use sgs_lean::LeanSettings;
 use sgs_rundir::directories::checksum;
 use sgs_rundir::metrics::names;
-use sgs_rundir::{FrozenConfig, RunDir, RunView};
+use sgs_rundir::{FrozenConfig, NewRun, RunDir, RunView};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use toml::{Table, Value};
@@ -22,11 +22,14 @@ use toml::{Table, Value};
 /// # Errors
 /// Returns an error if the folder is not empty, if the model or a problem file cannot be read, or if writing fails.
 pub fn begin(config: &RunConfig, folder: &Path) -> Result<RunDir> {
-    Ok(begin_from(config, None, folder, None)?.0)
+    let (run, mut new, _) = begin_from(config, None, folder, None)?;
+    new.keep();
+    Ok(run)
 }
 
-/// Begins a run as [`begin`] does, and returns the recorded configuration. `made` is the folder of the base model if it was
-/// made for the run (`model.base=made:NAME`). `fleet` is the content of `fleet.toml`, if the run has remote workers.
+/// Creates a run as [`begin`] does, and returns its folder and the recorded configuration. The folder is removed if its
+/// value is dropped before [`NewRun::keep`] is called. `made` is the folder of the base model if it was made for the run
+/// (`model.base=made:NAME`). `fleet` is the content of `fleet.toml`, if the run has remote workers.
 ///
 /// # Errors
 /// See [`begin`].
@@ -35,9 +38,10 @@ pub fn begin_from(
     made: Option<&Path>,
     folder: &Path,
     fleet: Option<&str>,
-) -> Result<(RunDir, RunConfig)> {
+) -> Result<(RunDir, NewRun, RunConfig)> {
     let config = config.clone().absolute();
-    Ok((RunDir::create(folder, &frozen(&config, made)?, fleet)?, config))
+    let (run, new) = RunDir::create_unbegun(folder, &frozen(&config, made)?, fleet)?;
+    Ok((run, new, config))
 }
 
 /// Opens a run in order to resume it, and returns its configuration.

@@ -34,7 +34,7 @@ use sgs_run::workers::prompts;
 use sgs_run::workers::rank_worker;
 use sgs_run::{RunError, RunEvent, Runner};
 use sgs_rundir::metrics::names;
-use sgs_rundir::{RunDir, RunView};
+use sgs_rundir::{NewRun, RunDir, RunView};
 use sgs_selfplay::Problem;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -81,6 +81,7 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
         ControlFlow::Continue(rank_group) => rank_group,
         ControlFlow::Break(outcome) => return Ok(outcome),
     };
+    signals::end_cleanly()?;
     let resolved = resolve()?;
     warn_without_effect(&resolved);
     let mut config = resolved.config;
@@ -95,14 +96,13 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
     config.training.ranks = rank_group.settle(&config, ranks.ranks.is_some())?;
     let out = args.out.clone().unwrap_or_else(|| default_folder(&config));
     refuse_inside_run(&out)?;
-    let (is_new, place) = (!out.exists(), out.display());
-    let is_first = out.parent().is_some_and(|parent| !parent.as_os_str().is_empty() && !parent.exists());
+    let place = out.display();
     let greeting = format!(
         "{} at size {}, writing to {place}\nCtrl-C stops it; to continue: `sgs resume {place}`",
         config.method, config.size
     );
     let decision = CoordinatorAddress::decision(workers.as_ref())?;
-    let (run, config) = folder::begin_from(&config, base.as_deref(), &out, decision.as_deref())?;
+    let (run, mut new, config) = folder::begin_from(&config, base.as_deref(), &out, decision.as_deref())?;
     let greeting = match same_run(&out) {
         Some(same) => format!(
             "{greeting}\n{} has the same configuration and seed: choose another --seed for other results",
@@ -110,16 +110,17 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
         ),
         None => greeting,
     };
-    let mut start = Start { greeting, has_begun: false };
+    let mut start = Start { greeting, new: Some(&mut new), has_begun: false };
     let outcome = work(config, run, workers, rank_group, &mut start, &args.execution);
+    let has_begun = start.has_begun;
     // Errors refer to the logs of other ranks and workers.
     let has_logs = ["ranks", "workers"].iter().any(|logs| out.join(logs).exists());
-    if outcome.as_ref().is_err_and(|error| !start.has_begun || cannot_begin(error, &out)) && !has_logs {
-        remove_empty_run(&out, is_new);
-        if is_first {
-            // Another process may have written to the folder since. Then it is not empty, and remains.
-            let _ = out.parent().map(std::fs::remove_dir);
+    if outcome.as_ref().is_err_and(|error| !has_begun || cannot_begin(error, &out)) && !has_logs {
+        if let Err(error) = new.remove() {
+            eprintln!("{error}; its run was not started");
         }
+    } else {
+        new.keep();
     }
     outcome
 }
@@ -164,13 +165,15 @@ fn refuse_inside_run(out: &Path) -> Result<()> {
 
 /// The start of a run: everything before its first round.
 #[derive(Default)]
-struct Start {
+struct Start<'a> {
     /// Text that is printed when the run begins, if it is not empty.
     greeting: String,
+    /// The folder of a new run.
+    new: Option<&'a mut NewRun>,
     has_begun: bool,
 }
 
-impl Start {
+impl Start<'_> {
     /// Records that the run has begun, because its system, models and workers are ready.
     fn begin(&mut self) {
         if !std::mem::replace(&mut self.has_begun, true) && !self.greeting.is_empty() {
@@ -187,17 +190,6 @@ fn cannot_begin(error: &anyhow::Error, out: &Path) -> bool {
         && RunView::open(out).and_then(|view| view.has_results()).is_ok_and(|has| !has)
 }
 
-/// Removes the folder of a run that could not begin, or its contents if the folder existed before (then it was empty).
-fn remove_empty_run(out: &Path, is_new: bool) {
-    let remove = || -> std::io::Result<()> {
-        std::fs::remove_dir_all(out)?;
-        if is_new { Ok(()) } else { std::fs::create_dir(out) }
-    };
-    if let Err(error) = remove() {
-        eprintln!("cannot remove {}, whose run was not started: {error}", out.display());
-    }
-}
-
 /// Resumes a run.
 pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
     let ExecutionArgs { ranks, fleet: fleet_args, page, .. } = &args.execution;
@@ -207,6 +199,7 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
         ControlFlow::Continue(rank_group) => rank_group,
         ControlFlow::Break(outcome) => return Ok(outcome),
     };
+    signals::end_cleanly()?;
     if args.verify {
         super::doctor::read_whole(&args.dir)?;
     }
@@ -296,7 +289,7 @@ fn work(
     run: RunDir,
     fleet: Option<FleetConfig>,
     mut rank_group: RankGroup,
-    start: &mut Start,
+    start: &mut Start<'_>,
     execution: &ExecutionArgs,
 ) -> Result<Outcome> {
     let path = run.view().path().to_owned();
@@ -325,7 +318,7 @@ fn open(
     run: RunDir,
     fleet: Option<FleetConfig>,
     rank_group: &mut RankGroup,
-    start: &mut Start,
+    start: &mut Start<'_>,
     execution: &ExecutionArgs,
 ) -> Result<Done> {
     let kind = device::kind(&config.model.device)?;
@@ -339,7 +332,7 @@ fn run_on_device<D: Parallel + Decode>(
     run: RunDir,
     fleet: Option<FleetConfig>,
     process_group: Option<ProcessGroup>,
-    start: &mut Start,
+    start: &mut Start<'_>,
     execution: &ExecutionArgs,
     device: Arc<D>,
 ) -> Result<Done> {
@@ -361,6 +354,8 @@ fn run_on_device<D: Parallel + Decode>(
         _ => None,
     };
     let (interrupt, _guard) = signals::guard()?;
+    // From here on, a signal stops the run, which can be resumed.
+    start.new.iter_mut().for_each(|new| new.keep());
     let page = LivePage::start(&execution.page, &path, &system)?;
     let shown = match config.problems.system {
         SystemName::Metamath => TextDisplay::by(&system),
