@@ -406,6 +406,9 @@ fn verdict_on_culprit(fault: &ProcessFault, alone: bool, again: bool) -> Option<
 /// Returns whether a line of standard error says that Lean's runtime has ended the process because of a number that it
 /// cannot compute, such as `1 <<< 2 ^ 32`. This does not depend on other candidates. A candidate that forged the line would
 /// only get a verdict without a reward.
+///
+/// A trap of WebAssembly (`RuntimeError: …`) is not such a line: an earlier candidate of the same process may have damaged its
+/// memory without a trap, for example with a number whose size overflows 32 bits.
 fn is_panic_about_a_number(line: &str) -> bool {
     line.starts_with("INTERNAL PANIC: Nat.") && line.ends_with(" exponent is too big")
 }
@@ -530,7 +533,15 @@ mod tests {
             (indices, outcome.verdict, retried),
             (vec![1], Verdict::Resource, vec![(vec![0, 2], false)])
         );
-        for other in ["RuntimeError: memory access out of bounds", "INTERNAL PANIC: out of memory", ""] {
+        for other in [
+            "RuntimeError: memory access out of bounds",
+            "RuntimeError: table index is out of bounds",
+            "RuntimeError: divide by zero",
+            "RuntimeError: unreachable",
+            "RangeError: Maximum call stack size exceeded",
+            "INTERNAL PANIC: out of memory",
+            "",
+        ] {
             let (decided, retried) = after_fault(&ended(other), Some(1), vec![0, 2], false, false);
             assert_eq!((decided, retried), (None, vec![(vec![1], true), (vec![0, 2], false)]), "{other}");
         }
