@@ -48,6 +48,7 @@ mod summary;
 mod terminal;
 mod theorems;
 mod view;
+mod wrap;
 mod yardstick;
 
 /// Runs the command line `args`, whose first entry is the name of the program.

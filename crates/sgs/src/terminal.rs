@@ -1,6 +1,6 @@
 //! Terminal output: lines above the progress display, and colours with a meaning.
 
-use crate::output::fitted;
+use crate::wrap::fitted;
 use indicatif::MultiProgress;
 use std::borrow::Cow;
 use std::fmt::{Arguments, Write as _};

@@ -6,7 +6,7 @@ use crate::exit::Outcome;
 use crate::output::{self, counted};
 use crate::pace::duration_text;
 use crate::terminal::{COLUMNS, columns};
-use crate::{evaluation_line, page};
+use crate::{evaluation_line, page, wrap};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use sgs_analysis::plot::grouped;
@@ -210,7 +210,7 @@ fn text(status: &RunStatus, columns: usize) -> String {
     let mut out = String::new();
     for (name, value) in rows(status) {
         let columns = if is_whole(name) { usize::MAX } else { columns };
-        out.push_str(&(output::wrapped(&format!("{name:<NAME$}{value}"), columns, NAME) + "\n"));
+        out.push_str(&(wrap::wrapped(&format!("{name:<NAME$}{value}"), columns, NAME) + "\n"));
     }
     if !status.last.is_empty() {
         out.push_str(&format!("\nLatest rounds:\n\n{}\n", table(&status.last, columns)));
@@ -219,7 +219,7 @@ fn text(status: &RunStatus, columns: usize) -> String {
         out.push_str(&format!("\n{}\n", workers(board, columns)));
     }
     for note in &status.notes {
-        out.push_str(&(output::wrapped(&format!("note: {note}"), columns, "note: ".len()) + "\n"));
+        out.push_str(&(wrap::wrapped(&format!("note: {note}"), columns, "note: ".len()) + "\n"));
     }
     out.truncate(out.trim_end().len());
     out
@@ -371,7 +371,7 @@ fn workers(board: &BoardStatus, columns: usize) -> String {
         let parts: Vec<String> = benched.into_iter().chain(error).collect();
         if !parts.is_empty() {
             let line = format!("{}: {}", w.worker, parts.join("; "));
-            out.push_str(&format!("\n{}", output::wrapped(&line, columns, 2)));
+            out.push_str(&format!("\n{}", wrap::wrapped(&line, columns, 2)));
         }
     }
     out

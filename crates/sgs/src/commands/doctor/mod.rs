@@ -11,8 +11,8 @@ pub use run::read_whole;
 
 use crate::args::DoctorArgs;
 use crate::exit::Outcome;
-use crate::output;
 use crate::terminal::columns;
+use crate::{output, wrap};
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
@@ -136,7 +136,7 @@ fn text(areas: &[Area], columns: usize) -> String {
             let advice = format!("{:indent$}-> {}", "", check.advice);
             for line in [Some(found), Some(advice).filter(|_| !check.advice.is_empty())].into_iter().flatten()
             {
-                out.push_str(&(output::wrapped(&line, columns, indent) + "\n"));
+                out.push_str(&(wrap::wrapped(&line, columns, indent) + "\n"));
             }
         }
     }
