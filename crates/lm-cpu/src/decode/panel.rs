@@ -2,9 +2,9 @@
 //! `(feature, column)` is at `feature * width + column`.
 //!
 //! A weight matrix is read where the trainer stores it, row by row and once per panel. Each weight is broadcast to a
-//! register and multiplied with one feature of all columns. Nothing is packed or copied. The sums of each column run
-//! over the features in an order that does not depend on the other columns, so the results of a sequence do not depend
-//! on the batch.
+//! register and multiplied with one feature of all columns. In f32 nothing is packed or copied; in bfloat16 the columns
+//! are, once per product ([`Columns`]). The sums of each column run over the features in an order that does not depend on
+//! the other columns, so the results of a sequence do not depend on the batch.
 
 #![allow(unsafe_code)]
 
