@@ -34,6 +34,8 @@ impl Terminal {
         }
         // Use a short prompt without escape sequences.
         terminal.type_line("PS1='$ '; clear");
+        // A line that is typed before its prompt is not echoed after it.
+        terminal.wait("the prompt", |screen| screen.trim_end().lines().last() == Some("$"));
         Some(terminal)
     }
 
