@@ -84,7 +84,7 @@ mod tests {
         drop(begun);
         assert!(run.join("config.toml").exists());
 
-        // The contents belong to whoever made them until the claim succeeds.
+        // Until the claim succeeds, the contents belong to another process.
         let refused = NewRun::create(&run, || Err::<(), _>(Error::NotARun { path: run.clone() }));
         assert!(refused.is_err() && run.join("config.toml").exists());
     }

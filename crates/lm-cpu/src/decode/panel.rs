@@ -379,6 +379,22 @@ mod tests {
         }
     }
 
+    /// An update that is smaller than the spacing of bf16 changes some of the rounded weights.
+    #[test]
+    fn small_updates_reach_products_in_bf16() {
+        let (inner, width) = (512, 16);
+        let x = vec![1.0; inner * width];
+        let mut pairs = vec![0.0; inner / 2 * width];
+        let columns = Columns::new(&x, width, available_precision(Precision::Bf16), &mut pairs);
+        // The spacing at 1 is 2^-7.
+        for update in [1.0 / 4096.0, 1.0 / 1024.0, 1.0 / 300.0] {
+            let mut y = vec![0.0; width];
+            product(&vec![1.0 + update; inner], inner, columns, width, &mut y, Write::Set);
+            let (sum, want) = (y[0] - inner as f32, inner as f32 * update);
+            assert!((sum - want).abs() < 0.02 + 0.02 * want, "{sum} {want}");
+        }
+    }
+
     /// Tests the code for other machines: registers of eight numbers, and no vector registers.
     #[test]
     fn narrower_registers_give_the_same_products() {

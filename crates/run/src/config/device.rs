@@ -48,11 +48,11 @@ impl DeviceKind {
 
 /// Parses the value of `model.device`.
 pub fn kind(name: &str) -> Result<DeviceKind> {
-    match name {
-        "cpu" => Ok(DeviceKind::Cpu),
-        "cpu-f32" => Ok(DeviceKind::CpuF32),
-        "cuda" => Ok(DeviceKind::Cuda),
-        other => Err(Usage(format!("model.device is `{other}`; expected `cpu`, `cpu-f32` or `cuda`")).into()),
+    match name.parse() {
+        Ok(DeviceKind::CudaF32) | Err(_) => {
+            Err(Usage(format!("model.device is `{name}`; expected `cpu`, `cpu-f32` or `cuda`")).into())
+        }
+        Ok(kind) => Ok(kind),
     }
 }
 

@@ -199,7 +199,7 @@ impl SolverResult {
 }
 
 impl Evaluator<'_> {
-    /// Prints what is evaluated, after everything that can be checked before.
+    /// Prints the problems and models of the evaluation, after all checks that need no samples.
     fn announce(&self) {
         let Self { args, players, name, problems, .. } = *self;
         let (count, set) = (output::counted(problems.len(), "problem"), set_of(args, players));
