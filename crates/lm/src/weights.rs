@@ -47,8 +47,9 @@ pub enum Flush {
     Later,
 }
 
-/// Maximum size of a model file in bytes: Hugging Face's default.
-pub const LARGEST_FILE: usize = 5_000_000_000;
+/// Maximum size of a model file in bytes. A tensor is never split, so a larger one has a file of its own. Workers fetch
+/// and check several files at a time.
+pub(crate) const LARGEST_FILE: usize = 1_000_000_000;
 
 /// A model's configuration and all its parameters in one flat f32 buffer.
 #[derive(Debug, Clone)]
@@ -578,6 +579,30 @@ pub(crate) fn write_small(path: &Path, bytes: &[u8], flush: Flush) -> Result<()>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_model_that_is_too_large_for_one_file_is_written_in_shards_and_read_back() {
+        let config = crate::testing::small_shape();
+        let weights = HostWeights::random(&config, 1);
+        let dir = tempfile::tempdir().unwrap();
+        let read = |from: usize, to: &mut [f32]| {
+            to.copy_from_slice(&weights.data[from..from + to.len()]);
+            Ok(())
+        };
+        let largest = weights.data.len();
+        let how = (FileType::F32, largest, Flush::Later);
+        let sums = save_model(dir.path(), &config, &weights.layout, &read, how).unwrap();
+        let files = tensor_files(dir.path()).unwrap();
+        assert!(files.len() >= 4, "four bytes per parameter, in files of one byte per parameter: {files:?}");
+        assert_eq!(files, sums.into_iter().map(|(path, _)| path).collect::<Vec<_>>());
+        for file in &files {
+            let map = map_file(file).unwrap();
+            let parsed = parse(file, &map).unwrap();
+            let bytes: usize = parsed.names().iter().map(|name| parsed.tensor(name).unwrap().data().len()).sum();
+            assert!(bytes <= largest || parsed.names().len() == 1, "{}: {bytes} bytes", file.display());
+        }
+        assert_eq!(HostWeights::load(dir.path()).unwrap().data[..], weights.data[..]);
+    }
 
     #[test]
     fn an_index_names_only_files_of_its_folder() {

@@ -499,8 +499,7 @@ fn files(layers: usize) -> bool {
         let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
         let host = || peak_memory().unwrap_or(0);
         let (before, started) = (host(), Instant::now());
-        let options = SaveOptions { largest_file: 1_000_000_000, ..SaveOptions::default() };
-        checkpoint::export(&dir, &model, &options)?;
+        checkpoint::export(&dir, &model, &SaveOptions::default())?;
         let (saved, took) = (host(), started.elapsed().as_secs_f64());
         let size = 2 * config.parameters() as u64;
         println!(
