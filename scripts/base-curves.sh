@@ -10,8 +10,8 @@ set -eu
 [ $# -ge 2 ] || { sed -n '5,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 sgs=$1 out=$2
 shift 2
-[ $# -gt 0 ] || set -- quick train-rehearsed train all-rehearsed all \
-    deep-rehearsed train-13m-rehearsed train-13m train-30m-rehearsed train-30m
+[ $# -gt 0 ] || set -- quick quick-rehearsed train-rehearsed train \
+    all-rehearsed all deep-rehearsed deep train-13m-rehearsed train-13m train-30m-rehearsed train-30m
 work=${WORK:-$(mktemp -d)}
 mkdir -p "$out" "$work"
 seeds="1 2 3 4 5"
@@ -43,8 +43,6 @@ for name in "$@"; do
                 --set sampling.batch=1024 --set sampling.memory_mib=$memory --set checkpoints.last=1
         fi > "$run.log" 2>&1 < /dev/null &
         pids="$pids $!"
-        # The first run makes the base model, if it is not in the cache; the others wait for it.
-        [ "$base" = shipped ] || while kill -0 $! 2> /dev/null && [ ! -e "$run/metrics.jsonl" ]; do sleep 1; done
     done
     for pid in $pids; do wait "$pid" || { tail -n 5 "$work/$name"-*.log >&2; exit 1; }; done
     {

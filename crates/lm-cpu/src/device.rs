@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::decode::available_precision;
-use super::gemm::{Mat, MatMut, Threads, Write, matmul};
+use super::gemm::{Mat, MatMut, Operand, Threads, Write, matmul, matmul_bf16};
 use super::{adam, attention, loss, norm, rope, rows, swiglu};
 use sgs_lm::device::{
     AdamHost, AdamPart, AdamUpdate, BufferSliceMut, Device, Heads, Ids, In, Linear, LossRows, Out, Precision,
@@ -22,7 +22,7 @@ use sgs_lm::shard::{Piece, Shard};
 pub struct Cpu {
     pool: rayon::ThreadPool,
     footprint: CpuFootprint,
-    /// Precision of the sampler's products. The trainer's are f32.
+    /// Precision of the operands of products with weights or their gradients. Sums and everything else are f32.
     precision: Precision,
 }
 
@@ -53,8 +53,8 @@ impl Cpu {
         Self::with_precision(threads, Precision::F32)
     }
 
-    /// Creates a CPU device like [`Cpu::new`], of which the sampler's products have this precision. They are f32 if
-    /// the processor cannot multiply bf16 (AVX512-BF16).
+    /// Creates a CPU device like [`Cpu::new`] whose products with weights have operands of this precision. They are f32
+    /// if the processor cannot multiply bf16 (AVX512-BF16).
     ///
     /// # Errors
     /// Returns an error if the operating system cannot create the threads.
@@ -73,9 +73,17 @@ impl Cpu {
         self.footprint.threads
     }
 
-    /// Returns the precision of the sampler's products.
+    /// Returns the precision of products with weights.
     pub fn precision(&self) -> Precision {
         self.precision
+    }
+
+    /// Computes `dst = lhs rhs` or `dst += lhs rhs` in the device's precision.
+    fn product(&self, dst: MatMut<'_>, write: Write, lhs: Mat<'_>, rhs: Mat<'_>, rhs_kind: Operand) {
+        match self.precision {
+            Precision::F32 => matmul(dst, write, 1.0, lhs, rhs, Threads::All),
+            Precision::Bf16 => matmul_bf16(dst, write, lhs, rhs, rhs_kind),
+        }
     }
 }
 
@@ -95,7 +103,7 @@ impl Device for Cpu {
     type Passes = ();
 
     fn name(&self) -> String {
-        let bf16 = if self.precision == Precision::Bf16 { ", sampling in bf16" } else { "" };
+        let bf16 = if self.precision == Precision::Bf16 { ", bf16" } else { "" };
         format!("cpu ({} threads{bf16})", self.threads())
     }
 
@@ -247,14 +255,14 @@ impl Device for Cpu {
     fn linear(&self, size: Linear, x: CpuIn<'_>, w: CpuIn<'_>, mut y: CpuOut<'_>) -> Result<()> {
         let Linear { rows, input, output } = size;
         let (x, w) = (Mat::new(x.slice(), rows, input), Mat::new(w.slice(), output, input));
-        matmul(MatMut::new(y.slice(), rows, output), Write::Set, 1.0, x, w.t(), Threads::All);
+        self.product(MatMut::new(y.slice(), rows, output), Write::Set, x, w.t(), Operand::Weights);
         Ok(())
     }
 
     fn linear_dx(&self, size: Linear, dy: CpuIn<'_>, w: CpuIn<'_>, mut dx: CpuOut<'_>) -> Result<()> {
         let Linear { rows, input, output } = size;
         let (dy, w) = (Mat::new(dy.slice(), rows, output), Mat::new(w.slice(), output, input));
-        matmul(MatMut::new(dx.slice(), rows, input), Write::Set, 1.0, dy, w, Threads::All);
+        self.product(MatMut::new(dx.slice(), rows, input), Write::Set, dy, w, Operand::Weights);
         Ok(())
     }
 
@@ -268,7 +276,7 @@ impl Device for Cpu {
     ) -> Result<()> {
         let Linear { rows, input, output } = size;
         let (dy, x) = (Mat::new(dy.slice(), rows, output), Mat::new(x.slice(), rows, input));
-        matmul(MatMut::new(dw.slice(), output, input), write, 1.0, dy.t(), x, Threads::All);
+        self.product(MatMut::new(dw.slice(), output, input), write, dy.t(), x, Operand::Activations);
         Ok(())
     }
 

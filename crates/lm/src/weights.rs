@@ -581,30 +581,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_model_that_is_too_large_for_one_file_is_written_in_shards_and_read_back() {
-        let config = crate::testing::small_shape();
-        let weights = HostWeights::random(&config, 1);
-        let dir = tempfile::tempdir().unwrap();
-        let read = |from: usize, to: &mut [f32]| {
-            to.copy_from_slice(&weights.data[from..from + to.len()]);
-            Ok(())
-        };
-        let largest = weights.data.len();
-        let how = (FileType::F32, largest, Flush::Later);
-        let sums = save_model(dir.path(), &config, &weights.layout, &read, how).unwrap();
-        let files = tensor_files(dir.path()).unwrap();
-        assert!(files.len() >= 4, "four bytes per parameter, in files of one byte per parameter: {files:?}");
-        assert_eq!(files, sums.into_iter().map(|(path, _)| path).collect::<Vec<_>>());
-        for file in &files {
-            let map = map_file(file).unwrap();
-            let parsed = parse(file, &map).unwrap();
-            let bytes: usize = parsed.names().iter().map(|name| parsed.tensor(name).unwrap().data().len()).sum();
-            assert!(bytes <= largest || parsed.names().len() == 1, "{}: {bytes} bytes", file.display());
-        }
-        assert_eq!(HostWeights::load(dir.path()).unwrap().data[..], weights.data[..]);
-    }
-
-    #[test]
     fn an_index_names_only_files_of_its_folder() {
         let dir = tempfile::tempdir().unwrap();
         let files = |shard: &str| {

@@ -60,6 +60,8 @@ pub struct SaveOptions {
     pub extra: serde_json::Value,
     /// Files to copy into the folder under their own names, such as the tokenizer's.
     pub companions: Vec<PathBuf>,
+    /// Maximum size of a model file in bytes; larger models are written to several files. A tensor is never split.
+    pub largest_file: usize,
     /// When the files are flushed.
     pub flush: Flush,
 }
@@ -71,6 +73,7 @@ impl Default for SaveOptions {
             file_type: FileType::Bf16,
             extra: serde_json::Value::Null,
             companions: Vec::new(),
+            largest_file: LARGEST_FILE,
             flush: Flush::Now,
         }
     }
@@ -281,7 +284,7 @@ fn all_parts(dir: &Path, ranks: usize) -> Result<()> {
 
 /// Returns the options for the model's files.
 fn write_options(options: &SaveOptions) -> (FileType, usize, Flush) {
-    (options.file_type, LARGEST_FILE, options.flush)
+    (options.file_type, options.largest_file, options.flush)
 }
 
 /// Returns a function that reads from a slice in host memory.

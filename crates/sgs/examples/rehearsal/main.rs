@@ -120,6 +120,8 @@ impl Rehearsal {
             Shape::Thirty => model::thirty_m(args.layers.unwrap_or(8)),
             Shape::Tiny => model::tiny(args.layers.unwrap_or(2)),
         };
+        let has_logit = args.endless > 0.0 && args.endless < 1.0;
+        ensure!(has_logit, "--endless is {}, but must be greater than 0 and less than 1", args.endless);
         fs::create_dir_all(&args.folder)?;
         let folder = args.folder.canonicalize()?;
         let own = std::env::current_exe()?;
