@@ -1,6 +1,7 @@
 #!/bin/sh
-# Measures how many targets each base model for Metamath proves without training: five runs of sampling-only per curve,
-# in parallel on one GPU. Writes OUT/NAME.csv, whose contents belong in data/metamath/base-curves.csv (docs/analysis.md).
+# Measures how many targets each base model proves without training: five runs of sampling-only per curve. Writes
+# OUT/NAME.csv, whose contents belong in data/metamath/base-curves.csv (docs/analysis.md). The runs of a curve for Metamath
+# share one GPU; those for Lean take turns on the processor and need `sgs lean setup --wasm`.
 #
 #   scripts/base-curves.sh SGS OUT [NAME...]
 #
@@ -11,40 +12,48 @@ set -eu
 sgs=$1 out=$2
 shift 2
 [ $# -gt 0 ] || set -- quick quick-rehearsed train-rehearsed train \
-    all-rehearsed all deep-rehearsed deep train-13m-rehearsed train-13m train-30m-rehearsed train-30m
+    all-rehearsed all deep-rehearsed deep train-13m-rehearsed train-13m train-30m-rehearsed train-30m composed
 work=${WORK:-$(mktemp -d)}
 mkdir -p "$out" "$work"
 seeds="1 2 3 4 5"
 
+# Runs a seed of the curve `name`, or continues its run.
+measure() {
+    run=$work/$name-$1
+    if [ -e "$run/config.toml" ]; then
+        "$sgs" resume "$run"
+    else
+        # shellcheck disable=SC2086
+        "$sgs" run sampling-only $how --out "$run" --seed "$1" --rounds 1000000 --generations $limit $options \
+            --set evaluation.held_out=none --set evaluation.target_samples=0 --set checkpoints.last=1
+    fi > "$run.log" 2>&1 < /dev/null || { tail -n 5 "$run.log" >&2; return 1; }
+}
+
 for name in "$@"; do
-    set=${name%%-*} base=shipped limit=2000000 retire=0 share=0.0 memory=2048
+    set=${name%%-*} base=shipped limit=2000000 retire=0 share=0.0 tokens=48 more=
+    how="--size metamath --device cuda --set sampling.batch=1024 --set sampling.memory_mib=2048"
     case $name in
         quick*) limit=400000 ;;
         deep*) base=made:deep limit=2400000 ;;
-        *-13m*) base=made:13m memory=4096 ;;
-        *-30m*) base=made:30m limit=1500000 memory=6144 ;;
+        *-13m*) base=made:13m how="$how --set sampling.memory_mib=4096" ;;
+        *-30m*) base=made:30m limit=1500000 how="$how --set sampling.memory_mib=6144" ;;
+        composed) more=lean.form=compact limit=5000 tokens=192 how="--size lean-core --minutes 0" ;;
     esac
     case $name in *-rehearsed) retire=16 share=0.2 ;; esac
     # The keys that the curve depends on. The loader compares them with those of a run.
-    keys="problems.set=$set model.base=$base sampling.solver_tokens=48 algorithm.temperature=1.0
+    keys="problems.set=$set model.base=$base sampling.solver_tokens=$tokens algorithm.temperature=1.0
         algorithm.batch.retire_after=$retire algorithm.batch.rehearsed_share=$share model.context=0
-        sampling.endpoint.roles=[]"
+        sampling.endpoint.roles=[] $more"
     options=
     for key in $keys; do options="$options --set $key"; done
     pids=
     for seed in $seeds; do
-        run=$work/$name-$seed
-        if [ -e "$run/config.toml" ]; then
-            "$sgs" resume "$run"
-        else
-            # shellcheck disable=SC2086
-            "$sgs" run sampling-only --size metamath --out "$run" --seed "$seed" --device cuda --rounds 1000000 \
-                --generations $limit $options --set evaluation.held_out=none --set evaluation.target_samples=0 \
-                --set sampling.batch=1024 --set sampling.memory_mib=$memory --set checkpoints.last=1
-        fi > "$run.log" 2>&1 < /dev/null &
-        pids="$pids $!"
+        case $name in
+            composed) measure "$seed" ;;
+            *) measure "$seed" & pids="$pids $!" ;;
+        esac
     done
-    for pid in $pids; do wait "$pid" || { tail -n 5 "$work/$name"-*.log >&2; exit 1; }; done
+    for pid in $pids; do wait "$pid"; done
     {
         echo "# Cumulative solve rate of the base model, which samples without training: rounds in which it rose, and the last."
         echo "# Measured by scripts/base-curves.sh with $("$sgs" --version)."
