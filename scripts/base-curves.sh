@@ -1,6 +1,6 @@
 #!/bin/sh
 # Measures how many targets each base model proves without training: five runs of sampling-only per curve. Writes
-# OUT/NAME.csv, whose contents belong in data/metamath/base-curves.csv (docs/analysis.md). The runs of a curve for Metamath
+# OUT/NAME.csv, whose contents belong in data/base-curves.csv (docs/analysis.md). The runs of a curve for Metamath
 # share one GPU; those for Lean take turns on the processor and need `sgs lean setup --wasm`.
 #
 #   scripts/base-curves.sh SGS OUT [NAME...]

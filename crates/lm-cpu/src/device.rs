@@ -1,6 +1,6 @@
 //! Implements [`Device`] for the CPU: buffers are f32 slices, and all kernels run in the device's own thread pool.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::decode::available_precision;
 use super::gemm::{Mat, MatMut, Operand, Threads, Write, matmul, matmul_bf16};
@@ -24,6 +24,8 @@ pub struct Cpu {
     footprint: CpuFootprint,
     /// Precision of the operands of products with weights or their gradients. Sums and everything else are f32.
     precision: Precision,
+    /// Memory of products in bf16.
+    packed: Mutex<Vec<u32>>,
 }
 
 /// Sizes of the CPU's buffers.
@@ -65,7 +67,7 @@ impl Cpu {
             .build()
             .map_err(|e| LmError::Device { device: "cpu".to_owned(), message: e.to_string() })?;
         let footprint = CpuFootprint { threads: pool.current_num_threads() };
-        Ok(Self { pool, footprint, precision: available_precision(precision) })
+        Ok(Self { pool, footprint, precision: available_precision(precision), packed: Mutex::default() })
     }
 
     /// Returns the number of threads.
@@ -82,7 +84,13 @@ impl Cpu {
     fn product(&self, dst: MatMut<'_>, write: Write, lhs: Mat<'_>, rhs: Mat<'_>, rhs_kind: Operand) {
         match self.precision {
             Precision::F32 => matmul(dst, write, 1.0, lhs, rhs, Threads::All),
-            Precision::Bf16 => matmul_bf16(dst, write, lhs, rhs, rhs_kind),
+            Precision::Bf16 => {
+                // A product that runs at the same time finds no memory and allocates its own.
+                let lock = || self.packed.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut packed = std::mem::take(&mut *lock());
+                matmul_bf16(dst, write, lhs, rhs, rhs_kind, &mut packed);
+                *lock() = packed;
+            }
         }
     }
 }

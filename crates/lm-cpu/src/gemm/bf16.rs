@@ -9,7 +9,6 @@
 
 use rayon::prelude::*;
 use std::arch::x86_64::*;
-use std::cell::Cell;
 use std::mem::MaybeUninit;
 
 use super::{Mat, MatMut, Operand, Write};
@@ -65,12 +64,6 @@ struct Panel {
 #[repr(align(64))]
 struct PackedRows([MaybeUninit<u32>; ROWS * INNER / 2]);
 
-thread_local! {
-    /// Memory of the packed right operand, reused by the products that a thread starts. While it waits for one, it may
-    /// start another, which then finds none.
-    static PACKED: Cell<Vec<u32>> = const { Cell::new(Vec::new()) };
-}
-
 /// Divides the inner dimension into blocks of about the same length, multiples of 32.
 fn blocks(inner: usize) -> impl Iterator<Item = Block> + Clone {
     let count = inner.div_ceil(INNER).max(1);
@@ -93,11 +86,11 @@ fn task_rows(rows: usize) -> usize {
 }
 
 impl Bf16Gemm<'_> {
-    /// Computes the product on all threads of the current pool.
+    /// Computes the product on all threads of the current pool. `packed` is memory for the right operand.
     ///
     /// # Panics
     /// Panics if the shapes do not match, or if the processor lacks the instructions.
-    pub(crate) fn run(self) {
+    pub(crate) fn run(self, packed: &mut Vec<u32>) {
         let Self { dst, write, lhs, rhs, rhs_kind } = self;
         let (rows, columns, inner) = (dst.rows, dst.cols, lhs.cols);
         assert!(
@@ -109,24 +102,24 @@ impl Bf16Gemm<'_> {
         assert!(lhs.row_stride == 1 || lhs.col_stride == 1, "the left operand is not contiguous");
         assert!(rhs.row_stride == 1 || rhs.col_stride == 1, "the right operand is not contiguous");
         assert!(is_available(), "the device chose bf16 without the instructions");
-        if inner == 0 {
-            assert!(write == Write::Add, "an empty product is not written");
+        if rows == 0 || columns == 0 {
             return;
         }
-        let mut packed = PACKED.take();
+        if inner == 0 && write == Write::Set {
+            dst.data.chunks_mut(dst.row_stride).take(rows).for_each(|row| row[..columns].fill(0.0));
+        }
         let width = columns.next_multiple_of(LANES);
         packed.resize(blocks(inner).map(|block| block.pairs() * width).sum(), 0);
-        pack(rhs, rhs_kind, &mut packed);
+        pack(rhs, rhs_kind, packed);
         let (rows_per_task, dst_stride) = (task_rows(rows), dst.row_stride);
         let parts = dst.data.par_chunks_mut(rows_per_task * dst_stride).take(rows.div_ceil(rows_per_task));
         parts.enumerate().for_each(|(task, dst)| {
             let row = task * rows_per_task;
             let count = rows_per_task.min(rows - row);
-            let task = Rows { dst, dst_stride, write, lhs, row, count, columns, packed: &packed };
+            let task = Rows { dst, dst_stride, write, lhs, row, count, columns, packed };
             // SAFETY: the processor has the instructions.
             unsafe { task.run() };
         });
-        PACKED.set(packed);
     }
 }
 
@@ -136,8 +129,9 @@ fn pack(rhs: Mat<'_>, kind: Operand, mut to: &mut [u32]) {
     let mut tasks = Vec::new();
     for block in blocks(rhs.rows) {
         for panel in panels(rhs.cols) {
-            let part = to.split_off_mut(..block.pairs() * panel.width);
-            tasks.push((block, panel, part.expect("invariant: every panel of a block has its place")));
+            let (part, rest) = to.split_at_mut(block.pairs() * panel.width);
+            tasks.push((block, panel, part));
+            to = rest;
         }
     }
     tasks.into_par_iter().for_each(|(block, panel, to)| {
@@ -228,7 +222,11 @@ impl Rows<'_> {
         let mut left = PackedRows([const { MaybeUninit::uninit() }; ROWS * INNER / 2]);
         let mut packed = self.packed;
         for block in blocks(self.lhs.cols) {
-            if transposed { self.pack_columns(block, &mut left) } else { self.pack_rows(block, &mut left) }
+            if transposed {
+                self.pack_columns(block, &mut left)
+            } else {
+                self.pack_rows(block, &mut left)
+            }
             for panel in panels(self.columns) {
                 let (right, rest) = packed.split_at(block.pairs() * panel.width);
                 packed = rest;
@@ -364,7 +362,17 @@ mod tests {
             return;
         }
         let mut rng = SeededRng::stream(17, 0);
-        for (m, n, k) in [(1, 1, 1), (7, 5, 3), (97, 65, 33), (6, 64, 192), (100, 130, 450), (203, 16, 1111)] {
+        for (m, n, k) in [
+            (3, 5, 0),
+            (0, 4, 7),
+            (4, 0, 7),
+            (1, 1, 1),
+            (7, 5, 3),
+            (97, 65, 33),
+            (6, 64, 192),
+            (100, 130, 450),
+            (203, 16, 1111),
+        ] {
             let a: Vec<f32> = (0..m * k).map(|_| rng.normal()).collect();
             let b: Vec<f32> = (0..k * n).map(|_| rng.normal()).collect();
             for (lhs_by_rows, rhs_by_rows, kind) in [
@@ -379,7 +387,7 @@ mod tests {
                     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
                     let (lhs, rhs) = (view(&left, m, k, lhs_by_rows), view(&right, k, n, rhs_by_rows));
                     let dst = MatMut::strided(dst, m, n, n + 3);
-                    pool.install(|| Bf16Gemm { dst, write, lhs, rhs, rhs_kind: kind }.run());
+                    pool.install(|| Bf16Gemm { dst, write, lhs, rhs, rhs_kind: kind }.run(&mut Vec::new()));
                 };
                 let mut found = vec![7.0f32; m * (n + 3)];
                 run(Write::Set, &mut found, 2);
@@ -400,11 +408,19 @@ mod tests {
                         let (want, size) =
                             terms.fold((0.0, 0.0), |(sum, size), t: f64| (sum + t, size + t.abs()));
                         let at = i * (n + 3) + j;
-                        let close = |value: f32, want: f64| (f64::from(value) - want).abs() <= 1e-6 * size + 1e-6;
-                        assert!(close(found[at], want), "{m}x{n}x{k} {kind:?} ({i}, {j}): {} {want}", found[at]);
+                        let close =
+                            |value: f32, want: f64| (f64::from(value) - want).abs() <= 1e-6 * size + 1e-6;
+                        assert!(
+                            close(found[at], want),
+                            "{m}x{n}x{k} {kind:?} ({i}, {j}): {} {want}",
+                            found[at]
+                        );
                         assert!(close(again[at], 2.0 * want), "added: {} {want}", again[at]);
                     }
-                    assert!(again[i * (n + 3) + n..][..3].iter().all(|x| *x == 7.0), "the gap between rows is untouched");
+                    assert!(
+                        again[i * (n + 3) + n..][..3].iter().all(|x| *x == 7.0),
+                        "the gap between rows is untouched"
+                    );
                 }
             }
         }

@@ -122,15 +122,25 @@ pub fn matmul(dst: MatMut<'_>, write: Write, scale: f32, lhs: Mat<'_>, rhs: Mat<
 }
 
 /// Computes `dst = lhs rhs` or `dst += lhs rhs` with bf16 operands on all threads of the current rayon pool. Each operand
-/// must be contiguous along one of its dimensions.
+/// must be contiguous along one of its dimensions. `packed` is memory for the right operand, which grows to half its size.
 ///
 /// # Panics
 /// Panics if the shapes do not match, or if the processor cannot multiply bf16; a device of this precision checked it.
-pub(crate) fn matmul_bf16(dst: MatMut<'_>, write: Write, lhs: Mat<'_>, rhs: Mat<'_>, rhs_kind: Operand) {
+pub(crate) fn matmul_bf16(
+    dst: MatMut<'_>,
+    write: Write,
+    lhs: Mat<'_>,
+    rhs: Mat<'_>,
+    rhs_kind: Operand,
+    packed: &mut Vec<u32>,
+) {
     #[cfg(target_arch = "x86_64")]
-    bf16::Bf16Gemm { dst, write, lhs, rhs, rhs_kind }.run();
+    bf16::Bf16Gemm { dst, write, lhs, rhs, rhs_kind }.run(packed);
     #[cfg(not(target_arch = "x86_64"))]
-    unreachable!("invariant: no other processor multiplies bf16 ({write:?}, {rhs_kind:?}, {lhs:?}, {rhs:?}, {dst:?})")
+    {
+        let _ = (dst, write, lhs, rhs, rhs_kind, packed);
+        unreachable!("invariant: no device has this precision on this processor");
+    }
 }
 
 /// A product over raw pointers, for kernels whose tasks write disjoint column blocks of one buffer.

@@ -17,8 +17,8 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::panic::resume_unwind;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -155,7 +155,8 @@ fn for_each_file(model: &ModelManifest, work: impl Fn(&ManifestFile) -> Result<(
     };
     std::thread::scope(|scope| {
         let others: Vec<_> = (1..STREAMS.min(model.files.len())).map(|_| scope.spawn(take)).collect();
-        let joined = others.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        let joined =
+            others.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
         // Join all threads before looking at their results.
         joined.fold(take(), Result::and)
     })
