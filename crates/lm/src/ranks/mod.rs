@@ -9,6 +9,7 @@
 //! between CPUs ([`Tcp`]), with NCCL between GPUs.
 
 pub mod commands;
+mod greeting;
 pub mod process_group;
 mod tcp;
 

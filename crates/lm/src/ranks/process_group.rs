@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use sgs_tls::{Identity, TlsStream};
 use subtle::ConstantTimeEq as _;
 
+use super::greeting::greet;
 use crate::error::{LmError, Result};
 
 /// Interval between heartbeats.
@@ -28,8 +29,6 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time that leaving waits for the others to be notified.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time in which a client must have sent its first message.
-const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of the first message, which can come from any client.
 const MAX_HELLO: usize = 1 << 14;
 /// Maximum size of a message among ranks.
@@ -361,40 +360,44 @@ impl ProcessGroup {
         let mut members: Vec<Option<RankInfo>> = vec![None; config.ranks];
         let mut links: Vec<Option<Arc<TlsStream>>> = vec![None; config.ranks];
         members[0] = Some(config.member(own));
-        while links.iter().skip(1).any(Option::is_none) {
-            let missing = || names(links.iter().enumerate().skip(1).filter(|l| l.1.is_none()).map(|l| l.0));
-            let late = |e: io::Error| match e.kind() {
+        if config.ranks > 1 {
+            let greeted = greet(
+                &server,
+                &identity,
+                deadline,
+                |stream| receive(stream, MAX_HELLO),
+                |from, stream, hello| {
+                    match config.admit(hello, &links) {
+                        Ok(Hello { rank, host, pid, log, port, .. }) => {
+                            let address = SocketAddr::new(from.ip(), port);
+                            members[rank] = Some(RankInfo { rank, host, pid, log, address });
+                            links[rank] = Some(Arc::new(stream));
+                            links.iter().skip(1).all(Option::is_some).then_some(Ok(()))
+                        }
+                        // An unknown client is ignored.
+                        Err(JoinError::UnknownClient) => None,
+                        // A rank with the wrong configuration ends the start for all ranks.
+                        Err(JoinError::Mismatch(why)) => {
+                            let _ = send(&stream, kind::REFUSED, why.as_bytes());
+                            for link in links.iter().flatten() {
+                                let _ = send(link, kind::REFUSED, why.as_bytes());
+                            }
+                            Some(Err(rank_error(why)))
+                        }
+                    }
+                },
+            );
+            greeted.map_err(|e| match e.kind() {
                 io::ErrorKind::TimedOut => rank_error(format!(
                     "waited {} s at {} for {}: did every rank start, with the same rendezvous?",
                     config.patience.as_secs(),
                     config.rendezvous,
-                    missing()
+                    names(
+                        links.iter().enumerate().skip(1).filter(|link| link.1.is_none()).map(|link| link.0)
+                    )
                 )),
                 _ => fail(e.to_string()),
-            };
-            let (socket, from) = accept(&server, deadline).map_err(late)?;
-            // An unknown client is ignored.
-            let Ok((stream, hello)) = greet(socket, &identity, |stream| receive(stream, MAX_HELLO)) else {
-                continue;
-            };
-            match config.admit(hello, &links) {
-                Ok(hello) => {
-                    let rank = hello.rank;
-                    let address = SocketAddr::new(from.ip(), hello.port);
-                    let Hello { host, pid, log, .. } = hello;
-                    members[rank] = Some(RankInfo { rank, host, pid, log, address });
-                    links[rank] = Some(Arc::new(stream));
-                }
-                // A rank with the wrong configuration ends the start for all ranks.
-                Err(JoinError::UnknownClient) => {}
-                Err(JoinError::Mismatch(why)) => {
-                    let _ = send(&stream, kind::REFUSED, why.as_bytes());
-                    for link in links.iter().flatten() {
-                        let _ = send(link, kind::REFUSED, why.as_bytes());
-                    }
-                    return Err(rank_error(why));
-                }
-            }
+            })??;
         }
         let mut members: Vec<RankInfo> = members.into_iter().flatten().collect();
         let welcome = |members: &[RankInfo]| {
@@ -844,48 +847,6 @@ fn connect(address: &str) -> io::Result<TcpStream> {
         }
     }
     Err(last)
-}
-
-/// Accepts the next connection before a deadline.
-pub(super) fn accept(listener: &TcpListener, deadline: Instant) -> io::Result<(TcpStream, SocketAddr)> {
-    listener.set_nonblocking(true)?;
-    loop {
-        match listener.accept() {
-            Ok((stream, from)) => {
-                stream.set_nonblocking(false)?;
-                return Ok((stream, from));
-            }
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                if Instant::now() >= deadline {
-                    return Err(io::Error::from(io::ErrorKind::TimedOut));
-                }
-                thread::sleep(Duration::from_millis(5));
-            }
-            Err(e) => return Err(e),
-        }
-    }
-}
-
-/// Accepts the TLS connection of a client and reads its first message with `hello`. The client may be unknown, so the
-/// time is short.
-pub(super) fn greet<T>(
-    socket: TcpStream,
-    identity: &Identity,
-    hello: impl FnOnce(&TlsStream) -> io::Result<T>,
-) -> io::Result<(TlsStream, T)> {
-    let watched = socket.try_clone()?;
-    thread::scope(|scope| {
-        // This sender is dropped when the client's message has been read or has failed.
-        let (_reading, read) = mpsc::channel::<()>();
-        scope.spawn(move || {
-            if read.recv_timeout(GREETING_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
-                let _ = watched.shutdown(std::net::Shutdown::Both);
-            }
-        });
-        let stream = TlsStream::accept(socket, &identity.server())?;
-        let hello = hello(&stream)?;
-        Ok((stream, hello))
-    })
 }
 
 fn is_late(error: &io::Error) -> bool {

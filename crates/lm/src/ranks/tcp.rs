@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use sgs_tls::TlsStream;
 
-use super::process_group::{ProcessGroup, accept, greet, same_token};
+use super::greeting::greet;
+use super::process_group::{ProcessGroup, same_token};
 use super::{Collective, Reduction};
 use crate::device::{BufferSliceMut, Device};
 use crate::error::Result;
@@ -120,25 +121,27 @@ fn pairs(group: &ProcessGroup) -> std::result::Result<Vec<Option<Arc<TlsStream>>
         };
         *place = Some(Arc::new(there().map_err(|e| (rank, e))?));
     }
-    while let Some(missing) = (own + 1..ranks).find(|rank| streams[*rank].is_none()) {
-        let (socket, _) = accept(&group.listener, deadline).map_err(|e| (missing, e))?;
-        let greeted = greet(socket, &group.identity, |mut stream| {
-            let mut numbers = [[0; 8]; 2];
-            stream.read_exact(numbers.as_flattened_mut())?;
-            let [rank, len] = numbers.map(|n| u64::from_le_bytes(n) as usize);
-            let mut shown = vec![0; len.min(secret.len() + 1)];
-            stream.read_exact(&mut shown)?;
-            Ok((rank, shown))
-        });
-        // Ignore unknown clients.
-        if let Ok((stream, (rank, shown))) = greeted
-            && same_token(&shown, secret)
-            && rank > own
-            && streams.get(rank).is_some_and(Option::is_none)
-        {
+    let missing = |streams: &[Option<_>]| (own + 1..ranks).find(|rank| streams[*rank].is_none());
+    if missing(&streams).is_none() {
+        return Ok(streams);
+    }
+    let hello = |mut stream: &TlsStream| {
+        let mut numbers = [[0; 8]; 2];
+        stream.read_exact(numbers.as_flattened_mut())?;
+        let [rank, len] = numbers.map(|n| u64::from_le_bytes(n) as usize);
+        let mut shown = vec![0; len.min(secret.len() + 1)];
+        stream.read_exact(&mut shown)?;
+        Ok((rank, shown))
+    };
+    let greeted = greet(&group.listener, &group.identity, deadline, hello, |_, stream, (rank, shown)| {
+        let is_expected = rank > own && streams.get(rank).is_some_and(Option::is_none);
+        // Unknown clients are ignored.
+        if same_token(&shown, secret) && is_expected {
             streams[rank] = Some(Arc::new(stream));
         }
-    }
+        missing(&streams).is_none().then_some(())
+    });
+    greeted.map_err(|e| (missing(&streams).unwrap_or(own), e))?;
     Ok(streams)
 }
 
