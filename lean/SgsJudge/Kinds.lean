@@ -149,8 +149,8 @@ def configurationParts : List Name := [`null, `group, `Lean.Parser.Tactic.config
 /-- Kinds of terms in a configuration. -/
 def literalKinds : List Name :=
   [`num, `str, `char, `scientific, `null, `group, `hygieneInfo, `choice, `«term[_]», `Lean.Parser.Term.paren,
-   `Lean.Parser.Term.app, `Lean.Parser.Term.structInst, `Lean.Parser.Term.structInstFields,
-   `Lean.Parser.Term.structInstField, `Lean.Parser.Term.structInstFieldDef, `Lean.Parser.Term.optEllipsis]
+   `Lean.Parser.Term.hygienicLParen, `Lean.Parser.Term.app, `Lean.Parser.Term.structInst,
+   `Lean.Parser.Term.structInstFields, `Lean.Parser.Term.structInstField, `Lean.Parser.Term.structInstFieldDef, `Lean.Parser.Term.optEllipsis]
 
 /-- Constructors that a configuration may name after a dot. -/
 def dotConstructors : List Name :=

@@ -1,7 +1,7 @@
 //! Converts data sets of Lean problems to JSON Lines, record by record.
 
 use sgs_lean::data::{DataSetError, SkippedRecord, write_line};
-use sgs_lean::text::assumptions;
+use sgs_lean::text::{assumptions, is_admitted};
 use sgs_run::Usage;
 use sgs_run::config::lean_set;
 use sgs_run::error::{Context, Result};
@@ -64,6 +64,10 @@ pub fn import(
                 if found.assuming.len() < ASSUMING_LISTED {
                     found.assuming.push((target.problem.id.as_str().to_owned(), first));
                 }
+            }
+            // A proof with `sorry` is kept only as an example of what a checker must refuse.
+            if target.expect.is_none() {
+                target.proof = target.proof.take().filter(|proof| !is_admitted(proof));
             }
             target.toolchain = target.toolchain.take().or_else(|| toolchain.map(str::to_owned));
             out.write_all(write_line(&target).as_bytes()).map_err(|error| {

@@ -36,6 +36,23 @@ fn imported_problems_read_back_unchanged() {
 }
 
 #[test]
+fn an_import_drops_proofs_with_sorry_unless_a_verdict_is_expected() {
+    let dir = tempfile::tempdir().unwrap();
+    let statement = "theorem t : True := by";
+    let rows = [
+        serde_json::json!({ "id": "a", "statement": statement, "proof": "\n  trivial -- no sorry" }),
+        serde_json::json!({ "id": "b", "statement": statement, "proof": "\n  sorry" }),
+        serde_json::json!({ "id": "c", "statement": statement, "formal_proof": "theorem t : True := sorry" }),
+        serde_json::json!({ "id": "d", "statement": "theorem t : True := (sorry)" }),
+        serde_json::json!({ "id": "e", "statement": statement, "proof": "\n  sorry", "expect": "refused" }),
+    ];
+    let text: String = rows.iter().map(|row| row.to_string() + "\n").collect();
+    let shown = sgs(&["data", "import", &file(dir.path(), "set.jsonl", &text), "--out", "-"]).expect(0);
+    let proofs: Vec<bool> = shown.lines().iter().map(|line| line["proof"].is_string()).collect();
+    assert_eq!(proofs, [true, false, false, false, true], "{}", shown.out);
+}
+
+#[test]
 fn an_import_names_problems_whose_headers_assume_something() {
     let dir = tempfile::tempdir().unwrap();
     let problem = |id: &str, header: &str| {

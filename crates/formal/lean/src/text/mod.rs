@@ -34,6 +34,11 @@ pub(crate) fn words(text: &str) -> Vec<&str> {
     lex(text).iter().filter(|t| !t.is_trivia()).map(|t| t.text(text)).collect()
 }
 
+/// Returns whether a proof contains `sorry` or `admit` (as a token, not in a comment), so that it proves nothing.
+pub fn is_admitted(proof: &str) -> bool {
+    words(proof).iter().any(|word| matches!(*word, "sorry" | "admit"))
+}
+
 /// Returns whether a proof uses the tactic `try` (as a token: not `symmetry`, not in a comment, not `try?`).
 pub(crate) fn uses_tactic_try(proof: &str) -> bool {
     lex(proof).iter().any(|t| t.kind == TokenKind::Word && t.text(proof) == "try")

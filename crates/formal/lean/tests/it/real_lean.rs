@@ -463,7 +463,10 @@ fn configurations_evaluate_nothing_of_a_header(worker: &mut FileWorker) {
     };
     let new_type =
         "structure S where\n  x : Nat\n  deriving DecidableEq\ninstance : Add S := ⟨fun a _ => a⟩\n";
-    assert_eq!(judge(new_type, "\n  simp (maxSteps := 1000)").verdict, Proved);
+    for right in ["(maxSteps := 1000)", "(maxSteps := (1000))", "(config := ({ maxSteps := (1000) }))"] {
+        let outcome = judge(new_type, &format!("\n  simp {right}"));
+        assert_eq!(outcome.verdict, Proved, "{right}: {}", outcome.reason);
+    }
     let name = "in a configuration";
     let instance = "which could be an instance for it";
     for (header, value, what) in [
