@@ -5,6 +5,7 @@ use crate::program::{command, file, finish, project, sgs, small_model};
 use crate::small_run::{embedded, journal_records, settings, wait_for};
 use crate::snapshot::snapshot;
 use rustix::process::{Pid, Signal, kill_process};
+use sgs_analysis::baseline::Baseline;
 use sgs_run::config::system::{LEAN_SETS, METAMATH_SETS};
 use sgs_rundir::RunView;
 use sgs_selfplay::Method;
@@ -15,7 +16,7 @@ use std::process::{Command, Stdio};
 fn every_method_runs_and_sampler_and_trainer_agree() {
     let folder = tempfile::tempdir().unwrap();
     let (model, mut compared) = (small_model(), 0);
-    // In f32 the two differ only by the order of their sums; `cpu` may sample in bfloat16.
+    // In f32 the two differ only by the order of their sums; `cpu` may multiply in bfloat16.
     let exact = Method::ALL.map(|method| (method.as_str(), "cpu-f32", 1e-4));
     for (method, device, largest_gap) in exact.into_iter().chain([("reinforce-half", "cpu", 1e-2)]) {
         let run = folder.path().join(format!("{method}-{device}"));
@@ -463,4 +464,12 @@ fn each_configuration_layer_overrides_the_previous_one() {
     assert_eq!(seed(&[], None), 11);
     assert_eq!(seed(&[], Some("12")), 12);
     assert_eq!(seed(&["--set", "seed=13"], Some("12")), 13);
+}
+
+#[test]
+fn every_size_with_a_base_model_of_its_own_has_a_measured_curve() {
+    for size in ["metamath-quick", "metamath", "metamath-13m", "metamath-30m", "metamath-deep", "lean-core"] {
+        let config = sgs(&["run", "--size", size, "--dry-run"]).expect(0).out;
+        assert!(Baseline::of(&config, Some(Method::Sgs)).is_some(), "{size}");
+    }
 }
