@@ -364,6 +364,8 @@ private partial def checkLiteral (stx : Syntax) : WalkM Unit := do
     -- Anything else could be coerced to a function.
     else if kind == ``Parser.Term.app && !stx[0].isIdent && !stx[0].isOfKind ``Parser.Term.dotIdent then
       refuse "a function without a name in a configuration"
+    -- The parser puts a nameless identifier beside the parenthesis of a term.
+    else if kind == hygieneInfoKind && stx[0].getId.eraseMacroScopes.isAnonymous then return
     else if literalKinds.contains kind then children.forM checkLiteral
     else refuse s!"`{showName kind}` in a configuration"
 
