@@ -14,13 +14,11 @@ impl StopFlag {
     }
 
     /// Returns true if the flag is set.
-    #[must_use]
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 
     /// Returns the underlying flag, for libraries that set one on a signal.
-    #[must_use]
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
     }

@@ -109,7 +109,6 @@ impl Temporary {
     }
 
     /// Returns the path of the file or folder.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.entry.path
     }
@@ -215,7 +214,6 @@ fn path_beside(target: &Path) -> PathBuf {
 }
 
 /// Returns the prefix of the temporary names of this process.
-#[must_use]
 pub fn own_prefix() -> String {
     format!("{PREFIX}{}-", std::process::id())
 }

@@ -51,7 +51,6 @@ pub enum EndpointError {
 
 impl EndpointError {
     /// Returns true if the endpoint itself is unusable, so that other requests would fail, too.
-    #[must_use]
     pub fn is_final(&self) -> bool {
         !matches!(
             self,

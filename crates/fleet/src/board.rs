@@ -140,7 +140,6 @@ pub struct Board {
 
 impl Board {
     /// Creates an empty board.
-    #[must_use]
     pub fn new(mut config: BoardConfig) -> Self {
         config.max_attempts = config.max_attempts.max(1);
         let store = TaskStore::new(config.lease, config.max_attempts, config.max_leases_per_worker);
@@ -150,7 +149,6 @@ impl Board {
 
     /// Creates an empty board whose tasks may already be leased by earlier coordinators. `epoch` must differ from theirs.
     /// The recovery lasts until [`Board::finish_recovery`].
-    #[must_use]
     pub fn recovering(config: BoardConfig, epoch: Epoch) -> Self {
         Self { epoch, unmatched: Some(HashMap::new()), ..Self::new(config) }
     }
@@ -161,7 +159,6 @@ impl Board {
     }
 
     /// Returns the configuration.
-    #[must_use]
     pub fn config(&self) -> &BoardConfig {
         &self.config
     }
@@ -515,7 +512,6 @@ impl Board {
     // Views
 
     /// Returns the number of pending tasks of a kind that may be leased now, at most `limit`.
-    #[must_use]
     pub fn pending(&self, kind: &WorkKind, limit: usize) -> usize {
         let Some(index) = self.store.kind_index(kind) else { return 0 };
         if self.drain || self.is_held_back(kind) {
@@ -526,31 +522,26 @@ impl Board {
     }
 
     /// Returns the number of ended tasks that the consumer has not taken yet.
-    #[must_use]
     pub fn undelivered(&self) -> usize {
         self.store.undelivered()
     }
 
     /// Returns true if the board is draining.
-    #[must_use]
     pub fn is_draining(&self) -> bool {
         self.drain
     }
 
     /// Returns the result of a task that is on the board and has ended.
-    #[must_use]
     pub fn result(&self, task: TaskId) -> Option<&TaskResult> {
         self.store.find(task)?.1.result.as_deref()
     }
 
     /// Returns the kind of a task that is on the board.
-    #[must_use]
     pub fn kind(&self, task: TaskId) -> Option<&WorkKind> {
         self.store.find(task).map(|(_, entry)| &self.store.kinds[usize::from(entry.kind)].kind)
     }
 
     /// Returns the board's statistics. Visits all workers.
-    #[must_use]
     pub fn status(&self, now: Time) -> BoardStatus {
         let oldest = |single: &BTreeSet<(Time, u32)>| {
             single.first().map(|(started, _)| now.since(*started).as_secs_f64())
@@ -590,20 +581,17 @@ impl Board {
     }
 
     /// Returns the counts of the board's events.
-    #[must_use]
     pub fn counters(&self) -> BoardCounters {
         self.store.counters
     }
 
     /// Returns true if this lease gave the task its outcome and the consumer has not removed the task yet.
-    #[must_use]
     pub fn is_unsettled(&self, worker: &WorkerName, lease: LeaseId) -> bool {
         matches!(self.result(lease.task),
             Some(TaskResult::Done { worker: whose, attempt, .. }) if *attempt == lease.attempt && whose == worker)
     }
 
     /// Returns true if the consumer rejected the outcome of this lease.
-    #[must_use]
     pub fn was_rejected(&self, worker: &WorkerName, lease: LeaseId) -> bool {
         let Some((_, entry)) = self.store.find(lease.task) else { return false };
         let lease = self.store.worker_id(worker).and_then(|id| entry.lease_of(lease.attempt, id));

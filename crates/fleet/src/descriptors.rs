@@ -23,7 +23,6 @@ pub fn raise_limit() -> u64 {
 }
 
 /// Returns the maximum number of simultaneous connections under a limit of open files.
-#[must_use]
 pub fn max_connections(limit: u64) -> usize {
     let room = limit.saturating_sub(RESERVED).max(limit / 2);
     usize::try_from(room).unwrap_or(usize::MAX)

@@ -49,7 +49,6 @@ pub struct Fleet(Arc<FleetInner>);
 
 impl Fleet {
     /// Creates a fleet whose tasks live in this process only.
-    #[must_use]
     pub fn in_memory(config: BoardConfig) -> Self {
         Self(Arc::new(FleetInner::new(Board::new(config), false)))
     }
@@ -58,7 +57,6 @@ impl Fleet {
     ///
     /// The consumer's first [`Fleet::submit`] must name every open task; until then, no worker is told to abandon a lease.
     /// The consumer [removes](Fleet::remove) a task only after it has written the result to the journal.
-    #[must_use]
     pub fn journalled(config: BoardConfig) -> Self {
         // The epoch is random, so that it almost never equals an earlier one. If it does, leases with equal
         // numbers still differ in their worker.
@@ -163,7 +161,6 @@ impl Fleet {
     }
 
     /// Returns the board's statistics.
-    #[must_use]
     pub fn status(&self) -> BoardStatus {
         let mut state = self.0.lock();
         let now = state.clock.now();
@@ -190,7 +187,6 @@ impl Fleet {
     }
 
     /// Returns an empty grant, the reply to a lease request whose wait has ended.
-    #[must_use]
     pub fn empty_grant(&self) -> Grant {
         let lease_time = self.0.lock().board.config().lease;
         Grant { leases: Vec::new(), lease_time, drain: false }
@@ -259,7 +255,6 @@ impl PendingReceipts {
     }
 
     /// Returns the receipts in the order of the reports. An outcome that is not stored yet gets [`Receipt::Waiting`].
-    #[must_use]
     pub fn receipts(self) -> Vec<Receipt> {
         let inner = &self.fleet.0;
         let state = inner.lock();

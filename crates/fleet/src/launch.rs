@@ -178,7 +178,6 @@ impl Supervisor {
     }
 
     /// Returns the supervisor's statistics.
-    #[must_use]
     pub fn status(&self) -> SupervisorStatus {
         self.shared.lock().status.clone()
     }

@@ -29,7 +29,6 @@ impl WorkKind {
     ///
     /// # Panics
     /// Panics if [`WorkKind::new`] would return an error; at compile time if the result is a constant.
-    #[must_use]
     pub const fn of(name: &'static str) -> Self {
         assert!(is_kind(name), "not a valid name of a kind of work");
         Self(Cow::Borrowed(name))
@@ -48,7 +47,6 @@ impl WorkKind {
     }
 
     /// Returns the name.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -96,7 +94,6 @@ macro_rules! checked {
             }
 
             /// Returns the text.
-            #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
             }

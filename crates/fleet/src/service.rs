@@ -168,13 +168,11 @@ impl Service {
     }
 
     /// Returns the address on which the service listens.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Returns the URL for workers that reach this machine under the given name or address.
-    #[must_use]
     pub fn url(&self, host: &str) -> String {
         let scheme = if self.encrypted { "https" } else { "http" };
         let host =

@@ -33,7 +33,6 @@ impl AttemptId {
     const COUNT_BITS: u32 = 12;
 
     /// Returns the epoch of the coordinator that granted the lease.
-    #[must_use]
     pub fn epoch(self) -> Epoch {
         Epoch(self.0 >> Self::COUNT_BITS)
     }
@@ -46,13 +45,11 @@ pub struct Epoch(u32);
 
 impl Epoch {
     /// Creates an epoch from a number, modulo 2^20.
-    #[must_use]
     pub fn new(number: u32) -> Self {
         Self(number % (1 << (32 - AttemptId::COUNT_BITS)))
     }
 
     /// Returns the attempt with this number, at most [`AttemptId::MAX`], in this epoch.
-    #[must_use]
     pub fn attempt(self, number: u32) -> AttemptId {
         AttemptId((self.0 << AttemptId::COUNT_BITS) | number.min(AttemptId::MAX))
     }
@@ -70,7 +67,6 @@ impl Time {
     }
 
     /// Returns the time passed since `earlier`, or zero if `earlier` is in the future.
-    #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
@@ -84,7 +80,6 @@ pub struct Payload(Arc<[u8]>);
 
 impl Payload {
     /// Returns the bytes.
-    #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -201,7 +196,6 @@ pub struct LeaseId {
 
 impl Lease {
     /// Returns the lease's id.
-    #[must_use]
     pub fn id(&self) -> LeaseId {
         LeaseId { task: self.task, attempt: self.attempt }
     }
@@ -287,7 +281,6 @@ pub enum Cause {
 
 impl Cause {
     /// Returns true if such an end is recorded among the task's failures.
-    #[must_use]
     pub fn counts(self) -> bool {
         matches!(self, Self::Died | Self::Crashed | Self::Failed | Self::Rejected)
     }

@@ -114,19 +114,16 @@ impl AuthToken {
     }
 
     /// Returns the secret.
-    #[must_use]
     pub fn secret(&self) -> &str {
         &self.secret
     }
 
     /// Returns the fingerprint of the coordinator's key, if the token names one.
-    #[must_use]
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         self.fingerprint
     }
 
     /// Returns the value of an `authorization` header that presents this token.
-    #[must_use]
     pub fn header(&self) -> String {
         format!("Bearer {}", self.secret)
     }

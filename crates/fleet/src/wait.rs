@@ -49,7 +49,6 @@ const LONGEST_STEP: Duration = Duration::from_secs(5);
 
 impl SteadyClock {
     /// Starts the clock at zero.
-    #[must_use]
     pub fn start() -> Self {
         Self { last: Instant::now(), passed: Duration::ZERO }
     }

@@ -21,14 +21,12 @@ pub enum BodyFormat {
 
 impl BodyFormat {
     /// Returns the encoding of a content type.
-    #[must_use]
     pub fn of(content_type: &str) -> Option<Self> {
         let kind = content_type.split(';').next().unwrap_or("").trim();
         [Self::Json, Self::Binary].into_iter().find(|form| kind.eq_ignore_ascii_case(form.content_type()))
     }
 
     /// Returns the content type.
-    #[must_use]
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",

@@ -43,7 +43,6 @@ pub struct WorkerConfig {
 
 impl WorkerConfig {
     /// Returns the default configuration for this name and kind.
-    #[must_use]
     pub fn new(name: WorkerName, kind: WorkKind) -> Self {
         Self {
             name,
@@ -261,13 +260,11 @@ impl WorkerSession {
     }
 
     /// Returns true if the coordinator or the drain flag asks the worker to leave.
-    #[must_use]
     pub fn is_draining(&self) -> bool {
         self.shared.is_draining()
     }
 
     /// Returns what the worker has done so far.
-    #[must_use]
     pub fn summary(&self) -> WorkerSummary {
         self.shared.lock().summary
     }

@@ -103,7 +103,6 @@ impl ServiceThread {
     }
 
     /// Returns the handle to spawn tasks on this thread.
-    #[must_use]
     pub fn handle(&self) -> &Handle {
         &self.handle
     }

@@ -194,7 +194,6 @@ impl ModelServer {
     }
 
     /// Returns the address on which the server listens.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }

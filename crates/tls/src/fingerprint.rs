@@ -58,7 +58,6 @@ impl FromStr for Fingerprint {
 }
 
 /// Returns the configuration of a client that accepts only servers with this key.
-#[must_use]
 #[allow(clippy::expect_used, reason = "depends on constants only")]
 pub fn client_config(fingerprint: Fingerprint) -> Arc<ClientConfig> {
     let provider = provider();
@@ -74,7 +73,6 @@ pub fn client_config(fingerprint: Fingerprint) -> Arc<ClientConfig> {
 }
 
 /// Returns true if a connection failed because the server does not speak TLS, or its certificate is not trusted.
-#[must_use]
 pub fn is_untrusted(error: &(dyn Error + 'static)) -> bool {
     let known = |e: &rustls::Error| {
         matches!(e, rustls::Error::InvalidCertificate(_) | rustls::Error::InvalidMessage(_))

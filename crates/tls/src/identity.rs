@@ -29,7 +29,6 @@ pub struct Identity {
 
 impl Identity {
     /// Derives the key from a secret.
-    #[must_use]
     #[allow(clippy::expect_used, reason = "every 32 bytes are an Ed25519 key")]
     pub fn from_secret(secret: &str) -> Self {
         let mut seed = [0; 32];
@@ -44,13 +43,11 @@ impl Identity {
     }
 
     /// Returns the fingerprint of the public key.
-    #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 
     /// Returns the configuration of a server that shows the certificate.
-    #[must_use]
     pub fn server(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.server)
     }

@@ -64,7 +64,6 @@ impl TlsStream {
     }
 
     /// Returns the socket, to set timeouts or to shut it down.
-    #[must_use]
     pub fn socket(&self) -> &TcpStream {
         &self.socket
     }

@@ -46,7 +46,6 @@ pub struct Scenario {
 impl Scenario {
     /// Returns the paper's scale (section on infrastructure): 64 GPU workers with 128 slots, 128 verification workers with 33
     /// slots, about 40,000 generations per round. One death per hundred worker hours is assumed.
-    #[must_use]
     pub fn paper() -> Self {
         Self {
             rollouts: 40_000,
@@ -148,7 +147,6 @@ struct Simulation {
 }
 
 /// Simulates one round.
-#[must_use]
 pub fn simulate(scenario: Scenario) -> Simulated {
     let config = BoardConfig {
         lease: LEASE,

@@ -65,7 +65,6 @@ pub struct WorkerStats {
 impl BoardStatus {
     /// Returns the fraction of ended leases that ended by a fault of the infrastructure (death, crash, failure, rejected
     /// outcome), in 0..=1.
-    #[must_use]
     pub fn infra_rate(&self) -> f64 {
         let c = &self.counters;
         // The worker of a revived lease was not dead after all.
@@ -75,7 +74,6 @@ impl BoardStatus {
     }
 
     /// Describes the `limit` workers with the most failures and their last errors, one per line.
-    #[must_use]
     pub fn worst_workers(&self, limit: usize) -> String {
         let mut failing: Vec<_> = self.workers.iter().filter(|w| w.failed > 0).collect();
         failing.sort_by_key(|w| std::cmp::Reverse(w.failed));

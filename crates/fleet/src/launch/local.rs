@@ -120,7 +120,6 @@ fn stop_group(child: &mut Child, how: StopMode) {
 
 /// Returns the device with index `slot` among those visible to this process. `outer` is the value of
 /// `CUDA_VISIBLE_DEVICES`, if set. A worker never gets a device that is hidden from its parent.
-#[must_use]
 pub fn visible_device(outer: Option<&str>, slot: usize) -> Option<String> {
     match outer {
         None => Some(slot.to_string()),

@@ -46,7 +46,6 @@ pub struct SlurmConfig {
 
 impl SlurmConfig {
     /// Returns the default configuration.
-    #[must_use]
     pub fn new(command: Vec<String>, prefix: &str, logs: &Path) -> Self {
         Self {
             command,
