@@ -970,41 +970,6 @@ mod tests {
         assert!(replayed < 0.4, "{replayed}");
     }
 
-    #[test]
-    fn requests_that_can_never_run_are_refused_with_their_size() {
-        let mut scheduler = Scheduler::new(limits(6));
-        let mut truncated = request(5, &[1], 1);
-        truncated.params.top_p = 0.0;
-        let mut hot = request(6, &[1], 1);
-        hot.params.temperature = f32::NAN;
-        for r in [
-            request(0, &[], 1),
-            request(1, &[1], 0),
-            request(2, &[1, 10], 1),
-            request(3, &[1; 60], 5),
-            request(4, &[1; 20], 9),
-            truncated,
-            hot,
-        ] {
-            scheduler.submit(r, false).unwrap();
-        }
-        let mut finished = Vec::new();
-        scheduler.take_done(&mut finished);
-        let reasons: Vec<String> = finished
-            .iter()
-            .map(|c| match &c.finish {
-                Finish::Refused(r) => r.to_string(),
-                other => panic!("{other:?}"),
-            })
-            .collect();
-        for (reason, word) in
-            reasons.iter().zip(["empty", "is 0", "id 10", "60 tokens", "24 tokens", "top_p", "temperature"])
-        {
-            assert!(reason.contains(word), "{reason}");
-        }
-        assert!(scheduler.is_idle());
-    }
-
     proptest! {
         #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 

@@ -68,12 +68,18 @@ fn completions_are_returned_as_they_end() {
 fn requests_that_cannot_run_are_refused_without_effect_on_others() {
     let model = model();
     let mut sampler = small(&model, 4);
+    let mut truncated = request(15, vec![5], 1);
+    truncated.params.top_p = 0.0;
+    let mut hot = request(16, vec![5], 1);
+    hot.params.temperature = f32::NAN;
     let refused = [
         request(10, vec![1; 250], 7),
         request(11, vec![1; 40], 30),
         request(12, vec![], 3),
         request(13, vec![5, 101], 3),
         request(14, vec![5], 0),
+        truncated,
+        hot,
     ];
     let mut finishes = BTreeMap::new();
     let good = (0..3).map(|id| request(id, vec![3; 20], 10));
@@ -93,7 +99,14 @@ fn requests_that_cannot_run_are_refused_without_effect_on_others() {
     let (position, token, vocabulary) = (1, 101, 101);
     assert_eq!(finishes[&13], Finish::Refused(RequestRefusal::UnknownToken { position, token, vocabulary }));
     assert_eq!(finishes[&14], Finish::Refused(RequestRefusal::NoNewTokens));
-    assert_eq!(sampler.counters().refused, 5);
+    for (id, wrong) in [(15, "top_p"), (16, "temperature")] {
+        let finish = &finishes[&id];
+        assert!(
+            matches!(finish, Finish::Refused(RequestRefusal::Parameter { name, .. }) if *name == wrong),
+            "{finish:?}"
+        );
+    }
+    assert_eq!(sampler.counters().refused, 7);
 }
 
 #[test]

@@ -439,31 +439,44 @@ fn settings_are_reported_in_the_methods_that_do_not_use_them() {
 
 #[test]
 fn method_and_size_cannot_be_set_as_keys() {
-    for (setting, right) in [
-        ("method=cispo", "`sgs run cispo --size metamath-quick`"),
-        ("size=metamath", "`sgs run sgs --size metamath`"),
+    for (call, right) in [
+        (["run", "--set", "method=cispo"].as_slice(), "`sgs run cispo --size metamath-quick`"),
+        (&["run", "stp", "--set", "size=metamath"], "`sgs run stp --size metamath`"),
     ] {
-        let done = sgs(&["run", "--dry-run", "--set", setting]).expect(2);
+        let done = sgs(&[call, &["--dry-run"]].concat()).expect(2);
         assert!(done.err.contains(right), "{}", done.err);
+    }
+    for (variable, value, told) in [
+        ("SGS_SET_METHOD", "cispo", "SGS_SET_METHOD"),
+        ("SGS_SET_ALGORITHM_TEMPERATURE", "0.5", "two underscores for each dot"),
+    ] {
+        let mut command = command(&["run", "--dry-run"]);
+        command.env(variable, value);
+        let done = program::finish(command).expect(2);
+        assert!(done.err.contains(told), "{}", done.err);
     }
 }
 
 #[test]
 fn each_configuration_layer_overrides_the_previous_one() {
     let folder = tempfile::tempdir().unwrap();
-    let method = file(folder.path(), "mine.toml", "method = \"sgs\"\nseed = 11\nrounds = 7\nminutes = 3.0\n");
-    let seed = |arguments: &[&str], variable: Option<&str>| {
-        let mut all = vec!["run", method.as_str(), "--dry-run", "--json"];
-        all.extend(arguments);
-        let mut command = command(&all);
-        if let Some(value) = variable {
-            command.env("SGS_SET_SEED", value);
-        }
-        program::finish(command).expect(0).json()["config"]["seed"].clone()
-    };
-    assert_eq!(seed(&[], None), 11);
-    assert_eq!(seed(&[], Some("12")), 12);
-    assert_eq!(seed(&["--set", "seed=13"], Some("12")), 13);
+    let text = "method = \"sgs\"\nseed = 11\nminutes = 3.0\n[algorithm.solver]\nclip_high = 4\n";
+    let method = file(folder.path(), "mine.toml", text);
+    let of_file = format!("file {method}");
+    for (arguments, variable, key, value, layer) in [
+        ([].as_slice(), None, "seed", 11, of_file.as_str()),
+        (&[], Some("12"), "seed", 12, "environment SGS_SET_SEED"),
+        (&["--set", "seed=13"], Some("12"), "seed", 13, "--set"),
+        (&["--set", "rounds=8"], None, "rounds", 8, "--set"),
+        (&["--set", "rounds=8", "--rounds", "9"], None, "rounds", 9, "--rounds"),
+    ] {
+        let mut command = command(&[&["run", &method, "--dry-run", "--json"], arguments].concat());
+        command.envs(variable.map(|value| ("SGS_SET_SEED", value)));
+        let dry = program::finish(command).expect(0).json();
+        assert_eq!((&dry["config"][key], &dry["layers"][key]), (&value.into(), &layer.into()));
+        assert_eq!(dry["config"]["algorithm"]["solver"]["clip_high"], 4.0);
+        assert_eq!(dry["layers"]["algorithm.solver.clip_high"], of_file.as_str());
+    }
 }
 
 #[test]

@@ -1,7 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // a failing test panics
 
 use super::*;
-use crate::error::RunError;
 use sgs_keys::RangeEnd;
 use sgs_lean::check::Limits;
 use sgs_selfplay::Method;
@@ -136,66 +135,28 @@ fn an_external_system_requires_a_command_and_a_model() {
 }
 
 #[test]
-fn method_and_size_cannot_be_set_as_keys() {
-    let told = message(&["method=cispo"]);
-    assert!(told.contains("`sgs run cispo --size metamath-quick`"), "{told}");
-    let layers =
-        Layers { method: Some("stp".into()), set: vec!["size=metamath".into()], ..Layers::default() };
-    let told = resolve(&layers, std::iter::empty()).unwrap_err();
-    assert!(
-        matches!(told, RunError::Usage(_)) && told.to_string().contains("`sgs run stp --size metamath`"),
-        "{told}"
+fn a_size_overrides_the_size_and_the_method_of_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml");
+    std::fs::write(&path, "method = \"cispo\"\nsize = \"metamath\"\n").unwrap();
+    let method = Some(path.display().to_string());
+    let layers = Layers { method, size: Some("lean-d3k".to_owned()), ..Layers::default() };
+    let resolved = resolve(&layers, std::iter::empty()).unwrap();
+    assert_eq!(
+        (resolved.config.size.as_str(), resolved.layer("size").to_string()),
+        ("lean-d3k", "--size".to_owned())
     );
-    let variable = std::iter::once(("SGS_SET_METHOD".to_owned(), "cispo".to_owned()));
-    assert!(resolve(&Layers::default(), variable).unwrap_err().to_string().contains("SGS_SET_METHOD"));
-    let variable = std::iter::once(("SGS_SET_ALGORITHM_TEMPERATURE".to_owned(), "0.5".to_owned()));
-    let told = resolve(&Layers::default(), variable).unwrap_err().to_string();
-    assert!(told.contains("two underscores for each dot"), "{told}");
+    let rate = "algorithm.solver.learning_rate";
+    assert_eq!(resolved.layer(rate).to_string(), "method cispo at size lean-d3k");
+    assert_eq!(resolved.config.algorithm.solver.learning_rate, 1e-6);
 }
 
 #[test]
-fn each_value_names_its_layer() {
+fn an_invalid_line_of_a_file_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("mine.toml");
-    let text = "method = \"cispo\"\nsize = \"metamath\"\nrounds = 7\nseed = 2\n[training]\nranks = 2\n[algorithm.solver]\n\
-                clip_high = 4\n";
-    std::fs::write(&path, text).unwrap();
     let file = path.display().to_string();
-    let layers = |size: Option<&str>| Layers {
-        method: Some(file.clone()),
-        size: size.map(str::to_owned),
-        set: vec!["seed=4".to_owned(), "rounds=8".to_owned(), "lean.scratch=there".to_owned()],
-        flags: vec![("--rounds", "rounds", "9".to_owned())],
-        ..Layers::default()
-    };
-    let variables =
-        || [("SGS_SET_SEED".to_owned(), "3".to_owned()), ("SGS_SET_MINUTES".to_owned(), "3".to_owned())];
-    let resolved = resolve(&layers(None), variables().into_iter()).unwrap();
-    let layer = |resolved: &Resolved, key: &str| resolved.layer(key).to_string();
-    for (key, from) in [
-        ("method", format!("file {file}")),
-        ("size", format!("file {file}")),
-        ("rounds", "--rounds".to_owned()),
-        ("training.ranks", format!("file {file}")),
-        ("algorithm.solver.clip_high", format!("file {file}")),
-        ("seed", "--set".to_owned()),
-        ("minutes", "environment SGS_SET_MINUTES".to_owned()),
-        ("algorithm.solver.objective", "method cispo".to_owned()),
-        ("algorithm.solver.learning_rate", "size metamath".to_owned()),
-        ("algorithm.temperature", "default".to_owned()),
-        ("lean.scratch", "--set".to_owned()),
-    ] {
-        assert_eq!(layer(&resolved, key), from, "{key}");
-    }
-    assert_eq!((resolved.config.seed, resolved.config.rounds), (4, 9));
-    assert_eq!(resolved.value("algorithm.solver.clip_high"), Some(&Value::Float(4.0)));
-    assert_eq!(resolved.value("lean.scratch"), Some(&Value::String("there".into())));
-    // `--size` overrides the size in the file.
-    let resolved = resolve(&layers(Some("lean-d3k")), std::iter::empty()).unwrap();
-    assert_eq!((resolved.config.size.as_str(), layer(&resolved, "size").as_str()), ("lean-d3k", "--size"));
-    let rate = "algorithm.solver.learning_rate";
-    assert_eq!(layer(&resolved, rate), "method cispo at size lean-d3k");
-    assert_eq!(resolved.config.algorithm.solver.learning_rate, 1e-6);
+    let layers = Layers { method: Some(file.clone()), ..Layers::default() };
     for (text, wrong) in [
         ("rounds = 0\n", "1: `rounds` is 0; expected an integer from 1 to 1000000"),
         ("\nrounds = 9\nminutes = \"9\"\n", "3: `minutes` is \"9\"; expected a number from 0 to 10000000"),
@@ -207,7 +168,7 @@ fn each_value_names_its_layer() {
         ("\n\n[algorthm.solver]\nlearning_rate = 1.0\n", "3: there is no key `algorthm`; did you mean"),
     ] {
         std::fs::write(&path, text).unwrap();
-        let told = resolve(&layers(None), std::iter::empty()).unwrap_err().to_string();
+        let told = resolve(&layers, std::iter::empty()).unwrap_err().to_string();
         assert!(told.starts_with(&format!("{file}:{wrong}")), "{told}");
     }
 }
