@@ -339,20 +339,6 @@ mod tests {
     }
 
     #[test]
-    fn connections_that_wait_for_their_client_keep_no_place() {
-        let (_thread, at, _) = server();
-        let head = "POST /wait HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nsome";
-        for text in ["", "GET /", "GET / HTTP/1.1\r\nhost: a\r\n\r\n", head] {
-            let waiting: Vec<_> = (0..3 * PLACES).map(|_| send(at, text)).collect();
-            std::thread::sleep(Duration::from_millis(100));
-            for _ in 0..2 * PLACES {
-                assert!(!is_extra(at), "{text}");
-            }
-            drop(waiting);
-        }
-    }
-
-    #[test]
     fn requests_in_progress_keep_their_places() {
         let (_thread, at, arrived) = server();
         let request = "POST /wait HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\nsome";
@@ -387,42 +373,5 @@ mod tests {
         assert!(is_extra(at), "no place is free");
         slow.read_to_end(&mut reply).unwrap();
         assert!(reply.len() > BIG_REPLY, "the reply was cut off after {} bytes", reply.len());
-    }
-
-    /// Counts the requests of other clients that are answered between the arrival of a connection and its answer.
-    #[test]
-    fn clients_that_send_many_requests_do_not_delay_new_connections() {
-        const FLOODS: usize = 256;
-        let thread = ServiceThread::start("test").unwrap();
-        let (listener, address) = thread.listen(([127, 0, 0, 1], 0).into()).unwrap();
-        let answered = Arc::new(AtomicUsize::new(0));
-        let connect = move |_: Visitor| {
-            let (answered, at_start) = (Arc::clone(&answered), answered.load(Ordering::Relaxed));
-            move |_| {
-                let before = answered.fetch_add(1, Ordering::Relaxed) - at_start;
-                async move { Response::new(before.to_string()) }
-            }
-        };
-        thread.handle().spawn(serve(listener, 2 * FLOODS, Duration::from_secs(60), connect));
-        let requests = "GET / HTTP/1.1\r\nhost: a\r\n\r\n".repeat(1000);
-        let flood = || {
-            let mut stream = std::net::TcpStream::connect(address).unwrap();
-            stream.write_all(requests.as_bytes()).unwrap();
-            stream
-        };
-        let mut floods: Vec<_> = (0..FLOODS).map(|_| flood()).collect();
-        let mut delays: Vec<usize> = Vec::new();
-        for _ in 0..40 {
-            let mut client = std::net::TcpStream::connect(address).unwrap();
-            write!(client, "GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
-            let mut reply = String::new();
-            client.read_to_string(&mut reply).unwrap();
-            delays.push(reply.rsplit('\n').next().unwrap().parse().unwrap());
-            // New requests before the old ones run out. The clients do not read the replies.
-            floods.rotate_left(1);
-            floods[0] = flood();
-        }
-        delays.sort_unstable();
-        assert!(delays[20] < FLOODS / 2, "other requests answered before: {delays:?}");
     }
 }
