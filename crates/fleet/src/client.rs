@@ -1,5 +1,6 @@
 //! HTTPS client of the coordinator, for workers.
 
+use std::fmt::Display;
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +9,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sgs_tls::Fingerprint;
-use ureq::http::{HeaderMap, Response};
+use ureq::http::{HeaderMap, Response, StatusCode};
 use ureq::tls::{Certificate, TlsConfig};
 use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{Connector as _, TcpConnector};
@@ -20,7 +21,9 @@ use crate::connector::PinnedConnector;
 use crate::coordinator::{CallError, Coordinator, Grant, HeartbeatAck};
 use crate::task::{LeaseId, Receipt, Report, WorkKind, WorkerName};
 use crate::token::AuthToken;
-use crate::wire::{BodyFormat, ErrorReply, HeartbeatRequest, LeaseRequest, ResultsReply, ResultsRequest};
+use crate::wire::{
+    self, ErrorReply, HeartbeatRequest, JSON, LeaseRequest, POSTCARD, ResultsReply, ResultsRequest,
+};
 
 /// Client of a [`Service`](crate::Service). All threads of a worker can share one.
 #[derive(Clone, Debug)]
@@ -85,7 +88,8 @@ impl Client {
 
     /// Requests the board's statistics, with a timeout.
     pub fn status_within(&self, timeout: Duration) -> Result<BoardStatus, CallError> {
-        read(self.get("/v1/status", None, timeout)?)
+        let body = read(self.get("/v1/status", None, timeout)?, JSON)?;
+        serde_json::from_slice(&body).map_err(|e| invalid(&e))
     }
 
     /// Reads up to `limit` bytes of an artifact (see [`crate::ArtifactStore`]), starting at `offset`. The service may
@@ -113,11 +117,10 @@ impl Client {
             return Ok(None);
         }
         if !reply.status().is_success() {
-            return read::<()>(reply).map(|()| None);
+            return Err(failure(reply.status(), reply.body()));
         }
         let total = text_of(reply.headers(), "content-range").rsplit('/').next().unwrap_or_default().parse();
-        let invalid = |problem: &str| CallError::Unavailable(format!("an invalid reply: {name}: {problem}"));
-        let total = total.map_err(|_| invalid("no content-range"))?;
+        let total = total.map_err(|_| invalid(format!("{name}: no content-range")))?;
         Ok(Some(ArtifactChunk { bytes: reply.into_body(), total }))
     }
 
@@ -163,7 +166,7 @@ impl Client {
         let mut reply = reply.map_err(|error| self.not_received(&error))?;
         self.is_known.store(true, Ordering::Relaxed);
         let body = reply.body_mut().with_config().limit(MAX_REPLY + 1).read_to_vec();
-        let body = body.map_err(|e| CallError::Unavailable(format!("an invalid reply: {e}")))?;
+        let body = body.map_err(invalid)?;
         Ok(reply.map(|_| body))
     }
 
@@ -198,37 +201,47 @@ impl Client {
         body: &Q,
         timeout: Duration,
     ) -> Result<A, CallError> {
-        let body = BodyFormat::Binary.write(body);
+        let body = wire::write(body);
         let body = body.map_err(|e| CallError::Refused(format!("cannot write the request: {e}")))?;
         let packed = if body.len() < MIN_COMPRESSED { None } else { zstd::bulk::compress(&body, 1).ok() };
         let request = self.authorized(self.agent.post(format!("{}{path}", self.url)));
-        let request = request.header("content-type", BodyFormat::Binary.content_type());
+        let request = request.header("content-type", POSTCARD);
         let request = request.header("accept-encoding", "zstd");
         let request = if packed.is_some() { request.header("content-encoding", "zstd") } else { request };
         let body = packed.unwrap_or(body);
-        read(self.received(request.config().timeout_global(Some(timeout)).build().send(&body[..]))?)
+        let reply = self.received(request.config().timeout_global(Some(timeout)).build().send(&body[..]))?;
+        wire::read(&read(reply, POSTCARD)?).map_err(invalid)
     }
 }
 
-/// Decompresses and parses a reply. An invalid reply is worth a retry; a rejected request is not.
-fn read<A: DeserializeOwned>(reply: Response<Vec<u8>>) -> Result<A, CallError> {
-    let invalid = |problem: String| CallError::Unavailable(format!("an invalid reply: {problem}"));
-    let status = reply.status();
-    let kind = text_of(reply.headers(), "content-type");
-    let form = BodyFormat::of(kind).ok_or_else(|| invalid(format!("content type {kind:?}")));
+/// Returns the decompressed body of a reply that must have this content type.
+fn read(reply: Response<Vec<u8>>, content_type: &str) -> Result<Vec<u8>, CallError> {
+    if !reply.status().is_success() {
+        return Err(failure(reply.status(), reply.body()));
+    }
+    let found = text_of(reply.headers(), "content-type");
+    if found != content_type {
+        return Err(invalid(format!("content type {found:?}")));
+    }
     let packed = text_of(reply.headers(), "content-encoding") == "zstd";
     let bytes = reply.into_body();
-    let bytes = if packed { decompress(&bytes).map_err(|e| invalid(e.to_string()))? } else { bytes };
-    if status.is_success() {
-        return form?.read(&bytes).map_err(invalid);
-    }
-    let reason = serde_json::from_slice::<ErrorReply>(&bytes);
+    if packed { decompress(&bytes).map_err(invalid) } else { Ok(bytes) }
+}
+
+/// Returns the error of an invalid reply, which is worth a retry.
+fn invalid(problem: impl Display) -> CallError {
+    CallError::Unavailable(format!("an invalid reply: {problem}"))
+}
+
+/// Returns the error of a reply that reports one. Errors are not compressed.
+fn failure(status: StatusCode, body: &[u8]) -> CallError {
+    let reason = serde_json::from_slice::<ErrorReply>(body);
     let reason =
         reason.map_or_else(|_| format!("HTTP {status}"), |reply| format!("HTTP {status}: {}", reply.error));
     match status.as_u16() {
         // Timeout, too many requests, or a fault of the service.
-        408 | 429 | 500.. => Err(CallError::Unavailable(reason)),
-        _ => Err(CallError::Refused(reason)),
+        408 | 429 | 500.. => CallError::Unavailable(reason),
+        _ => CallError::Refused(reason),
     }
 }
 
@@ -270,9 +283,7 @@ impl Coordinator for Client {
         if reply.receipts.len() == call.results.len() {
             Ok(reply.receipts)
         } else {
-            Err(CallError::Unavailable(
-                "an invalid reply: the number of receipts differs from the number of results".into(),
-            ))
+            Err(invalid("the number of receipts differs from the number of results"))
         }
     }
 }

@@ -10,13 +10,11 @@ use crate::task::{Lease, LeaseId, Receipt, Report, WorkKind, WorkerName};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// The granted leases. May be empty.
-    #[serde(rename = "tasks")]
     pub leases: Vec<Lease>,
     /// Lifetime of the leases without a heartbeat. Not a date, because clocks may differ.
-    #[serde(rename = "lease_s", with = "crate::wire::seconds")]
+    #[serde(with = "crate::wire::seconds")]
     pub lease_time: Duration,
     /// The worker must finish or return its leases, and leave.
-    #[serde(default)]
     pub drain: bool,
 }
 
@@ -26,10 +24,9 @@ pub struct HeartbeatAck {
     /// Leases to drop: finished elsewhere, cancelled, or given to other workers.
     pub abandon: Vec<LeaseId>,
     /// Lifetime of the other leases from now.
-    #[serde(rename = "lease_s", with = "crate::wire::seconds")]
+    #[serde(with = "crate::wire::seconds")]
     pub lease_time: Duration,
     /// The worker must finish or return its leases, and leave.
-    #[serde(default)]
     pub drain: bool,
 }
 

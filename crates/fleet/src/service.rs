@@ -36,7 +36,7 @@ use crate::fleet::Fleet;
 use crate::task::WorkKind;
 use crate::token::AuthToken;
 use crate::wire::{
-    BodyFormat, ErrorReply, HeartbeatRequest, LeaseRequest, MAX_ITEMS, ResultsReply, ResultsRequest,
+    self, ErrorReply, HeartbeatRequest, JSON, LeaseRequest, MAX_ITEMS, POSTCARD, ResultsReply, ResultsRequest,
 };
 
 /// Configuration of a [`Service`].
@@ -265,7 +265,7 @@ impl HandlerState {
                 reply
             }
             Err(Rejection(status, error)) => {
-                let mut reply = written(BodyFormat::Json, &ErrorReply { error });
+                let mut reply = json(&ErrorReply { error });
                 *reply.status_mut() = status;
                 let hint = match status {
                     StatusCode::UNAUTHORIZED => Some((WWW_AUTHENTICATE, "Bearer")),
@@ -297,18 +297,18 @@ impl HandlerState {
     async fn route(&self, request: Request<Incoming>) -> Result<BufferedResponse, Rejection> {
         match (request.method(), request.uri().path()) {
             (&Method::POST, "/v1/lease") => {
-                let (form, call) = self.body(request).await?;
-                Ok(written(form, &self.lease(call).await?))
+                let call = self.body(request).await?;
+                Ok(written(&self.lease(call).await?))
             }
             (&Method::POST, "/v1/heartbeat") => {
-                let (form, call) = self.body::<HeartbeatRequest>(request).await?;
-                Ok(written(form, &self.fleet.heartbeat_ack(&call.worker, &call.tasks)))
+                let call: HeartbeatRequest = self.body(request).await?;
+                Ok(written(&self.fleet.heartbeat_ack(&call.worker, &call.tasks)))
             }
             (&Method::POST, "/v1/results") => {
-                let (form, call) = self.body(request).await?;
-                Ok(written(form, &self.results(call).await?))
+                let call = self.body(request).await?;
+                Ok(written(&self.results(call).await?))
             }
-            (&Method::GET, "/v1/status") => Ok(written(BodyFormat::Json, &self.fleet.status())),
+            (&Method::GET, "/v1/status") => Ok(json(&self.fleet.status())),
             (&Method::GET, "/metrics") => Ok(metrics(&self.fleet.status())),
             (method, "/v1/lease" | "/v1/heartbeat" | "/v1/results" | "/v1/status" | "/metrics") => {
                 reject(StatusCode::METHOD_NOT_ALLOWED, format!("{method} is not allowed for this path"))
@@ -387,14 +387,13 @@ impl HandlerState {
     async fn body<T: DeserializeOwned + Send + 'static>(
         &self,
         request: Request<Incoming>,
-    ) -> Result<(BodyFormat, T), Rejection> {
+    ) -> Result<T, Rejection> {
         let kind = text_of(request.headers(), &CONTENT_TYPE);
-        let Some(form) = BodyFormat::of(kind) else {
-            let known = [BodyFormat::Json, BodyFormat::Binary].map(BodyFormat::content_type).join(" or ");
+        if kind != POSTCARD {
             let error =
-                format!("content-type {kind:?}: send {known} (does the worker have another version?)");
+                format!("content-type {kind:?}: send {POSTCARD} (does the worker have another version?)");
             return reject(StatusCode::UNSUPPORTED_MEDIA_TYPE, error);
-        };
+        }
         let packed = match text_of(request.headers(), &CONTENT_ENCODING) {
             "" | "identity" => false,
             "zstd" => true,
@@ -410,15 +409,14 @@ impl HandlerState {
         let read = move || {
             // Held until the body is parsed, even if the client disconnects.
             let _held = (room, unpacked);
-            parse(&bytes, packed.then_some(size), form)
+            parse(&bytes, packed.then_some(size))
         };
         if size < LARGE_BODY {
-            return Ok((form, read()?));
+            return read();
         }
-        let read = spawn_blocking(read).await.unwrap_or_else(|e| {
+        spawn_blocking(read).await.unwrap_or_else(|e| {
             reject(StatusCode::INTERNAL_SERVER_ERROR, format!("the body could not be read: {e}"))
-        });
-        Ok((form, read?))
+        })
     }
 
     /// Reads a body. If it outgrows [`SMALL_BODY`], it acquires the room for its whole size in one step. If bodies
@@ -513,11 +511,7 @@ fn too_large(limit: usize) -> Rejection {
 }
 
 /// Decompresses (if `decompressed` gives the maximum size) and parses a body.
-fn parse<T: DeserializeOwned>(
-    bytes: &[u8],
-    decompressed: Option<usize>,
-    form: BodyFormat,
-) -> Result<T, Rejection> {
+fn parse<T: DeserializeOwned>(bytes: &[u8], decompressed: Option<usize>) -> Result<T, Rejection> {
     let bad = |error: String| Rejection(StatusCode::BAD_REQUEST, error);
     let mut buffer = Vec::new();
     let bytes = match decompressed {
@@ -534,18 +528,25 @@ fn parse<T: DeserializeOwned>(
         }
         None => bytes,
     };
-    form.read(bytes).map_err(|e| bad(format!("the body is not valid for this call: {e}")))
+    wire::read(bytes).map_err(|e| bad(format!("the body is not valid for this call: {e}")))
 }
 
 /// A reply whose body may still be compressed.
 type BufferedResponse = Response<Vec<u8>>;
 
-fn written(form: BodyFormat, value: &impl Serialize) -> BufferedResponse {
-    // The replies are plain data with string keys, which both encodings can represent.
-    #[allow(clippy::expect_used, reason = "depends on the types only")]
-    let body = form.write(value).expect("invariant: a reply can be serialized");
+#[allow(clippy::expect_used, reason = "depends on the types only")]
+fn written(value: &impl Serialize) -> BufferedResponse {
+    of_type(POSTCARD, wire::write(value).expect("invariant: a reply can be serialized"))
+}
+
+#[allow(clippy::expect_used, reason = "depends on the types only")]
+fn json(value: &impl Serialize) -> BufferedResponse {
+    of_type(JSON, serde_json::to_vec(value).expect("invariant: a reply has string keys"))
+}
+
+fn of_type(content_type: &'static str, body: Vec<u8>) -> BufferedResponse {
     let mut reply = Response::new(body);
-    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(form.content_type()));
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     reply
 }
 

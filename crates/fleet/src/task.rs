@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use crate::name::{Digest, FileName, NameError, WorkKind, WorkerName};
@@ -73,8 +74,6 @@ impl Time {
 }
 
 /// Opaque bytes, shared and immutable.
-///
-/// In JSON, a payload is a string if it is UTF-8, and `{"base64": "…"}` otherwise. In binary formats it is bytes.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Payload(Arc<[u8]>);
 
@@ -97,65 +96,29 @@ impl<T: AsRef<[u8]>> From<T> for Payload {
     }
 }
 
-mod payload_serde {
-    use base64::Engine as _;
-    use base64::engine::general_purpose::STANDARD;
-    use serde::de::{Error, MapAccess, Visitor};
-    use serde::ser::SerializeMap;
-
-    use super::{Deserialize, Deserializer, Payload, Serialize, Serializer, fmt};
-
-    impl Serialize for Payload {
-        fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-            if !to.is_human_readable() {
-                return to.serialize_bytes(self.as_bytes());
-            }
-            match std::str::from_utf8(self.as_bytes()) {
-                Ok(text) => to.serialize_str(text),
-                Err(_) => {
-                    let mut map = to.serialize_map(Some(1))?;
-                    map.serialize_entry("base64", &STANDARD.encode(self.as_bytes()))?;
-                    map.end()
-                }
-            }
-        }
+impl Serialize for Payload {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_bytes(self.as_bytes())
     }
+}
 
-    struct Bytes;
+impl<'de> Deserialize<'de> for Payload {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Bytes;
 
-    impl<'de> Visitor<'de> for Bytes {
-        type Value = Payload;
+        impl Visitor<'_> for Bytes {
+            type Value = Payload;
 
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a string, or an object with the key \"base64\"")
-        }
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("bytes")
+            }
 
-        fn visit_str<E: Error>(self, text: &str) -> Result<Payload, E> {
-            Ok(text.into())
-        }
-
-        fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Payload, E> {
-            Ok(bytes.into())
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Payload, A::Error> {
-            match (map.next_entry::<String, String>()?, map.next_key::<String>()?) {
-                (Some((key, text)), None) if key == "base64" => {
-                    STANDARD.decode(text).map(Payload::from).map_err(A::Error::custom)
-                }
-                _ => Err(A::Error::custom("a payload object has exactly the key \"base64\"")),
+            fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Payload, E> {
+                Ok(bytes.into())
             }
         }
-    }
 
-    impl<'de> Deserialize<'de> for Payload {
-        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-            if from.is_human_readable() {
-                from.deserialize_any(Bytes)
-            } else {
-                from.deserialize_byte_buf(Bytes)
-            }
-        }
+        from.deserialize_bytes(Bytes)
     }
 }
 
@@ -203,7 +166,6 @@ impl Lease {
 
 /// How a lease ended, as its worker reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
 pub enum LeaseOutcome {
     /// The work is done, with this result.
     Done(Payload),
@@ -244,7 +206,6 @@ pub struct Report {
 
 /// Reply to a report. All receipts except [`Receipt::Waiting`] are final, so the worker need not send the report again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
 pub enum Receipt {
     /// The outcome is now the task's result.
     Accepted,
@@ -345,43 +306,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn payloads_survive_json_as_text_or_base64() {
-        for bytes in [b"".as_slice(), b"plain", b"{\"a\":\"\\\"\"}", &[0xff, 0x00, 0xfe], "∀x".as_bytes()] {
-            let payload = Payload::from(bytes);
-            let json = serde_json::to_string(&payload).expect("serialises");
-            assert_eq!(serde_json::from_str::<Payload>(&json).expect("reads"), payload, "{json}");
-        }
-        assert_eq!(serde_json::to_string(&Payload::from("x")).expect("serialises"), "\"x\"");
-        assert!(serde_json::from_str::<Payload>("{\"base32\":\"aa\"}").is_err());
-        assert!(serde_json::from_str::<Payload>("{\"base64\":\"?\"}").is_err());
-        assert!(serde_json::from_str::<Payload>("17").is_err());
-    }
-
-    #[test]
-    fn outcomes_have_a_readable_json_form() {
-        let report: Report =
-            serde_json::from_str(r#"{"task":7,"attempt":1,"outcome":{"done":"ok"}}"#).expect("reads");
-        assert_eq!(report.outcome, LeaseOutcome::Done("ok".into()));
-        let report: Report =
-            serde_json::from_str(r#"{"task":7,"attempt":1,"outcome":"returned"}"#).expect("reads");
-        assert_eq!(report.outcome, LeaseOutcome::Returned);
-    }
-
-    #[test]
     fn long_messages_are_cut_when_they_are_read() {
-        use crate::wire::BodyFormat;
-        for form in [BodyFormat::Json, BodyFormat::Binary] {
-            let read = |text: String| -> String {
-                let bytes = form.write(&LeaseOutcome::Failed(text)).expect("writes");
-                match form.read(&bytes).expect("reads") {
-                    LeaseOutcome::Failed(text) => text,
-                    other => panic!("{other:?}"),
-                }
-            };
-            assert_eq!(read("∀\n".repeat(1024)), "∀\n".repeat(1024));
-            let cut = read("∀".repeat(1_000_000));
-            assert_eq!(cut, format!("{}{CUT}", "∀".repeat((MAX_MESSAGE - CUT.len()) / 3)));
-            assert_eq!(read(cut.clone()), cut);
-        }
+        let read = |text: String| -> String {
+            let bytes = crate::wire::write(&LeaseOutcome::Failed(text)).expect("writes");
+            match crate::wire::read(&bytes).expect("reads") {
+                LeaseOutcome::Failed(text) => text,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(read("∀\n".repeat(1024)), "∀\n".repeat(1024));
+        let cut = read("∀".repeat(1_000_000));
+        assert_eq!(cut, format!("{}{CUT}", "∀".repeat((MAX_MESSAGE - CUT.len()) / 3)));
+        assert_eq!(read(cut.clone()), cut);
     }
 }

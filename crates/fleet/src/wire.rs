@@ -9,49 +9,24 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::task::{LeaseId, Receipt, Report, WorkKind, WorkerName};
 
-/// Encoding of a body, given by its content type. A reply uses the encoding of its request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BodyFormat {
-    /// For users and their tools.
-    Json,
-    /// postcard, for workers. Fields are encoded in the order of their declaration in this file. An incompatible version
-    /// needs another content type.
-    Binary,
+/// Content type of the bodies of calls that change state, and of their replies: postcard. Fields are encoded in the order
+/// of their declaration in this file. An incompatible version needs another content type.
+pub const POSTCARD: &str = "application/x-sgs-fleet-1";
+
+/// Content type of the board's statistics and of errors.
+pub(crate) const JSON: &str = "application/json";
+
+/// Serializes a body.
+pub fn write(value: &impl Serialize) -> Result<Vec<u8>, String> {
+    postcard::to_stdvec(value).map_err(|e| e.to_string())
 }
 
-impl BodyFormat {
-    /// Returns the encoding of a content type.
-    pub fn of(content_type: &str) -> Option<Self> {
-        let kind = content_type.split(';').next().unwrap_or("").trim();
-        [Self::Json, Self::Binary].into_iter().find(|form| kind.eq_ignore_ascii_case(form.content_type()))
-    }
-
-    /// Returns the content type.
-    pub fn content_type(self) -> &'static str {
-        match self {
-            Self::Json => "application/json",
-            Self::Binary => "application/x-sgs-fleet-1",
-        }
-    }
-
-    /// Serializes a body.
-    pub fn write(self, value: &impl Serialize) -> Result<Vec<u8>, String> {
-        match self {
-            Self::Json => serde_json::to_vec(value).map_err(|e| e.to_string()),
-            Self::Binary => postcard::to_stdvec(value).map_err(|e| e.to_string()),
-        }
-    }
-
-    /// Parses a whole body.
-    pub fn read<T: DeserializeOwned>(self, bytes: &[u8]) -> Result<T, String> {
-        match self {
-            Self::Json => serde_json::from_slice(bytes).map_err(|e| e.to_string()),
-            Self::Binary => match postcard::take_from_bytes(bytes) {
-                Ok((value, [])) => Ok(value),
-                Ok((_, rest)) => Err(format!("{} unexpected bytes at the end", rest.len())),
-                Err(error) => Err(error.to_string()),
-            },
-        }
+/// Parses a whole body.
+pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((value, [])) => Ok(value),
+        Ok((_, rest)) => Err(format!("{} unexpected bytes at the end", rest.len())),
+        Err(error) => Err(error.to_string()),
     }
 }
 
@@ -65,7 +40,6 @@ pub struct LeaseRequest {
     /// Maximum number of leases.
     pub capacity: usize,
     /// Maximum wait for the first lease, in seconds. The service may wait for less.
-    #[serde(default)]
     pub wait_s: f64,
 }
 
@@ -169,21 +143,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_encodings_round_trip(outcomes in proptest::collection::vec(any::<Vec<u8>>(), 0..8)) {
+        fn bodies_round_trip(outcomes in proptest::collection::vec(any::<Vec<u8>>(), 0..8)) {
             let call = results(outcomes);
-            for form in [BodyFormat::Json, BodyFormat::Binary] {
-                let bytes = form.write(&call).expect("writes");
-                prop_assert_eq!(&form.read::<ResultsRequest>(&bytes).expect("reads"), &call);
-            }
+            prop_assert_eq!(&read::<ResultsRequest>(&write(&call).expect("writes")).expect("reads"), &call);
         }
 
         #[test]
         fn invalid_bodies_are_rejected(bytes in any::<Vec<u8>>(), cut in any::<proptest::sample::Index>()) {
             // Any result is fine, as long as it does not panic.
-            let _ = BodyFormat::Binary.read::<ResultsRequest>(&bytes);
-            let whole = BodyFormat::Binary.write(&results(vec![bytes])).expect("writes");
-            prop_assert!(BodyFormat::Binary.read::<ResultsRequest>(&whole[..cut.index(whole.len())]).is_err());
-            prop_assert!(BodyFormat::Binary.read::<ResultsRequest>(&[&whole[..], b"x"].concat()).is_err());
+            let _ = read::<ResultsRequest>(&bytes);
+            let whole = write(&results(vec![bytes])).expect("writes");
+            prop_assert!(read::<ResultsRequest>(&whole[..cut.index(whole.len())]).is_err());
+            prop_assert!(read::<ResultsRequest>(&[&whole[..], b"x"].concat()).is_err());
         }
     }
 
@@ -191,29 +162,24 @@ mod tests {
     fn the_number_of_reports_is_bounded() {
         let worker = WorkerName::new("w").expect("a good name");
         let report = Report { task: TaskId(1), attempt: AttemptId(1), outcome: LeaseOutcome::Returned };
-        for form in [BodyFormat::Json, BodyFormat::Binary] {
-            let mut call =
-                ResultsRequest { worker: worker.clone(), results: vec![report.clone(); MAX_ITEMS] };
-            assert_eq!(form.read(&form.write(&call).expect("writes")), Ok(call.clone()));
-            call.results.push(report.clone());
-            assert!(form.read::<ResultsRequest>(&form.write(&call).expect("writes")).is_err());
-        }
+        let mut call = ResultsRequest { worker, results: vec![report.clone(); MAX_ITEMS] };
+        assert_eq!(read(&write(&call).expect("writes")), Ok(call.clone()));
+        call.results.push(report);
+        assert!(read::<ResultsRequest>(&write(&call).expect("writes")).is_err());
     }
 
     #[test]
-    fn names_are_checked_in_both_encodings() {
+    fn names_are_checked() {
         let call = LeaseRequest {
             worker: WorkerName::new("w").expect("a good name"),
             kind: WorkKind::new("x").expect("a good name"),
             capacity: 1,
             wait_s: 0.0,
         };
-        let mut bytes = BodyFormat::Binary.write(&call).expect("writes");
-        assert_eq!(BodyFormat::Binary.read::<LeaseRequest>(&bytes), Ok(call));
+        let mut bytes = write(&call).expect("writes");
+        assert_eq!(read::<LeaseRequest>(&bytes), Ok(call));
         // The worker's name: its length, then "w".
         bytes[1] = b' ';
-        assert!(BodyFormat::Binary.read::<LeaseRequest>(&bytes).is_err());
-        assert_eq!(BodyFormat::of("Application/JSON; charset=utf-8"), Some(BodyFormat::Json));
-        assert_eq!(BodyFormat::of("application/x-sgs-fleet-2"), None);
+        assert!(read::<LeaseRequest>(&bytes).is_err());
     }
 }

@@ -35,7 +35,7 @@ pub fn check_request<B: Body>(
     let is_read = [Method::GET, Method::HEAD].contains(request.method());
     let is_typed = header(CONTENT_TYPE).map_or_else(|| request.body().is_end_stream(), is_api_type);
     if !is_read && !is_typed {
-        let why = "wrong content type: send the body as application/json";
+        let why = "wrong content type: send application/json, or the type of this server's protocol";
         return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
     }
     Ok(())

@@ -5,7 +5,7 @@ use crate::worker_process::{self, IDENTITY, start_service};
 use fuzzing::Fuzzer;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sgs_fleet::wire::{BodyFormat, HeartbeatRequest, LeaseRequest, ResultsReply, ResultsRequest};
+use sgs_fleet::wire::{self, HeartbeatRequest, LeaseRequest, ResultsReply, ResultsRequest};
 use sgs_fleet::{
     ArtifactStore, AttemptId, AuthToken, BoardConfig, Client, Coordinator, Fleet, Grant, HeartbeatAck, Lease,
     LeaseId, LeaseOutcome, Receipt, Report, Service, ServiceConfig, Task, TaskId, WorkKind, WorkerName,
@@ -21,7 +21,7 @@ fn worker() -> WorkerName {
     WorkerName::new("verify-host-1").unwrap()
 }
 
-fn bodies(form: BodyFormat) -> Vec<Vec<u8>> {
+fn bodies() -> Vec<Vec<u8>> {
     let (task, attempt) = (TaskId(u64::MAX - 7), AttemptId(4097));
     let report = |outcome| Report { task, attempt, outcome };
     let results = vec![
@@ -33,50 +33,49 @@ fn bodies(form: BodyFormat) -> Vec<Vec<u8>> {
     let lease_time = Duration::from_secs(60);
     let lease = Lease { task, attempt, kind: VERIFY, payload: "payload".into() };
     vec![
-        form.write(&LeaseRequest { worker: worker(), kind: VERIFY, capacity: 9, wait_s: 0.0 }).unwrap(),
-        form.write(&HeartbeatRequest { worker: worker(), tasks: held.clone() }).unwrap(),
-        form.write(&ResultsRequest { worker: worker(), results }).unwrap(),
-        form.write(&Grant { leases: vec![lease; 2], lease_time, drain: true }).unwrap(),
-        form.write(&HeartbeatAck { abandon: held, lease_time, drain: false }).unwrap(),
-        form.write(&ResultsReply { receipts: vec![Receipt::Accepted, Receipt::Waiting] }).unwrap(),
+        wire::write(&LeaseRequest { worker: worker(), kind: VERIFY, capacity: 9, wait_s: 0.0 }).unwrap(),
+        wire::write(&HeartbeatRequest { worker: worker(), tasks: held.clone() }).unwrap(),
+        wire::write(&ResultsRequest { worker: worker(), results }).unwrap(),
+        wire::write(&Grant { leases: vec![lease; 2], lease_time, drain: true }).unwrap(),
+        wire::write(&HeartbeatAck { abandon: held, lease_time, drain: false }).unwrap(),
+        wire::write(&ResultsReply { receipts: vec![Receipt::Accepted, Receipt::Waiting] }).unwrap(),
     ]
 }
 
 /// Parses the bytes. If they are valid, checks that the value survives a round trip. Returns whether they are valid.
-fn is_whole<T: Serialize + DeserializeOwned>(form: BodyFormat, bytes: &[u8]) -> bool {
-    let Ok(value) = form.read::<T>(bytes) else { return false };
-    let written = form.write(&value).unwrap();
-    let again: T = form.read(&written).unwrap();
-    assert_eq!(form.write(&again).unwrap(), written);
+fn is_whole<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> bool {
+    let Ok(value) = wire::read::<T>(bytes) else { return false };
+    let written = wire::write(&value).unwrap();
+    let again: T = wire::read(&written).unwrap();
+    assert_eq!(wire::write(&again).unwrap(), written);
     true
 }
 
 #[test]
 #[ignore = "as long as SGS_FUZZ_SECONDS says, 10 s otherwise"]
 fn fuzz_bodies_of_the_wire() {
-    for form in [BodyFormat::Binary, BodyFormat::Json] {
-        let mut fuzzer = Fuzzer::new(bodies(form));
-        while let Some(bytes) = fuzzer.input() {
-            let whole = [
-                is_whole::<LeaseRequest>(form, &bytes),
-                is_whole::<HeartbeatRequest>(form, &bytes),
-                is_whole::<ResultsRequest>(form, &bytes),
-                is_whole::<Grant>(form, &bytes),
-                is_whole::<HeartbeatAck>(form, &bytes),
-                is_whole::<ResultsReply>(form, &bytes),
-            ];
-            if whole.contains(&true) {
-                fuzzer.keep(bytes);
-            }
+    let mut fuzzer = Fuzzer::new(bodies());
+    while let Some(bytes) = fuzzer.input() {
+        let whole = [
+            is_whole::<LeaseRequest>(&bytes),
+            is_whole::<HeartbeatRequest>(&bytes),
+            is_whole::<ResultsRequest>(&bytes),
+            is_whole::<Grant>(&bytes),
+            is_whole::<HeartbeatAck>(&bytes),
+            is_whole::<ResultsReply>(&bytes),
+        ];
+        if whole.contains(&true) {
+            fuzzer.keep(bytes);
         }
-        fuzzer.report(form.content_type());
     }
+    fuzzer.report("bodies");
 }
 
-fn request(path: &str, kind: &str, body: &[u8]) -> Vec<u8> {
+fn request(path: &str, body: &[u8]) -> Vec<u8> {
     let head = format!(
         "POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer 0123456789abcdef-test\r\nconnection: close\r\n\
-         content-type: {kind}\r\ncontent-length: {}\r\n\r\n",
+         content-type: {}\r\ncontent-length: {}\r\n\r\n",
+        wire::POSTCARD,
         body.len()
     );
     [head.as_bytes(), body].concat()
@@ -119,10 +118,8 @@ fn fuzz_requests_to_the_service() {
         b"GET /v1/files/run.json HTTP/1.1\r\nhost: x\r\nauthorization: Bearer 0123456789abcdef-test\r\nrange: bytes=0-9\r\nconnection: close\r\n\r\n".to_vec(),
         b"GET /metrics HTTP/1.1\r\nhost: x\r\nauthorization: Basic 00\r\nconnection: close\r\n\r\n".to_vec(),
     ];
-    for form in [BodyFormat::Binary, BodyFormat::Json] {
-        for (path, body) in ["/v1/lease", "/v1/heartbeat", "/v1/results"].iter().zip(bodies(form)) {
-            corpus.push(request(path, form.content_type(), &body));
-        }
+    for (path, body) in ["/v1/lease", "/v1/heartbeat", "/v1/results"].iter().zip(bodies()) {
+        corpus.push(request(path, &body));
     }
     let mut fuzzer = Fuzzer::new(corpus);
     while let Some(bytes) = fuzzer.input() {

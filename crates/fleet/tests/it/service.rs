@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use sgs_fleet::wire;
 use sgs_fleet::{
-    ArtifactStore, AttemptId, AuthToken, BoardConfig, CallError, Client, Coordinator, Fleet, LeaseOutcome,
-    Receipt, Report, Service, ServiceConfig, ServiceError, StopFlag, Task, TaskId, TaskResult, WorkKind,
-    WorkerConfig, WorkerName, run_worker,
+    ArtifactStore, AttemptId, AuthToken, BoardConfig, CallError, Client, Coordinator, Fleet, Grant, Lease,
+    LeaseOutcome, Receipt, Report, Service, ServiceConfig, ServiceError, StopFlag, Task, TaskId, TaskResult,
+    WorkKind, WorkerConfig, WorkerName, run_worker,
 };
 
 const GENERATE: WorkKind = WorkKind::of("generate");
@@ -69,7 +70,13 @@ fn post(address: SocketAddr, path: &str, headers: &str, body: &[u8]) -> (u16, St
 }
 
 const AUTH: &str = "authorization: Bearer 0123456789abcdef-test\r\n";
-const JSON: &str = "content-type: application/json\r\n";
+const POSTCARD: &str = "content-type: application/x-sgs-fleet-1\r\n";
+
+/// Returns the body of a lease request, whose names may be invalid.
+fn lease_body(worker: &str, kind: &str, capacity: usize, wait_s: f64) -> Vec<u8> {
+    // A tuple has the same encoding as a struct.
+    wire::write(&(worker, kind, capacity, wait_s)).unwrap()
+}
 
 #[test]
 fn a_service_of_one_kind_takes_no_other() {
@@ -154,11 +161,11 @@ fn without_the_token_nothing_can_be_read_or_changed() {
     let service = Service::start(fleet.clone(), config()).unwrap();
     let at = service.address();
     fleet.submit(verifications(0..3)).unwrap();
-    let lease = br#"{"worker":"w","kind":"verify","capacity":3}"#;
+    let lease = lease_body("w", "verify", 3, 0.0);
     for wrong in
         ["", "authorization: Bearer 0123456789abcdef-tesT\r\n", "authorization: 0123456789abcdef-test\r\n"]
     {
-        let (status, body) = post(at, "/v1/lease", &format!("{JSON}{wrong}"), lease);
+        let (status, body) = post(at, "/v1/lease", &format!("{POSTCARD}{wrong}"), &lease);
         assert_eq!(status, 401, "{body}");
         assert_eq!(
             raw(
@@ -245,10 +252,11 @@ fn http(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_client_neither_reveals_the_token_to_a_stranger_nor_obeys_it() {
-    let lease =
-        br#"{"tasks":[{"task":7,"attempt":1,"kind":"verify","payload":"evil"}],"lease_s":60.0,"drain":true}"#;
+    let (task, attempt, payload) = (TaskId(7), AttemptId(1), "evil".into());
+    let leases = vec![Lease { task, attempt, kind: VERIFY, payload }];
+    let lease = wire::write(&Grant { leases, lease_time: 60 * SECOND, drain: true }).unwrap();
     for how in [Stranger::Plain, Stranger::OwnKey] {
-        let (url, heard) = stranger(how, http("200 OK", JSON, lease));
+        let (url, heard) = stranger(how, http("200 OK", POSTCARD, &lease));
         let client = Client::new(&url, Some(token()), None).unwrap();
         let error = client.lease(&worker("w"), &VERIFY, 1, SECOND).unwrap_err();
         let named = format!("{url} does not have the key sha256//");
@@ -260,7 +268,7 @@ fn a_client_neither_reveals_the_token_to_a_stranger_nor_obeys_it() {
     }
     // A token in the old format, which has no fingerprint, must not be sent to a server whose certificate is not signed
     // by an authority.
-    let (url, heard) = stranger(Stranger::OwnKey, http("200 OK", JSON, lease));
+    let (url, heard) = stranger(Stranger::OwnKey, http("200 OK", POSTCARD, &lease));
     let old = Client::new(&url, Some(AuthToken::new(SECRET, "test").unwrap()), None).unwrap();
     let error = old.status_within(Duration::from_secs(60)).unwrap_err();
     assert!(matches!(&error, CallError::Refused(why) if why.contains("use the file fleet.token")), "{error}");
@@ -345,24 +353,33 @@ fn malformed_requests_are_rejected_with_a_message_and_change_nothing() {
     let service = Service::start(fleet.clone(), ServiceConfig { max_body: 100_000, ..config() }).unwrap();
     let at = service.address();
     fleet.submit(verifications(0..3)).unwrap();
-    let both = format!("{AUTH}{JSON}");
+    let both = format!("{AUTH}{POSTCARD}");
     let packed = format!("{both}content-encoding: zstd\r\n");
     let bomb = zstd::bulk::compress(&vec![b' '; 50_000_000], 1).unwrap();
     assert!(bomb.len() < 50_000);
-    let lease = br#"{"worker":"w","kind":"verify","capacity":3}"#;
-    let cases: [(&str, &str, &[u8], u16, &str); 12] = [
-        ("/v1/lease", &both, br#"{"worker":"w","kind":"ver"#, 400, "EOF"),
-        ("/v1/lease", &both, br#"{"worker":"a b","kind":"verify","capacity":3}"#, 400, "worker name"),
-        ("/v1/lease", &both, br#"{"worker":"w","kind":"Verify!","capacity":3}"#, 400, "task kind"),
-        ("/v1/lease", &both, br#"{"worker":"w","kind":"verify","capacity":-3}"#, 400, "`-3`, expected usize"),
-        ("/v1/lease", &both, br#"{"worker":"w","kind":"verify","capacity":1,"wait_s":-1}"#, 400, "wait_s"),
-        ("/v1/results", &both, br#"{"worker":"w","results":[{"task":1,"attempt":1}]}"#, 400, "outcome"),
+    let lease = lease_body("w", "verify", 3, 0.0);
+    let named = |worker: &str, kind: &str| lease_body(worker, kind, 3, 0.0);
+    let invalid = "not valid for this call";
+    let cases: [(&str, &str, &[u8], u16, &str); 13] = [
+        ("/v1/lease", &both, &lease[..lease.len() - 1], 400, invalid),
+        ("/v1/lease", &both, &[&lease[..], b"x"].concat(), 400, "unexpected bytes"),
+        ("/v1/lease", &both, &named("a b", "verify"), 400, invalid),
+        ("/v1/lease", &both, &named("w", "Verify!"), 400, invalid),
+        ("/v1/lease", &both, &lease_body("w", "verify", 1, -1.0), 400, "wait_s"),
+        ("/v1/results", &both, &wire::write(&("w", [(1u64, 1u32)])).unwrap(), 400, invalid),
         ("/v1/lease", &packed, b"not zstd at all", 400, "zstd"),
         ("/v1/lease", &packed, &bomb, 413, "100000 bytes"),
         ("/v1/lease", &both, &vec![b' '; 100_001], 413, "100000 bytes"),
-        ("/v1/lease", AUTH, lease, 415, "application/json"),
-        ("/v1/lease", &format!("{AUTH}content-type: text/plain\r\n"), lease, 415, "application/json"),
-        ("/v1/leases", &both, lease, 404, "/v1/leases"),
+        ("/v1/lease", AUTH, &lease, 415, "wrong content type"),
+        ("/v1/lease", &format!("{AUTH}content-type: text/plain\r\n"), &lease, 415, "wrong content type"),
+        (
+            "/v1/lease",
+            &format!("{AUTH}content-type: application/json\r\n"),
+            &lease,
+            415,
+            "application/x-sgs-fleet-1",
+        ),
+        ("/v1/leases", &both, &lease, 404, "/v1/leases"),
     ];
     for (path, headers, body, status, words) in cases {
         let (got, answer) = post(at, path, headers, body);
@@ -378,7 +395,7 @@ fn malformed_requests_are_rejected_with_a_message_and_change_nothing() {
     let cut = format!("POST /v1/lease HTTP/1.1\r\nhost: x\r\ncontent-length: 500\r\n{both}\r\n{{\"worker\":");
     TcpStream::connect(at).unwrap().write_all(cut.as_bytes()).unwrap();
     assert_eq!(fleet.status().counters.leases, 0);
-    assert_eq!(post(at, "/v1/lease", &both, lease).0, 200, "the service still works");
+    assert_eq!(post(at, "/v1/lease", &both, &lease).0, 200, "the service still works");
 }
 
 /// Builds a compressed body of the maximum size that is not a valid request.
@@ -397,7 +414,7 @@ fn the_memory_for_decompressed_bodies_is_bounded() {
     let fleet = Fleet::in_memory(BoardConfig::default());
     let service = Service::start(fleet, ServiceConfig { max_body: SIZE, ..config() }).unwrap();
     let at = service.address();
-    let packed = format!("{AUTH}{JSON}content-encoding: zstd\r\n");
+    let packed = format!("{AUTH}{POSTCARD}content-encoding: zstd\r\n");
     let body = swollen(SIZE);
     assert!(body.len() < 8 << 10);
     let before = resident();
@@ -421,7 +438,7 @@ fn the_memory_for_decompressed_bodies_is_bounded() {
     // A wrong announced size is detected, and a missing one counts as the maximum.
     let liar = [&zstd::bulk::compress(b"{}", 1).unwrap()[..], &swollen(1 << 20)[..]].concat();
     assert_eq!(post(at, "/v1/lease", &packed, &liar).0, 413);
-    let lease = br#"{"worker":"w","kind":"verify","capacity":3}"#;
+    let lease = lease_body("w", "verify", 3, 0.0);
     let silent = zstd::stream::encode_all(&lease[..], 1).unwrap();
     assert_eq!(post(at, "/v1/lease", &packed, &silent).0, 200);
 }
@@ -429,7 +446,8 @@ fn the_memory_for_decompressed_bodies_is_bounded() {
 /// Sends the head of a request for work with a body of `size` bytes, and the first `sent` of them.
 fn begin_body(at: SocketAddr, size: usize, sent: usize) -> TcpStream {
     let mut stream = TcpStream::connect(at).unwrap();
-    let head = format!("POST /v1/lease HTTP/1.1\r\nhost: x\r\ncontent-length: {size}\r\n{AUTH}{JSON}\r\n");
+    let head =
+        format!("POST /v1/lease HTTP/1.1\r\nhost: x\r\ncontent-length: {size}\r\n{AUTH}{POSTCARD}\r\n");
     stream.write_all(head.as_bytes()).unwrap();
     stream.set_write_timeout(Some(SECOND)).unwrap();
     for _ in 0..sent / 4096 {
@@ -508,14 +526,14 @@ fn a_client_that_disconnects_while_waiting_gets_no_lease() {
     let fleet = Fleet::in_memory(BoardConfig::default());
     let service = Service::start(fleet.clone(), config()).unwrap();
     for _ in 0..20 {
-        let body = br#"{"worker":"gone","kind":"verify","capacity":3,"wait_s":20}"#;
+        let body = lease_body("gone", "verify", 3, 20.0);
         let mut stream = TcpStream::connect(service.address()).unwrap();
         let head = format!(
-            "POST /v1/lease HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n{AUTH}{JSON}\r\n",
+            "POST /v1/lease HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n{AUTH}{POSTCARD}\r\n",
             body.len()
         );
         stream.write_all(head.as_bytes()).unwrap();
-        stream.write_all(body).unwrap();
+        stream.write_all(&body).unwrap();
         thread::sleep(Duration::from_millis(5));
     }
     thread::sleep(Duration::from_millis(200));
@@ -537,23 +555,22 @@ fn web_pages_of_other_sites_are_rejected() {
     let service = Service::start(fleet.clone(), ServiceConfig::default()).unwrap();
     let at = service.address();
     fleet.submit(verifications(0..3)).unwrap();
-    let lease = r#"{"worker":"w","kind":"verify","capacity":3}"#;
-    let ask = |call: &str, headers: &str, body: &str| {
+    let lease = lease_body("w", "verify", 3, 0.0);
+    let ask = |call: &str, headers: &str| {
         let head = format!(
             "{call} HTTP/1.1\r\n{headers}connection: close\r\ncontent-length: {}\r\n\r\n",
-            body.len()
+            lease.len()
         );
-        raw(at, format!("{head}{body}").as_bytes())
+        raw(at, &[head.as_bytes(), &lease].concat())
     };
     for call in ["GET /v1/status", "GET /metrics", "POST /v1/lease"] {
-        let (status, body) = ask(call, &format!("host: evil.example\r\n{JSON}"), lease);
+        let (status, body) = ask(call, &format!("host: evil.example\r\n{POSTCARD}"));
         assert!(status == 403 && body.contains("host"), "{call}: {body}");
-        let (status, body) =
-            ask(call, &format!("host: {at}\r\n{JSON}origin: http://evil.example\r\n"), lease);
+        let (status, body) = ask(call, &format!("host: {at}\r\n{POSTCARD}origin: http://evil.example\r\n"));
         assert!(status == 403 && body.contains("origin"), "{call}: {body}");
     }
     assert_eq!(fleet.status().counters.leases, 0);
-    assert_eq!(ask("POST /v1/lease", &format!("host: localhost\r\n{JSON}"), lease).0, 200);
+    assert_eq!(ask("POST /v1/lease", &format!("host: localhost\r\n{POSTCARD}")).0, 200);
 }
 
 #[test]
