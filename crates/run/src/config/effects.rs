@@ -7,220 +7,129 @@ use sgs_lean::Backing;
 use sgs_lean::prompt::SolverForm;
 use sgs_lm::ModelConfig;
 use sgs_selfplay::Role;
-use sgs_selfplay::config::{BatchSize, Conditioning, ConjectureForm, ConjectureRule, GuideKind, Selection};
+use sgs_selfplay::config::{
+    AlgorithmConfig, BatchSize, Conditioning, ConjectureForm, ConjectureRule, GuideKind, Selection,
+};
 
 /// Keys that have an effect only under a condition.
 struct Dependence {
-    /// The keys, without the name of their table.
-    keys: &'static [&'static str],
     /// Their table.
     table: &'static str,
+    /// The keys, without the name of their table.
+    keys: &'static [&'static str],
     /// The key that turns them off.
     cause: &'static str,
     /// Whether they have an effect.
     have_effect: fn(&RunConfig) -> bool,
 }
 
-const fn dependence(
-    table: &'static str,
-    keys: &'static [&'static str],
-    cause: &'static str,
-    have_effect: fn(&RunConfig) -> bool,
-) -> Dependence {
-    Dependence { keys, table, cause, have_effect }
-}
-
 /// All keys of a table, except the cause itself.
 const ALL: &[&str] = &[];
 
-/// The dependences. The first one that applies to a key explains why it has no effect.
-const DEPENDENCES: &[Dependence] = &[
-    dependence("lean", ALL, "problems.system", |c| c.problems.system == SystemName::Lean),
-    dependence("lean.recycling", ALL, "lean.backing", |c| {
-        c.lean.as_ref().is_some_and(|lean| lean.backing == Backing::Repl)
-    }),
-    dependence("lean", &["reading"], "lean.form", |c| {
-        c.lean.as_ref().is_some_and(|lean| lean.form != SolverForm::Compact)
-    }),
-    dependence("lean", &["require_sandbox"], "lean.sandbox", |c| {
-        c.lean.as_ref().is_some_and(|lean| lean.sandbox)
-    }),
-    dependence("external", ALL, "problems.system", |c| c.problems.system == SystemName::External),
-    dependence("sampling.endpoint", ALL, "sampling.endpoint.roles", |c| {
-        !c.sampling.endpoint.roles.is_empty()
-    }),
-    dependence("sampling.endpoint", &["solver_urls"], "sampling.endpoint.roles", |c| {
-        c.sampling.endpoint.roles.contains(&Role::Solver)
-    }),
-    dependence("sampling.endpoint", &["conjecturer_urls"], "sampling.endpoint.roles", |c| {
-        c.sampling.endpoint.roles.contains(&Role::Conjecturer)
-    }),
-    dependence("sampling.endpoint", &["guide_urls"], "sampling.endpoint.roles", |c| {
-        c.sampling.endpoint.roles.contains(&Role::Guide)
-    }),
-    dependence("sampling.endpoint", &["folder", "folder_there"], "sampling.endpoint.refresh", |c| {
-        c.sampling.endpoint.refresh != Refresh::Never
-    }),
-    dependence("sampling.endpoint", &["key_env"], "sampling.endpoint.key_file", |c| {
-        c.sampling.endpoint.key_file.is_empty()
-    }),
-    dependence("evaluation", &["share"], "evaluation.held_out", |c| c.evaluation.held_out == SPLIT),
-    dependence("evaluation", &["problems", "samples", "every"], "evaluation.held_out", |c| {
-        c.evaluation.held_out != NONE
-    }),
+/// Declares [`DEPENDENCES`], with names for the parts of a configuration that the conditions use.
+macro_rules! dependences {
+    (
+        |$config:ident, $solver:ident, $conjecturer:ident, $guide:ident, $endpoint:ident|
+        $($table:expr, $keys:expr, $cause:expr, $condition:expr;)*
+    ) => {
+        /// The dependences. The first one that applies to a key explains why it has no effect.
+        #[allow(unused_variables, reason = "most conditions use only one of the names")]
+        const DEPENDENCES: &[Dependence] = &[$(Dependence {
+            table: $table,
+            keys: $keys,
+            cause: $cause,
+            have_effect: |$config| {
+                let AlgorithmConfig { solver: $solver, conjecturer: $conjecturer, guide: $guide, .. } = &$config.algorithm;
+                let $endpoint = &$config.sampling.endpoint;
+                $condition
+            },
+        },)*];
+    };
+}
+
+// The table of the keys, the keys, the key that turns them off, and the condition under which they have an effect.
+dependences! {
+    |c, solver, conjecturer, guide, endpoint|
+    "lean", ALL, "problems.system", c.problems.system == SystemName::Lean;
+    "lean.recycling", ALL, "lean.backing", c.lean.as_ref().is_some_and(|lean| lean.backing == Backing::Repl);
+    "lean", &["reading"], "lean.form", c.lean.as_ref().is_some_and(|lean| lean.form != SolverForm::Compact);
+    "lean", &["require_sandbox"], "lean.sandbox", c.lean.as_ref().is_some_and(|lean| lean.sandbox);
+    "external", ALL, "problems.system", c.problems.system == SystemName::External;
+    "sampling.endpoint", ALL, "sampling.endpoint.roles", !endpoint.roles.is_empty();
+    "sampling.endpoint", &["solver_urls"], "sampling.endpoint.roles", endpoint.roles.contains(&Role::Solver);
+    "sampling.endpoint", &["conjecturer_urls"], "sampling.endpoint.roles", endpoint.roles.contains(&Role::Conjecturer);
+    "sampling.endpoint", &["guide_urls"], "sampling.endpoint.roles", endpoint.roles.contains(&Role::Guide);
+    "sampling.endpoint", &["folder", "folder_there"], "sampling.endpoint.refresh", endpoint.refresh != Refresh::Never;
+    "sampling.endpoint", &["key_env"], "sampling.endpoint.key_file", endpoint.key_file.is_empty();
+    "evaluation", &["share"], "evaluation.held_out", c.evaluation.held_out == SPLIT;
+    "evaluation", &["problems", "samples", "every"], "evaluation.held_out", c.evaluation.held_out != NONE;
     // Weights that never change are evaluated once.
-    dependence("evaluation", &["every"], "algorithm.solver.train", |c| {
-        c.weights_of(Role::Solver).is_trained()
-    }),
-    dependence("checkpoints", ALL, "algorithm.solver.train", |c| c.algorithm.trains()),
+    "evaluation", &["every"], "algorithm.solver.train", c.weights_of(Role::Solver).is_trained();
+    "checkpoints", ALL, "algorithm.solver.train", c.algorithm.trains();
     // The Solver.
-    dependence(
-        "algorithm.solver",
-        &[
-            "learning_rate",
-            "decay_share",
-            "loss_normalisation",
-            "clip_low",
-            "clip_high",
-            "advantage_epsilon",
-            "distinct_examples",
-            "conjecture_share",
-            "conjecture_max_rate",
-            "entropy_bonus",
-            "kl_coefficient",
-        ],
-        "algorithm.solver.train",
-        |c| c.algorithm.solver.train,
-    ),
+    "algorithm.solver", &[
+        "learning_rate", "decay_share", "loss_normalisation", "clip_low", "clip_high", "advantage_epsilon",
+        "distinct_examples", "conjecture_share", "conjecture_max_rate", "entropy_bonus", "kl_coefficient"
+    ], "algorithm.solver.train", solver.train;
     // The selection of stored proofs also decides which targets are sampled.
-    dependence("algorithm.solver", &["objective", "selection"], "algorithm.solver.train", |c| {
-        c.algorithm.solver.train || c.algorithm.solver.effective_selection() == Selection::FewProofs
-    }),
-    dependence("algorithm.penalties", &["length_of_unproved"], "algorithm.solver.train", |c| {
-        c.algorithm.solver.train
-    }),
-    dependence("algorithm.optimizer", ALL, "algorithm.solver.train", |c| c.algorithm.trains()),
-    dependence("training", &["micro_batch_tokens", "recompute"], "algorithm.solver.train", |c| {
-        c.algorithm.trains()
-    }),
-    dependence(
-        "algorithm.solver",
-        &["clip_low", "clip_high", "advantage_epsilon"],
-        "algorithm.solver.objective",
-        |c| c.algorithm.solver.objective.is_grouped(),
-    ),
-    dependence("algorithm.solver", &["decay_share"], "generations", |c| c.generations > 0),
-    dependence("algorithm.solver", &["loss_normalisation"], "algorithm.solver.objective", |c| {
-        !c.algorithm.solver.objective.is_grouped()
-    }),
-    dependence("algorithm.solver", &["window"], "algorithm.solver.objective", |c| {
-        c.algorithm.solver.objective.is_stored()
-    }),
-    dependence(
-        "algorithm.solver",
-        &["conjecture_share", "conjecture_max_rate"],
-        "algorithm.conjecturer.on",
-        |c| c.algorithm.conjecturer.on,
-    ),
-    dependence("algorithm.batch", &["order"], "algorithm.batch.size", |c| {
-        c.algorithm.batch.size != BatchSize::All
-    }),
-    dependence("algorithm.batch", &["retire_after"], "algorithm.solver.objective", |c| {
-        c.algorithm.solver.effective_selection() != Selection::FewProofs
-    }),
-    dependence("algorithm.batch", &["rehearsed_share"], "algorithm.batch.retire_after", |c| {
-        c.algorithm.batch.retire_after > 0 || c.algorithm.solver.effective_selection() == Selection::FewProofs
-    }),
+    "algorithm.solver", &["objective", "selection"], "algorithm.solver.train",
+        solver.train || solver.effective_selection() == Selection::FewProofs;
+    "algorithm.penalties", &["length_of_unproved"], "algorithm.solver.train", solver.train;
+    "algorithm.optimizer", ALL, "algorithm.solver.train", c.algorithm.trains();
+    "training", &["micro_batch_tokens", "recompute"], "algorithm.solver.train", c.algorithm.trains();
+    "algorithm.solver", &["clip_low", "clip_high", "advantage_epsilon"], "algorithm.solver.objective",
+        solver.objective.is_grouped();
+    "algorithm.solver", &["decay_share"], "generations", c.generations > 0;
+    "algorithm.solver", &["loss_normalisation"], "algorithm.solver.objective", !solver.objective.is_grouped();
+    "algorithm.solver", &["window"], "algorithm.solver.objective", solver.objective.is_stored();
+    "algorithm.solver", &["conjecture_share", "conjecture_max_rate"], "algorithm.conjecturer.on", conjecturer.on;
+    "algorithm.batch", &["order"], "algorithm.batch.size", c.algorithm.batch.size != BatchSize::All;
+    "algorithm.batch", &["retire_after"], "algorithm.solver.objective",
+        solver.effective_selection() != Selection::FewProofs;
+    "algorithm.batch", &["rehearsed_share"], "algorithm.batch.retire_after",
+        c.algorithm.batch.retire_after > 0 || solver.effective_selection() == Selection::FewProofs;
     // The Conjecturer.
-    dependence("algorithm", &["tied_weights"], "algorithm.conjecturer.on", |c| c.algorithm.conjecturer.on),
-    dependence("algorithm", &["tied_weights"], "algorithm.conjecturer.form", |c| {
-        c.algorithm.conjecturer.is_sampled() || c.algorithm.conjecturer.is_reweighted()
-    }),
-    dependence("algorithm.conjecturer", ALL, "algorithm.conjecturer.on", |c| c.algorithm.conjecturer.on),
-    dependence("sampling", &["conjecturer_tokens"], "algorithm.conjecturer.on", |c| {
-        c.algorithm.conjecturer.on
-    }),
-    dependence(
-        "algorithm.conjecturer",
-        &["learning_rate", "loss_normalisation", "frozen"],
-        "algorithm.conjecturer.form",
-        |c| c.algorithm.conjecturer.is_sampled(),
-    ),
-    dependence("sampling", &["conjecturer_tokens"], "algorithm.conjecturer.form", |c| {
-        c.algorithm.conjecturer.is_sampled()
-    }),
-    dependence("algorithm.conjecturer", &["conditioning"], "algorithm.conjecturer.form", |c| {
-        c.algorithm.conjecturer.is_sampled()
-    }),
-    dependence(
-        "algorithm.conjecturer",
-        &["learning_rate", "loss_normalisation"],
-        "algorithm.conjecturer.frozen",
-        |c| c.algorithm.conjecturer.is_trained(),
-    ),
-    dependence("algorithm.conjecturer", &["attempts_per_target"], "algorithm.conjecturer.form", |c| {
-        c.algorithm.conjecturer.form != ConjectureForm::Attempt
-    }),
-    dependence(
-        "algorithm.conjecturer",
-        &["attempt_min_steps"],
-        "algorithm.conjecturer.attempts_per_target",
-        |c| c.algorithm.conjecturer.derived_per_target() > 0,
-    ),
-    dependence(
-        "algorithm.conjecturer",
-        &["composed_min_steps", "composed_max_steps"],
-        "algorithm.conjecturer.form",
-        |c| c.algorithm.conjecturer.form == ConjectureForm::Composed,
-    ),
-    dependence("algorithm.conjecturer", &["normalisation"], "algorithm.conjecturer.rule", |c| {
-        c.algorithm.conjecturer.rule.is_normalised()
-    }),
-    dependence("algorithm.conjecturer.stp", &["min_seed_rate"], "algorithm.conjecturer.conditioning", |c| {
-        c.algorithm.conjecturer.conditioning == Conditioning::Solved
-    }),
-    dependence(
-        "algorithm.conjecturer.stp",
-        &["max_rate", "elegance_cut", "reweight", "max_weight"],
-        "algorithm.conjecturer.rule",
-        |c| c.algorithm.conjecturer.rule == ConjectureRule::Stp,
-    ),
-    dependence("algorithm.conjecturer.stp", &["max_weight"], "algorithm.conjecturer.stp.reweight", |c| {
-        c.algorithm.conjecturer.is_reweighted()
-    }),
+    "algorithm", &["tied_weights"], "algorithm.conjecturer.on", conjecturer.on;
+    "algorithm", &["tied_weights"], "algorithm.conjecturer.form",
+        conjecturer.is_sampled() || conjecturer.is_reweighted();
+    "algorithm.conjecturer", ALL, "algorithm.conjecturer.on", conjecturer.on;
+    "sampling", &["conjecturer_tokens"], "algorithm.conjecturer.on", conjecturer.on;
+    "algorithm.conjecturer", &["learning_rate", "loss_normalisation", "frozen"], "algorithm.conjecturer.form",
+        conjecturer.is_sampled();
+    "sampling", &["conjecturer_tokens"], "algorithm.conjecturer.form", conjecturer.is_sampled();
+    "algorithm.conjecturer", &["conditioning"], "algorithm.conjecturer.form", conjecturer.is_sampled();
+    "algorithm.conjecturer", &["learning_rate", "loss_normalisation"], "algorithm.conjecturer.frozen",
+        conjecturer.is_trained();
+    "algorithm.conjecturer", &["attempts_per_target"], "algorithm.conjecturer.form",
+        conjecturer.form != ConjectureForm::Attempt;
+    "algorithm.conjecturer", &["attempt_min_steps"], "algorithm.conjecturer.attempts_per_target",
+        conjecturer.derived_per_target() > 0;
+    "algorithm.conjecturer", &["composed_min_steps", "composed_max_steps"], "algorithm.conjecturer.form",
+        conjecturer.form == ConjectureForm::Composed;
+    "algorithm.conjecturer", &["normalisation"], "algorithm.conjecturer.rule", conjecturer.rule.is_normalised();
+    "algorithm.conjecturer.stp", &["min_seed_rate"], "algorithm.conjecturer.conditioning",
+        conjecturer.conditioning == Conditioning::Solved;
+    "algorithm.conjecturer.stp", &["max_rate", "elegance_cut", "reweight", "max_weight"], "algorithm.conjecturer.rule",
+        conjecturer.rule == ConjectureRule::Stp;
+    "algorithm.conjecturer.stp", &["max_weight"], "algorithm.conjecturer.stp.reweight", conjecturer.is_reweighted();
     // The Guide.
-    dependence("algorithm.guide", ALL, "algorithm.guide.on", |c| c.algorithm.guide.on),
-    dependence("sampling", &["guide_tokens"], "algorithm.guide.on", |c| c.algorithm.guide.on),
-    dependence("model", &["guide"], "algorithm.guide.on", |c| c.algorithm.guide.on),
-    dependence("sampling", &["guide_tokens"], "algorithm.guide.kind", |c| c.algorithm.has_model_reviews()),
-    dependence("model", &["guide"], "algorithm.guide.kind", |c| c.algorithm.has_model_reviews()),
-    dependence("algorithm.guide", &["malformed"], "algorithm.guide.kind", |c| {
-        c.algorithm.guide.kind == GuideKind::Model
-    }),
-    dependence(
-        "algorithm.guide",
-        &["samples", "resamples", "min_readable", "scope"],
-        "algorithm.guide.kind",
-        |c| c.algorithm.guide.kind != GuideKind::Rubric,
-    ),
-    dependence("algorithm.guide", &["learned_rounds", "learned_neighbours"], "algorithm.guide.kind", |c| {
-        c.algorithm.guide.kind == GuideKind::Learned
-    }),
-    dependence("algorithm.penalties", &["length_of_unproved"], "algorithm.solver.objective", |c| {
-        let objective = c.algorithm.solver.objective;
-        !objective.is_grouped() && !objective.is_stored()
-    }),
+    "algorithm.guide", ALL, "algorithm.guide.on", guide.on;
+    "sampling", &["guide_tokens"], "algorithm.guide.on", guide.on;
+    "model", &["guide"], "algorithm.guide.on", guide.on;
+    "sampling", &["guide_tokens"], "algorithm.guide.kind", c.algorithm.has_model_reviews();
+    "model", &["guide"], "algorithm.guide.kind", c.algorithm.has_model_reviews();
+    "algorithm.guide", &["malformed"], "algorithm.guide.kind", guide.kind == GuideKind::Model;
+    "algorithm.guide", &["samples", "resamples", "min_readable", "scope"], "algorithm.guide.kind",
+        guide.kind != GuideKind::Rubric;
+    "algorithm.guide", &["learned_rounds", "learned_neighbours"], "algorithm.guide.kind",
+        guide.kind == GuideKind::Learned;
+    "algorithm.penalties", &["length_of_unproved"], "algorithm.solver.objective",
+        !solver.objective.is_grouped() && !solver.objective.is_stored();
     // Only Lean has such tactics.
-    dependence("algorithm.penalties", &["forbidden_tactics"], "problems.system", |c| {
-        c.problems.system == SystemName::Lean
-    }),
-    dependence(
-        "algorithm.penalties",
-        &["length_scope", "length_start", "length_of_unproved"],
-        "algorithm.penalties.length",
-        |c| c.algorithm.penalties.length,
-    ),
-];
+    "algorithm.penalties", &["forbidden_tactics"], "problems.system", c.problems.system == SystemName::Lean;
+    "algorithm.penalties", &["length_scope", "length_start", "length_of_unproved"], "algorithm.penalties.length",
+        c.algorithm.penalties.length;
+}
 
 impl Dependence {
     fn applies_to(&self, key: &str) -> bool {
