@@ -8,8 +8,8 @@ use sgs_keys::{Allowed, KeySpec, KeyTable as _, no_such_path};
 use sgs_run::config::SystemName;
 use sgs_run::config::device::DeviceKind;
 use sgs_run::config::system::{LEAN_SETS, METAMATH_SETS};
-use sgs_run::config::{METHODS, RunConfig, SIZES};
-use sgs_selfplay::Role;
+use sgs_run::config::{RunConfig, SIZES};
+use sgs_selfplay::{Method, Role};
 use std::ffi::OsStr;
 use std::io;
 use std::net::SocketAddr;
@@ -138,7 +138,7 @@ impl TypedValueParser for Completed {
 
 /// Accepts a method or a TOML file.
 pub fn method() -> Completed {
-    Completed(METHODS.iter().map(|(name, _)| *name).collect())
+    Completed(Method::ALL.map(Method::as_str).to_vec())
 }
 
 /// Accepts a size.

@@ -302,30 +302,8 @@ pub fn stage_totals(run: &RunData) -> [f64; 7] {
 impl RunData {
     /// Returns the name of the run's method in legends, if the method is known.
     pub fn method_label(&self) -> Option<&str> {
-        let own = method_label(self.method?);
+        let own = self.method?.label();
         Some(self.label.as_deref().unwrap_or(own))
-    }
-}
-
-/// Returns a method's name in legends.
-pub fn method_label(method: Method) -> &'static str {
-    match method {
-        Method::Sgs => "SGS",
-        Method::ReinforceHalf => "RL (REINFORCE-1/2)",
-        Method::Reinforce => "RL (REINFORCE)",
-        Method::ExpertIteration => "Expert iteration",
-        Method::Cispo => "CISPO",
-        Method::SgsNoGuide => "No Guide",
-        Method::SgsLearnedGuide => "Learned Guide",
-        Method::SgsFrozenConjecturer => "Frozen Conjecturer",
-        Method::SgsNoConditioning => "No problem conditioning",
-        Method::SgsCispo => "SGS with CISPO",
-        Method::SgsProofs => "SGS with proofs",
-        Method::SgsAttempts => "SGS with attempts",
-        Method::Composer => "Composer",
-        Method::Oracle => "Oracle",
-        Method::Stp => "STP",
-        Method::SamplingOnly => "Parallel sampling",
     }
 }
 

@@ -227,26 +227,6 @@ pub const SIZES: [(&str, &str); 8] = [
     ("external", include_str!("../../presets/size/external.toml")),
 ];
 
-/// The names of the methods and their presets (TOML).
-pub const METHODS: [(&str, &str); 16] = [
-    ("sgs", include_str!("../../presets/method/sgs.toml")),
-    ("reinforce-half", include_str!("../../presets/method/reinforce-half.toml")),
-    ("reinforce", include_str!("../../presets/method/reinforce.toml")),
-    ("expert-iteration", include_str!("../../presets/method/expert-iteration.toml")),
-    ("cispo", include_str!("../../presets/method/cispo.toml")),
-    ("sgs-no-guide", include_str!("../../presets/method/sgs-no-guide.toml")),
-    ("sgs-learned-guide", include_str!("../../presets/method/sgs-learned-guide.toml")),
-    ("sgs-frozen-conjecturer", include_str!("../../presets/method/sgs-frozen-conjecturer.toml")),
-    ("sgs-no-conditioning", include_str!("../../presets/method/sgs-no-conditioning.toml")),
-    ("sgs-cispo", include_str!("../../presets/method/sgs-cispo.toml")),
-    ("sgs-proofs", include_str!("../../presets/method/sgs-proofs.toml")),
-    ("sgs-attempts", include_str!("../../presets/method/sgs-attempts.toml")),
-    ("composer", include_str!("../../presets/method/composer.toml")),
-    ("oracle", include_str!("../../presets/method/oracle.toml")),
-    ("stp", include_str!("../../presets/method/stp.toml")),
-    ("sampling-only", include_str!("../../presets/method/sampling-only.toml")),
-];
-
 /// Maximum length of `label`, in characters.
 const LABEL: usize = 60;
 
@@ -347,7 +327,7 @@ pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, Strin
         environment.filter_map(|(name, value)| Some((key_of_variable(&name)?, name, value))).collect();
     let named = layers.method.as_deref();
     let source = match named {
-        Some(name) if METHODS.iter().all(|m| m.0 != name) => {
+        Some(name) if !is_method(name) => {
             check_method(name)?;
             Some(KeyFile::read(Path::new(name))?)
         }
@@ -373,21 +353,20 @@ pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, Strin
     };
     let size_table: Table = size_text.parse().context("the size's preset")?;
     let (method, chosen) = match (named, text_of(&file, "method")?) {
-        (Some(name), _) if METHODS.iter().any(|m| m.0 == name) => {
-            (name.to_owned(), Layer::Argument("command line"))
-        }
+        (Some(name), _) if is_method(name) => (name.to_owned(), Layer::Argument("command line")),
         (_, Some(method)) => (method, from_file()),
         (_, None) => ("sgs".to_owned(), Layer::Default),
     };
-    let Some((_, method_text)) = METHODS.iter().find(|m| m.0 == method) else {
-        return Err(placed("method", &chosen, unknown("method", &method, METHODS.iter().map(|m| m.0))).into());
+    let Ok(preset) = method.parse().map(Method::preset) else {
+        let known = Method::ALL.into_iter().map(Method::as_str);
+        return Err(placed("method", &chosen, unknown("method", &method, known)).into());
     };
     // Both keys have already selected their presets. If they stayed in the file's table, its `size` would override the
     // name given with `--size`.
     file.remove("method");
     file.remove("size");
     // A method's preset applies to every size, except for its `[size.NAME]` tables, which apply to one size each.
-    let mut method_table: Table = method_text.parse().context("the method's preset")?;
+    let mut method_table: Table = preset.parse().context("the method's preset")?;
     let at_sizes = method_table.remove("size");
     let mut stack = LayerStack::of_defaults()?;
     stack.set("method", Value::String(method.clone()), chosen)?;
@@ -700,12 +679,16 @@ fn drop_equal(table: &mut Table, other: &Table) {
     });
 }
 
+fn is_method(name: &str) -> bool {
+    name.parse::<Method>().is_ok()
+}
+
 /// Checks that a name is that of a method or of a TOML file.
 ///
 /// # Errors
 /// Returns an error that suggests a name.
 pub fn check_method(name: &str) -> Result<(), Usage> {
-    let is_known = name.ends_with(".toml") || METHODS.iter().any(|method| method.0 == name);
+    let is_known = name.ends_with(".toml") || is_method(name);
     if is_known { Ok(()) } else { Err(no_method(name)) }
 }
 
@@ -717,7 +700,7 @@ fn no_method(name: &str) -> Usage {
     if Path::new(name).exists() {
         return Usage(format!("{name} is not a configuration file, whose name ends in .toml"));
     }
-    unknown("method", name, METHODS.iter().map(|m| m.0))
+    unknown("method", name, Method::ALL.into_iter().map(Method::as_str))
 }
 
 /// Checks that a file is neither that of a sweep nor the frozen configuration of a run.

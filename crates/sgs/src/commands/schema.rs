@@ -10,7 +10,8 @@ use serde_json::{Map, Value, json};
 use sgs_data::base::config::PretrainConfig;
 use sgs_data::sets::filter::FilterConfig;
 use sgs_keys::{Allowed, KeySpec, KeyTable as _};
-use sgs_run::config::{METHODS, RunConfig, SIZES};
+use sgs_run::config::{RunConfig, SIZES};
+use sgs_selfplay::Method;
 
 /// Writes a schema to standard output.
 pub fn run(file: &str) -> Result<Outcome> {
@@ -48,8 +49,10 @@ fn file_schema(command: &str, about: &str, keys: &[KeySpec]) -> Map<String, Valu
 fn run_schema() -> Value {
     let mut root = file_schema("run", "The configuration of a run", &RunConfig::keys(""));
     let properties = properties_of(&mut root);
-    properties
-        .insert("method".into(), names("The method, which selects a preset.", METHODS.iter().map(|m| m.0)));
+    properties.insert(
+        "method".into(),
+        names("The method, which selects a preset.", Method::ALL.into_iter().map(Method::as_str)),
+    );
     properties.insert("size".into(), names("The size, which selects a preset.", SIZES.iter().map(|s| s.0)));
     Value::Object(root)
 }

@@ -413,14 +413,14 @@ const EFFECTIVE: [(&str, &[&str]); 9] = [
 
 #[test]
 fn settings_are_reported_in_the_methods_that_do_not_use_them() {
-    use sgs_run::config::{Layers, METHODS, SIZES, resolve};
+    use sgs_run::config::{Layers, SIZES, resolve};
     let told = |method: &str, size: &str, set: &[&str]| {
         let set = set.iter().map(|setting| (*setting).to_owned()).collect();
         let (method, size) = (Some(method.to_owned()), Some(size.to_owned()));
         let layers = Layers { method, size, set, ..Layers::default() };
         resolve(&layers, std::iter::empty()).map(|resolved| resolved.without_effect())
     };
-    for (method, _) in METHODS {
+    for method in Method::ALL.map(Method::as_str) {
         for (setting, methods) in EFFECTIVE {
             let told = told(method, "metamath-quick", &[setting]).unwrap();
             // The other kinds of Guide are set by their methods.

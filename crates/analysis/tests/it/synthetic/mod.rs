@@ -1,7 +1,7 @@
 //! Synthetic runs for tests and examples.
 #![allow(dead_code)]
 
-use sgs_analysis::run::{RunData, ShownConjecture, SolvedExample, TargetHistory, TargetRound, method_label};
+use sgs_analysis::run::{RunData, ShownConjecture, SolvedExample, TargetHistory, TargetRound};
 use sgs_rundir::metrics::names;
 use sgs_rundir::{Histogram, MetricValues};
 use sgs_selfplay::Method;
@@ -68,7 +68,7 @@ pub fn run(method: Method, seed: u64, size: Size) -> RunData {
     let mut targets = make_targets(size.targets);
     let difficulty: Vec<f64> = (0..size.targets).map(|_| rng.f64()).collect();
     let mut data = RunData {
-        name: method_label(method).to_owned(),
+        name: method.label().to_owned(),
         method: Some(method),
         seed: Some(seed),
         version: Some("0.1.0".into()),

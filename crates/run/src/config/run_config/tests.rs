@@ -212,32 +212,10 @@ fn an_external_system_does_not_inherit_the_size_of_metamath() {
     assert_eq!(of(&named, &[]).config.size, "metamath");
 }
 
-/// Each preset equals the library's method, apart from the keys that a size sets for all methods.
-#[test]
-fn presets_match_the_methods_of_the_library() {
-    for (method, method_text) in METHODS {
-        for (size, size_text) in SIZES.into_iter().filter(|(size, _)| fits(method, size)) {
-            let layers = Layers { method: Some(method.into()), size: Some(size.into()), ..external(&[]) };
-            let config = resolve(&layers, std::iter::empty()).unwrap().config;
-            assert_eq!(config.method, method, "the size {size} must not choose the method");
-            let mut stack = LayerStack::of_defaults().unwrap();
-            let library = method.parse::<Method>().unwrap().config();
-            stack.table.insert("algorithm".into(), Value::try_from(library).unwrap());
-            stack.lay(size_text.parse().unwrap(), &Layer::Size(size.into())).unwrap();
-            let preset: toml::Table = method_text.parse().unwrap();
-            if let Some(part) = preset.get("size").and_then(|sizes| sizes.get(size)) {
-                stack.lay(part.as_table().unwrap().clone(), &Layer::Size(size.into())).unwrap();
-            }
-            let expected: RunConfig = stack.table.try_into().unwrap();
-            assert_eq!(config.algorithm, expected.algorithm, "{method} at {size}");
-        }
-    }
-}
-
 /// `--as-published` applies `with_code_choices` after the presets and before the user's settings.
 #[test]
 fn as_published_selects_the_choices_of_the_papers_code() {
-    for (method, _) in METHODS {
+    for method in Method::ALL.map(Method::as_str) {
         let layers = |as_published, set: &[&str]| Layers {
             method: Some(method.into()),
             as_published,
@@ -291,7 +269,7 @@ fn as_paper_follows_the_text_at_every_size() {
             let (method, size) = (Some(method.to_owned()), Some(size.to_owned()));
             resolve(&Layers { method, size, as_paper, ..external(&[]) }, std::iter::empty()).unwrap()
         };
-        for (method, _) in METHODS {
+        for method in Method::ALL.map(Method::as_str) {
             if !fits(method, size) {
                 continue;
             }
@@ -396,6 +374,8 @@ fn configurations_of_old_runs_load_and_keep_their_values() {
     assert_eq!(lean.lean, Some(LeanSettings { judge: false, options, limits, ..LeanSettings::default() }));
     assert_eq!(lean.algorithm, {
         let mut algorithm = Method::Cispo.config();
+        algorithm.solver.learning_rate = 1e-6;
+        algorithm.conjecturer.learning_rate = 1e-6;
         algorithm.batch.size = "64".parse::<toml::Value>().unwrap().try_into().unwrap();
         algorithm
     });
@@ -423,7 +403,7 @@ fn the_default_size_has_a_measured_baseline() {
         let text = toml::to_string(&config).unwrap();
         sgs_analysis::baseline::Baseline::of(&text, method.parse().ok()).is_some()
     };
-    for (method, _) in METHODS {
+    for method in Method::ALL.map(Method::as_str) {
         for as_paper in [false, true] {
             assert_eq!(
                 has_baseline(method, "metamath-quick", as_paper, &[]),
