@@ -7,12 +7,10 @@
 //! repairs corpus runs/lessons > data/repairs.jsonl
 //! ```
 
-use sgs_data::corpus::CorpusRow;
 use sgs_formal::{FormalSystem, Prompt};
 use sgs_metamath::system::Metamath;
 use sgs_metamath::tokens::END;
 use sgs_rundir::RunView;
-use sgs_rundir::table::RowReader;
 use sgs_selfplay::{FailedProof, Judgement, Problem, ProblemId, Verdict};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::error::Error;
@@ -34,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Prints `count` theorems of the Solver's corpus as problems, evenly spaced.
 fn problems(corpus: &Path, count: usize) -> Result<(), Box<dyn Error>> {
-    let rows = RowReader::<CorpusRow>::open(corpus)?.collect::<Result<Vec<_>, _>>()?;
+    let rows = sgs_data::corpus::read(corpus)?.collect::<Result<Vec<_>, _>>()?;
     let mut out = std::io::stdout().lock();
     for (number, row) in rows.iter().step_by((rows.len() / count.max(1)).max(1)).enumerate() {
         // The words are `<solver>`, the place, the statement and `<proof>`.

@@ -1,14 +1,13 @@
 //! Training corpora: files of prompts and completions, tokenized and mixed in a seeded order.
 
 use super::config::CorpusConfig;
-use crate::corpus::{CorpusRow, HELD_OUT};
+use crate::corpus::{self, CorpusRow, HELD_OUT};
 use sgs_base::digest::hex;
 use sgs_lm::chat::ChatMessage;
 use sgs_lm::loss::TrainExample;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_run::error::{Context, Result, bail};
 use sgs_run::workers::sampling::in_parallel;
-use sgs_rundir::table::RowReader;
 use sgs_selfplay::seed::{SeededRng, shuffle_seed};
 use sha2::{Digest, Sha256};
 use std::path::Path;
@@ -112,7 +111,7 @@ impl Mixture {
     ) -> Result<()> {
         let path = folder.join(&corpus.file);
         let of_file = || format!("cannot read the corpus {}", path.display());
-        let mut rows = RowReader::<CorpusRow>::open(&path).with_context(of_file)?;
+        let mut rows = corpus::read(&path).with_context(of_file)?;
         loop {
             let some: Vec<CorpusRow> =
                 rows.by_ref().take(ROWS_AT_ONCE).collect::<Result<_, _>>().with_context(of_file)?;

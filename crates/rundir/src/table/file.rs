@@ -1,23 +1,16 @@
-//! Table files: rows are structures. The file's extension determines its format.
+//! Table files: rows are structures.
 
-use super::json_lines::JsonLinesReader;
+use super::TableRow;
 use super::parquet_read::ParquetReader;
 use super::parquet_write::ParquetWriter;
-use super::{CellValue, TableRow};
 use crate::error::{Error, Result};
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
-enum TableFormat {
-    Parquet,
-    JsonLines,
-}
-
-fn format_of(path: &Path) -> Result<TableFormat> {
-    match path.extension().and_then(|e| e.to_str()) {
-        Some("parquet") => Ok(TableFormat::Parquet),
-        Some("jsonl") => Ok(TableFormat::JsonLines),
-        _ => Err(error(path, None, "the name must end in .parquet or .jsonl".into())),
+fn check_name(path: &Path) -> Result<()> {
+    match path.extension() {
+        Some(extension) if extension == "parquet" => Ok(()),
+        _ => Err(error(path, None, "the name must end in .parquet".into())),
     }
 }
 
@@ -39,9 +32,7 @@ pub struct RowWriter<R> {
 impl<R: TableRow> RowWriter<R> {
     /// Creates a table at `path`, which must end in `.parquet`, in an existing directory.
     pub fn create(path: &Path) -> Result<Self> {
-        if !matches!(format_of(path)?, TableFormat::Parquet) {
-            return Err(error(path, None, "tables are written as .parquet only".into()));
-        }
+        check_name(path)?;
         let writer = Box::new(ParquetWriter::create(path, R::fields())?);
         Ok(Self { path: path.to_path_buf(), writer, rows: 0, row: PhantomData })
     }
@@ -66,38 +57,24 @@ impl<R: TableRow> RowWriter<R> {
     }
 }
 
-enum ReaderOf {
-    Parquet(Box<ParquetReader>),
-    JsonLines(JsonLinesReader),
-}
-
 /// Reads a table row by row. Columns are matched by name: additional columns are ignored, and optional ones may be missing.
 pub struct RowReader<R> {
     path: PathBuf,
-    reader: ReaderOf,
+    reader: Box<ParquetReader>,
     rows: u64,
     done: bool,
     row: PhantomData<fn() -> R>,
 }
 
 impl<R: TableRow> RowReader<R> {
-    /// Opens a table whose name ends in `.parquet` or `.jsonl`.
+    /// Opens a table whose name ends in `.parquet`.
     ///
     /// # Errors
     /// Returns an error if the name has another extension, the file is not a table, or a column is missing or has another type.
     pub fn open(path: &Path) -> Result<Self> {
-        let reader = match format_of(path)? {
-            TableFormat::Parquet => ReaderOf::Parquet(Box::new(ParquetReader::open(path, R::fields())?)),
-            TableFormat::JsonLines => ReaderOf::JsonLines(JsonLinesReader::open(path, R::fields())?),
-        };
+        check_name(path)?;
+        let reader = Box::new(ParquetReader::open(path, R::fields())?);
         Ok(Self { path: path.to_path_buf(), reader, rows: 0, done: false, row: PhantomData })
-    }
-
-    fn next_values(&mut self) -> Result<Option<Vec<CellValue>>> {
-        match &mut self.reader {
-            ReaderOf::Parquet(reader) => reader.next_row(),
-            ReaderOf::JsonLines(reader) => reader.next_row(),
-        }
     }
 }
 
@@ -108,7 +85,7 @@ impl<R: TableRow> Iterator for RowReader<R> {
         if self.done {
             return None;
         }
-        let next = self.next_values();
+        let next = self.reader.next_row();
         self.done = !matches!(next, Ok(Some(_)));
         self.rows += 1;
         let read = |values| R::from_values(values).map_err(|what| error(&self.path, Some(self.rows), what));

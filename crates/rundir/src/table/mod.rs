@@ -1,11 +1,9 @@
 //! Typed tables, with Rust structures as rows.
 //!
-//! Tables are written as Parquet files. [`RowReader`] also reads JSON Lines (`.jsonl`), which is convenient for corpora
-//! that are written manually. [`table_row!`](crate::table_row) declares rows.
+//! Tables are Parquet files. [`table_row!`](crate::table_row) declares rows.
 
 mod cell;
 mod file;
-mod json_lines;
 mod parquet_pages;
 mod parquet_read;
 mod parquet_write;

@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use roles::{ConjecturerResult, GuideResult, guide_json, guide_text};
 use serde_json::{Value, json};
 use sgs_analysis::stats::{Interval, pass_at_k_interval};
-use sgs_data::corpus::CorpusRow;
+use sgs_data::corpus;
 use sgs_formal::FormalSystem;
 use sgs_lm::Device;
 use sgs_lm::tokenizer::Tokenizer;
@@ -25,7 +25,6 @@ use sgs_run::served::client::ServedRoles;
 use sgs_run::with_device;
 use sgs_run::workers::attempts::{self, JudgedAttempt, ProblemAttempts};
 use sgs_run::workers::sampling::{self, Answer, Ask};
-use sgs_rundir::table::RowReader;
 use sgs_selfplay::config::SolverConfig;
 use sgs_selfplay::{FailedProof, Problem, Role};
 use std::collections::BTreeMap;
@@ -65,7 +64,7 @@ fn open(args: &EvalArgs, players: &ModelSource) -> Result<Opened> {
 pub fn run(args: &EvalArgs) -> Result<Outcome> {
     let players = ModelSource::choose(&args.play)?;
     if let Some(reviews) = &args.reviews {
-        RowReader::<CorpusRow>::open(reviews).map_err(usage)?;
+        drop(corpus::read(reviews).map_err(usage)?);
     }
     if let (true, Some(reviews)) = (args.only_reviews, &args.reviews) {
         return roles::only_reviews(args, &players, reviews);

@@ -8,7 +8,7 @@ use crate::output;
 use anyhow::Result;
 use serde_json::{Value, json};
 use sgs_analysis::stats::{area_under_curve, rank_correlation};
-use sgs_data::corpus::CorpusRow;
+use sgs_data::corpus;
 use sgs_data::metamath::guide::Relation;
 use sgs_formal::{Condition, FormalSystem, Malformed, Prompt};
 use sgs_lm::Device;
@@ -17,7 +17,6 @@ use sgs_metamath::system::Metamath;
 use sgs_run::config::SystemName;
 use sgs_run::with_device;
 use sgs_run::workers::sampling;
-use sgs_rundir::table::read_rows;
 use sgs_selfplay::reward::guide_score;
 use sgs_selfplay::seed::task_seed;
 use sgs_selfplay::{Problem, Review, Role};
@@ -217,7 +216,7 @@ fn known_reviews(
     path: &Path,
     count: usize,
 ) -> Result<Vec<KnownReview>> {
-    let rows: Vec<CorpusRow> = read_rows(path)?;
+    let rows = corpus::read(path)?.collect::<Result<Vec<_>, _>>()?;
     let every = (rows.len() / count.max(1)).max(1);
     let mut cases = Vec::new();
     for row in rows.into_iter().step_by(every) {
