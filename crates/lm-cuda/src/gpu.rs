@@ -562,9 +562,6 @@ unsafe impl<S: Sync> Sync for Pinned<S> {}
 
 impl<S: Copy> Pinned<S> {
     /// Allocates `len` copies of a value (at least one).
-    ///
-    /// # Errors
-    /// Returns an error if the driver cannot allocate the memory.
     pub(super) fn filled(gpu: &Arc<Gpu>, len: usize, value: S) -> Result<Self> {
         gpu.bind()?;
         let len = len.max(1);

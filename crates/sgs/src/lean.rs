@@ -6,9 +6,6 @@ use sgs_keys::KeyFile;
 use sgs_lean::{Backing, Lean, LeanSettings};
 
 /// Reads the settings file, and applies the command line's options.
-///
-/// # Errors
-/// Returns an error if the file cannot be read, or has an unknown key or a value that is not allowed.
 pub fn settings(args: &LeanArgs) -> Result<LeanSettings> {
     settings_over(LeanSettings::default(), args)
 }

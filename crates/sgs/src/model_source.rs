@@ -221,9 +221,6 @@ impl ModelSource {
     }
 
     /// Loads the tokenizer of the Solver's model; for a served model, the tokenizer of the base model.
-    ///
-    /// # Errors
-    /// Returns an error as [`ModelSource::solver`] does, or if the tokenizer is missing or damaged.
     pub fn solver_tokenizer(&self) -> Result<Tokenizer> {
         let named = self.folders.as_ref().map(|[solver, ..]| solver.as_path());
         Ok(Tokenizer::load(&base_model::folder_for(self.system, named)?)?)
@@ -269,9 +266,6 @@ impl ModelSource {
     }
 
     /// Loads a role's tokenizer and weights.
-    ///
-    /// # Errors
-    /// Returns an error as [`ModelSource::solver`] does, or if a file is missing or damaged.
     pub fn load(&self, role: Role) -> Result<(Tokenizer, HostWeights)> {
         let folder = self.model_folder(role)?;
         let tokenizer = Tokenizer::load(&folder).map_err(usage)?;
@@ -320,9 +314,6 @@ pub struct RoleModel<D: Device> {
 
 impl<D: Device + Decode> RoleModel<D> {
     /// Loads a role's model.
-    ///
-    /// # Errors
-    /// Returns an error as [`ModelSource::load`] does, or if the device fails.
     pub fn load(source: &ModelSource, role: Role, device: &Arc<D>) -> Result<Self> {
         let (tokenizer, weights) = source.load(role)?;
         Ok(Self { tokenizer, model: Model::new(Arc::clone(device), weights, source.positions())? })

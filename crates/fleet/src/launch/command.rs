@@ -13,9 +13,6 @@ pub(super) struct CommandOutput {
 }
 
 /// Runs a command with `input` on its standard input. Kills it when `timeout` has passed.
-///
-/// # Errors
-/// Returns a message if the command cannot be started or runs for too long.
 pub(super) fn run(mut command: Command, input: &str, timeout: Duration) -> Result<CommandOutput, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -183,9 +183,6 @@ pub fn metamath_database(name: &str) -> Result<Arc<Metamath>> {
 }
 
 /// Returns the SHA-256 of a Metamath database and the files that it includes.
-///
-/// # Errors
-/// Returns an error if the file cannot be read or is malformed.
 pub(crate) fn database_hash(name: &str) -> Result<String> {
     if name == SHIPPED {
         return Ok(SLICE_SHA256.to_owned());

@@ -261,9 +261,6 @@ impl RunWorkers {
 
     /// Prepares workers for a round: makes its weights, which are in the folder `at` or the base model, available to servers
     /// and remote workers, and starts the latter once. Returns notes for the user.
-    ///
-    /// # Errors
-    /// Returns an error if the weights cannot be read or a launcher rejects its configuration.
     pub(crate) fn begin_round<D: Device + Decode>(
         &mut self,
         runner: &Runner<D>,

@@ -196,9 +196,6 @@ impl ServedRoles {
 
     /// Works on tasks of a kind until the drain begins. `bound` gives the weights that a refreshed server must hold: if
     /// the server may have lost them, this function begins the drain itself.
-    ///
-    /// # Errors
-    /// Returns an error if the endpoint is no longer usable or the coordinator fails.
     pub(crate) fn work(
         &self,
         coordinator: Arc<dyn Coordinator>,

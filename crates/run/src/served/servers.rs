@@ -63,9 +63,6 @@ impl Servers {
     /// Connects to the servers of a run and checks that they are suitable. `probes` are some prompts of the run;
     /// `context` is the maximum sequence length of its model, in tokens. Also returns the name and the work of each
     /// server.
-    ///
-    /// # Errors
-    /// Returns an error if a server is unsuitable, or if the folder for their weights cannot be created.
     pub(crate) fn connect(
         config: &RunConfig,
         tokenizer: impl Fn() -> Result<Tokenizer>,

@@ -24,9 +24,6 @@ pub(crate) struct Embedder<'a, D: Device> {
 
 impl<D: Device> Embedder<'_, D> {
     /// Computes the weights of the chosen conjectures of a round; `None` if none is chosen.
-    ///
-    /// # Errors
-    /// Returns an error if a statement cannot be tokenized, an embedding is not finite, or the device fails.
     pub(crate) fn matching(
         &mut self,
         config: &RunConfig,

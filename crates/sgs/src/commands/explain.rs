@@ -52,9 +52,6 @@ fn shown(value: Option<&Value>) -> String {
 }
 
 /// Formats the configuration as TOML, with the source of each value.
-///
-/// # Errors
-/// Returns an error if the configuration cannot be serialised, which no resolved configuration causes.
 pub fn annotated(resolved: &Resolved) -> Result<String> {
     let table = Table::try_from(&resolved.config).context("the configuration")?;
     let mut text = String::new();

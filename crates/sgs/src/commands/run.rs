@@ -429,9 +429,6 @@ pub fn check_requirements(config: &RunConfig, workers: Option<&FleetConfig>, ask
 
 /// Writes the report, then prints the summary. Both only read the run's files, so neither a damaged file nor a report that
 /// cannot be written fails the run.
-///
-/// # Errors
-/// Returns an error if standard output cannot be written.
 fn print_results(path: &Path, shown: &TextDisplay, json: bool) -> Result<()> {
     let no_report = |error: &anyhow::Error| {
         let path = path.display();

@@ -92,9 +92,6 @@ impl RankProcesses {
     }
 
     /// Runs `meet`, which needs the other ranks to join, in a thread. A rank that exits early is an error.
-    ///
-    /// # Errors
-    /// Returns the error of `meet`, or an error if a rank exits.
     pub(crate) fn while_joining<T: Send + 'static>(
         &mut self,
         meet: impl FnOnce() -> Result<T> + Send + 'static,

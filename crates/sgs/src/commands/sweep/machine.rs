@@ -112,9 +112,6 @@ fn cores() -> Vec<usize> {
 
 impl RunSlot {
     /// Starts a process on the slot, in its own process group, so that Ctrl-C reaches only the sweep.
-    ///
-    /// # Errors
-    /// Returns an error if the process cannot be started.
     pub fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         command.envs(self.environment.iter().cloned()).process_group(0);
         // A process inherits the cores of the thread that starts it; if the system refuses, it gets all cores.

@@ -60,9 +60,6 @@ pub struct SweepRun {
 
 impl SweepPlan {
     /// Reads the file.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be read, is not TOML, or has an unknown key.
     pub fn read(file: &Path) -> Result<Self> {
         let path = file.display();
         let file = KeyFile::read(file)?;
