@@ -5,7 +5,6 @@ use crate::program::{command, file, finish, project, sgs, small_model};
 use crate::small_run::{embedded, journal_records, settings, wait_for};
 use crate::snapshot::snapshot;
 use rustix::process::{Pid, Signal, kill_process};
-use sgs_analysis::baseline::Baseline;
 use sgs_run::config::system::{LEAN_SETS, METAMATH_SETS};
 use sgs_rundir::RunView;
 use sgs_selfplay::Method;
@@ -190,7 +189,7 @@ fn the_source_of_each_value_is_shown() {
         "seed\n    Seed of all random numbers.\n    allowed: an integer from 0 to 9223372036854775807\n    default: 1; here: 7 (--set)\n",
         "default: \"reinforce-half\"; here: \"cispo\" (method cispo)\n",
         "; here: 200 (size metamath)\n",
-        "model.device\n    Device that the model runs on. `cpu` samples in bfloat16 if the processor can multiply it, `cpu-f32` never.\n    allowed: cpu, cpu-f32, cuda\n    default: \"cpu\"\n",
+        "model.device\n    Device that the model runs on. `cpu` multiplies in bfloat16 if the processor can, `cpu-f32` never.\n    allowed: cpu, cpu-f32, cuda\n    default: \"cpu\"\n",
     ] {
         assert!(explained.contains(part), "{part}\n{explained}");
     }
@@ -476,13 +475,5 @@ fn each_configuration_layer_overrides_the_previous_one() {
         assert_eq!((&dry["config"][key], &dry["layers"][key]), (&value.into(), &layer.into()));
         assert_eq!(dry["config"]["algorithm"]["solver"]["clip_high"], 4.0);
         assert_eq!(dry["layers"]["algorithm.solver.clip_high"], of_file.as_str());
-    }
-}
-
-#[test]
-fn every_size_with_a_base_model_of_its_own_has_a_measured_curve() {
-    for size in ["metamath-quick", "metamath", "metamath-13m", "metamath-30m", "metamath-deep", "lean-core"] {
-        let config = sgs(&["run", "--size", size, "--dry-run"]).expect(0).out;
-        assert!(Baseline::of(&config, Some(Method::Sgs)).is_some(), "{size}");
     }
 }
