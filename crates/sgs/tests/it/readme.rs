@@ -98,7 +98,7 @@ const COMMANDS: &[(&str, Check)] = &[
     ("sgs man run", SUCCEEDS),
     ("sgs doctor", SUCCEEDS),
     ("sgs bench verify", Parse),
-    ("sgs bench train --micro-batch-tokens 1024", Parse),
+    ("sgs bench train", Parse),
     ("sgs bench sample --prompts 1 --prompt-tokens 1 --runs 8", Parse),
     // docs/guides.md
     ("sgs lean prompts", SUCCEEDS),
