@@ -1,4 +1,4 @@
-//! Matrix products over strided views, in f32 by the `gemm` crate, or in [bfloat16](bf16).
+//! Matrix products over strided views, in f32 by the `gemm` crate, or in bfloat16.
 
 #![allow(unsafe_code)]
 
