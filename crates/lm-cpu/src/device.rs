@@ -1,9 +1,9 @@
 //! Implements [`Device`] for the CPU: buffers are f32 slices, and all kernels run in the device's own thread pool.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::decode::available_precision;
-use super::gemm::{Mat, MatMut, Operand, Threads, Write, matmul, matmul_bf16};
+use super::gemm::{Mat, MatMut, Threads, Write, matmul};
 use super::{adam, attention, loss, norm, rope, rows, swiglu};
 use sgs_lm::device::{
     AdamHost, AdamPart, AdamUpdate, BufferSliceMut, Device, Heads, Ids, In, Linear, LossRows, Out, Precision,
@@ -22,10 +22,8 @@ use sgs_lm::shard::{Piece, Shard};
 pub struct Cpu {
     pool: rayon::ThreadPool,
     footprint: CpuFootprint,
-    /// Precision of the operands of products with weights or their gradients. Sums and everything else are f32.
+    /// Precision of the sampler's products. The trainer's are f32.
     precision: Precision,
-    /// Memory of products in bf16.
-    packed: Mutex<Vec<u32>>,
 }
 
 /// Sizes of the CPU's buffers.
@@ -55,8 +53,8 @@ impl Cpu {
         Self::with_precision(threads, Precision::F32)
     }
 
-    /// Creates a CPU device like [`Cpu::new`] whose products with weights have operands of this precision. They are f32
-    /// if the processor cannot multiply bf16 (AVX512-BF16).
+    /// Creates a CPU device like [`Cpu::new`], of which the sampler's products have this precision. They are f32 if
+    /// the processor cannot multiply bf16 (AVX512-BF16).
     ///
     /// # Errors
     /// Returns an error if the operating system cannot create the threads.
@@ -67,7 +65,7 @@ impl Cpu {
             .build()
             .map_err(|e| LmError::Device { device: "cpu".to_owned(), message: e.to_string() })?;
         let footprint = CpuFootprint { threads: pool.current_num_threads() };
-        Ok(Self { pool, footprint, precision: available_precision(precision), packed: Mutex::default() })
+        Ok(Self { pool, footprint, precision: available_precision(precision) })
     }
 
     /// Returns the number of threads.
@@ -75,23 +73,9 @@ impl Cpu {
         self.footprint.threads
     }
 
-    /// Returns the precision of products with weights.
+    /// Returns the precision of the sampler's products.
     pub fn precision(&self) -> Precision {
         self.precision
-    }
-
-    /// Computes `dst = lhs rhs` or `dst += lhs rhs` in the device's precision.
-    fn product(&self, dst: MatMut<'_>, write: Write, lhs: Mat<'_>, rhs: Mat<'_>, rhs_kind: Operand) {
-        match self.precision {
-            Precision::F32 => matmul(dst, write, 1.0, lhs, rhs, Threads::All),
-            Precision::Bf16 => {
-                // A product that runs at the same time finds no memory and allocates its own.
-                let lock = || self.packed.lock().unwrap_or_else(PoisonError::into_inner);
-                let mut packed = std::mem::take(&mut *lock());
-                matmul_bf16(dst, write, lhs, rhs, rhs_kind, &mut packed);
-                *lock() = packed;
-            }
-        }
     }
 }
 
@@ -111,7 +95,7 @@ impl Device for Cpu {
     type Passes = ();
 
     fn name(&self) -> String {
-        let bf16 = if self.precision == Precision::Bf16 { ", bf16" } else { "" };
+        let bf16 = if self.precision == Precision::Bf16 { ", sampling in bf16" } else { "" };
         format!("cpu ({} threads{bf16})", self.threads())
     }
 
@@ -263,14 +247,14 @@ impl Device for Cpu {
     fn linear(&self, size: Linear, x: CpuIn<'_>, w: CpuIn<'_>, mut y: CpuOut<'_>) -> Result<()> {
         let Linear { rows, input, output } = size;
         let (x, w) = (Mat::new(x.slice(), rows, input), Mat::new(w.slice(), output, input));
-        self.product(MatMut::new(y.slice(), rows, output), Write::Set, x, w.t(), Operand::Weights);
+        matmul(MatMut::new(y.slice(), rows, output), Write::Set, 1.0, x, w.t(), Threads::All);
         Ok(())
     }
 
     fn linear_dx(&self, size: Linear, dy: CpuIn<'_>, w: CpuIn<'_>, mut dx: CpuOut<'_>) -> Result<()> {
         let Linear { rows, input, output } = size;
         let (dy, w) = (Mat::new(dy.slice(), rows, output), Mat::new(w.slice(), output, input));
-        self.product(MatMut::new(dx.slice(), rows, input), Write::Set, dy, w, Operand::Weights);
+        matmul(MatMut::new(dx.slice(), rows, input), Write::Set, 1.0, dy, w, Threads::All);
         Ok(())
     }
 
@@ -284,7 +268,7 @@ impl Device for Cpu {
     ) -> Result<()> {
         let Linear { rows, input, output } = size;
         let (dy, x) = (Mat::new(dy.slice(), rows, output), Mat::new(x.slice(), rows, input));
-        self.product(MatMut::new(dw.slice(), output, input), write, dy.t(), x, Operand::Activations);
+        matmul(MatMut::new(dw.slice(), output, input), write, 1.0, dy.t(), x, Threads::All);
         Ok(())
     }
 

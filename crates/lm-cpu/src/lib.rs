@@ -1,7 +1,6 @@
 //! The CPU back end of the language model: f32 buffers, matrix products by the `gemm` crate, and fused kernels
 //! for everything else. The row loops of the kernels run on all threads, and their inner loops are compiled for
-//! the best instruction set of the machine. Products with weights have bfloat16 operands if the device is asked for them
-//! and the processor multiplies them.
+//! the best instruction set of the machine. The sampler multiplies in bfloat16 if it is asked to and the processor can.
 //!
 //! Reductions are divided by rows or columns and never by thread, so results do not depend on scheduling.
 
@@ -11,8 +10,6 @@
 
 pub mod adam;
 pub mod attention;
-#[cfg(target_arch = "x86_64")]
-mod bf16;
 mod decode;
 mod device;
 pub mod gemm;

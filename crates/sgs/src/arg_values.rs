@@ -169,7 +169,8 @@ pub fn problem_set() -> Completed {
 /// Parses a device.
 pub fn devices() -> impl TypedValueParser<Value = DeviceKind> {
     PossibleValuesParser::new([
-        PossibleValue::new("cpu").help("The processor; it multiplies in bfloat16, with f32 sums, if it can"),
+        PossibleValue::new("cpu")
+            .help("The processor; the sampler multiplies in bfloat16 if the processor can"),
         PossibleValue::new("cpu-f32").help("The processor in f32 throughout"),
         PossibleValue::new("cuda").help("One NVIDIA GPU in bfloat16, with f32 sums and f32 master weights"),
         PossibleValue::new("cuda-f32").help("One NVIDIA GPU in f32 throughout: for comparing, not for speed"),

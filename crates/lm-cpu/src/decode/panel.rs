@@ -48,7 +48,7 @@ impl<'a> Columns<'a> {
         #[cfg(target_arch = "x86_64")]
         if precision == Precision::Bf16 {
             let rounded = &mut rounded[..(x.len() / width).div_ceil(2) * width];
-            assert!(crate::bf16::is_available(), "the device chose bf16 without the instructions");
+            assert!(bf16::is_available(), "the device chose bf16 without the instructions");
             // SAFETY: the processor has the instructions.
             unsafe { bf16::round_pairs(x, width, rounded) };
             return Self::Bf16(rounded);
@@ -62,7 +62,7 @@ impl<'a> Columns<'a> {
 /// Returns the precision of a decoder's products if `wanted` is asked for: bf16 needs a processor that multiplies it.
 pub(crate) fn available_precision(wanted: Precision) -> Precision {
     #[cfg(target_arch = "x86_64")]
-    if wanted == Precision::Bf16 && crate::bf16::is_available() {
+    if wanted == Precision::Bf16 && bf16::is_available() {
         return Precision::Bf16;
     }
     let _ = wanted;

@@ -7,7 +7,7 @@ use sgs_lm::device::Precision;
 /// A device for models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceKind {
-    /// The CPU. It multiplies in bfloat16, with f32 sums, if it can.
+    /// The CPU. The sampler multiplies in bfloat16 if the processor can.
     Cpu,
     /// The CPU in f32 throughout.
     CpuF32,

@@ -82,7 +82,7 @@ sgs_keys::table! {
         pub guide: String = "base".to_owned(), in "base, or a folder",
         /// Context window of all roles, in tokens (prompt plus completion). 0 means the model's own.
         pub context: usize = 0, in 0..=10_000_000,
-        /// Device that the model runs on. `cpu` multiplies in bfloat16 if the processor can, `cpu-f32` never.
+        /// Device that the model runs on. `cpu` samples in bfloat16 if the processor can multiply it, `cpu-f32` never.
         pub device: String = "cpu".to_owned(), in &["cpu", "cpu-f32", "cuda"],
     }
 }

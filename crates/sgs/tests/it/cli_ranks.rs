@@ -53,11 +53,8 @@ fn weights(out: &str) -> Vec<f32> {
     HostWeights::load(&Path::new(out).join("checkpoint")).unwrap().data.to_vec()
 }
 
-/// With this device, the number of ranks changes only the order of sums.
-const EXACT: [&str; 2] = ["--device", "cpu-f32"];
-
 fn pretrain(config: &str, out: &str, ranks: &str) -> ProgramOutput {
-    sgs(&[&["pretrain", config, "--out", out, "--ranks", ranks][..], &EXACT].concat())
+    sgs(&["pretrain", config, "--out", out, "--ranks", ranks])
 }
 
 #[track_caller]
@@ -113,7 +110,7 @@ fn a_killed_rank_is_named_and_training_resumes_to_the_same_weights() {
     // If the machine pauses this test, training may end before it is killed. Then the test tries again.
     let mut attempts = (0..10).map(|i| {
         let out = path(dir.path(), &format!("killed-{i}"));
-        let mut run = command(&[&["pretrain", &config, "--out", &out, "--ranks", "4"][..], &EXACT].concat());
+        let mut run = command(&["pretrain", &config, "--out", &out, "--ranks", "4"]);
         let mut child = run.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         while !Path::new(&out).join("checkpoint/trainer.json").exists() {
             if child.try_wait().unwrap().is_some() {
@@ -156,7 +153,6 @@ fn externally_started_ranks_meet_at_the_rendezvous_address() {
         let rank = |arguments: &[&str]| {
             let mut all =
                 vec!["pretrain", &config, "--out", &out, "--rendezvous", &address, "--rank-patience", "60"];
-            all.extend(EXACT);
             all.extend(arguments);
             let mut rank = command(&all);
             rank.env("SGS_TOKEN", TOKEN);

@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 fn every_method_runs_and_sampler_and_trainer_agree() {
     let folder = tempfile::tempdir().unwrap();
     let (model, mut compared) = (small_model(), 0);
-    // In f32 the two differ only by the order of their sums; `cpu` may multiply in bfloat16.
+    // In f32 the two differ only by the order of their sums; `cpu` may sample in bfloat16.
     let exact = Method::ALL.map(|method| (method.as_str(), "cpu-f32", 1e-4));
     for (method, device, largest_gap) in exact.into_iter().chain([("reinforce-half", "cpu", 1e-2)]) {
         let run = folder.path().join(format!("{method}-{device}"));
@@ -189,7 +189,7 @@ fn the_source_of_each_value_is_shown() {
         "seed\n    Seed of all random numbers.\n    allowed: an integer from 0 to 9223372036854775807\n    default: 1; here: 7 (--set)\n",
         "default: \"reinforce-half\"; here: \"cispo\" (method cispo)\n",
         "; here: 200 (size metamath)\n",
-        "model.device\n    Device that the model runs on. `cpu` multiplies in bfloat16 if the processor can, `cpu-f32` never.\n    allowed: cpu, cpu-f32, cuda\n    default: \"cpu\"\n",
+        "model.device\n    Device that the model runs on. `cpu` samples in bfloat16 if the processor can multiply it, `cpu-f32` never.\n    allowed: cpu, cpu-f32, cuda\n    default: \"cpu\"\n",
     ] {
         assert!(explained.contains(part), "{part}\n{explained}");
     }

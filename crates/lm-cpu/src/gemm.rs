@@ -1,21 +1,9 @@
-//! Matrix products over strided views, in f32 by the `gemm` crate, or in bfloat16.
+//! Matrix products over strided views, computed by the `gemm` crate.
 
 #![allow(unsafe_code)]
 
-#[cfg(target_arch = "x86_64")]
-mod bf16;
-
 use gemm_common::Parallelism;
 use gemm_f32::gemm::f32::get_gemm_fn;
-
-/// How a product in bf16 rounds its right operand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Operand {
-    /// Each number to the nearest one, like the left operand.
-    Activations,
-    /// With the dither of the position in its row of the weight matrix.
-    Weights,
-}
 
 /// A read-only strided view of a slice as a matrix.
 #[derive(Debug, Clone, Copy)]
@@ -119,28 +107,6 @@ pub fn matmul(dst: MatMut<'_>, write: Write, scale: f32, lhs: Mat<'_>, rhs: Mat<
     // SAFETY: the constructors checked that each view is within its slice, the shapes were compared above, and
     // the destination is borrowed mutably, so it overlaps neither operand.
     unsafe { product.run(write, scale, threads) }
-}
-
-/// Computes `dst = lhs rhs` or `dst += lhs rhs` with bf16 operands on all threads of the current rayon pool. Each operand
-/// must be contiguous along one of its dimensions. `packed` is memory for the right operand, which grows to half its size.
-///
-/// # Panics
-/// Panics if the shapes do not match, or if the processor cannot multiply bf16; a device of this precision checked it.
-pub(crate) fn matmul_bf16(
-    dst: MatMut<'_>,
-    write: Write,
-    lhs: Mat<'_>,
-    rhs: Mat<'_>,
-    rhs_kind: Operand,
-    packed: &mut Vec<u32>,
-) {
-    #[cfg(target_arch = "x86_64")]
-    bf16::Bf16Gemm { dst, write, lhs, rhs, rhs_kind }.run(packed);
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        let _ = (dst, write, lhs, rhs, rhs_kind, packed);
-        unreachable!("invariant: no device has this precision on this processor");
-    }
 }
 
 /// A product over raw pointers, for kernels whose tasks write disjoint column blocks of one buffer.
