@@ -5,7 +5,7 @@ use sgs_rundir::{Error, Result};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 sgs_rundir::table_row! {
     /// A training text: a prompt for a role and the desired completion.
@@ -30,7 +30,7 @@ pub const HELD_OUT: &str = "held-out";
 /// Maximum length of a line in bytes.
 const MAX_LINE_BYTES: u64 = 256 << 20;
 
-/// The rows of a corpus. The rows after an error are not defined.
+/// The rows of a corpus. An error is the last one.
 pub type CorpusRows = Box<dyn Iterator<Item = Result<CorpusRow>>>;
 
 /// Reads a corpus row by row: a table (`.parquet`), or JSON Lines (`.jsonl`), which are convenient for corpora that are
@@ -41,30 +41,58 @@ pub type CorpusRows = Box<dyn Iterator<Item = Result<CorpusRow>>>;
 pub fn read(path: &Path) -> Result<CorpusRows> {
     match path.extension().and_then(OsStr::to_str) {
         Some("parquet") => Ok(Box::new(RowReader::open(path)?)),
-        Some("jsonl") => read_lines(path),
+        Some("jsonl") => Ok(Box::new(CorpusLines::open(path)?)),
         _ => Err(error(path, None, "the name must end in .parquet or .jsonl".to_owned())),
     }
 }
 
-fn read_lines(path: &Path) -> Result<CorpusRows> {
-    let file = File::open(path).map_err(|e| error(path, None, format!("cannot open it: {e}")))?;
-    let (mut reader, mut number, path) = (BufReader::new(file), 0, path.to_owned());
-    let next = move || loop {
-        let mut line = Vec::new();
-        number += 1;
-        match (&mut reader).take(MAX_LINE_BYTES).read_until(b'\n', &mut line) {
-            Ok(0) => return None,
-            Ok(_) if line.trim_ascii().is_empty() => {}
-            Ok(_) => {
-                let row = serde_json::from_slice(&line);
-                return Some(
-                    row.map_err(|e| error(&path, Some(number), format!("not a row of a corpus: {e}"))),
-                );
+/// A corpus as JSON Lines.
+struct CorpusLines {
+    path: PathBuf,
+    reader: BufReader<File>,
+    number: u64,
+    failed: bool,
+}
+
+impl CorpusLines {
+    fn open(path: &Path) -> Result<Self> {
+        let file =
+            sgs_base::files::open(path).map_err(|e| error(path, None, format!("cannot open it: {e}")))?;
+        Ok(Self { path: path.to_owned(), reader: BufReader::new(file), number: 0, failed: false })
+    }
+
+    /// Reads lines up to the next row; `None` at the end.
+    fn next_row(&mut self) -> Result<Option<CorpusRow>, String> {
+        loop {
+            let mut line = Vec::new();
+            self.number += 1;
+            let read = (&mut self.reader).take(MAX_LINE_BYTES).read_until(b'\n', &mut line);
+            let read = read.map_err(|e| format!("cannot read it: {e}"))?;
+            if read == 0 {
+                return Ok(None);
             }
-            Err(e) => return Some(Err(error(&path, Some(number), format!("cannot read it: {e}")))),
+            if read as u64 == MAX_LINE_BYTES && !line.ends_with(b"\n") {
+                return Err(format!("the line is longer than {} MiB", MAX_LINE_BYTES >> 20));
+            }
+            if !line.trim_ascii().is_empty() {
+                let row = serde_json::from_slice(&line);
+                return row.map(Some).map_err(|e| format!("not a row of a corpus: {e}"));
+            }
         }
-    };
-    Ok(Box::new(std::iter::from_fn(next)))
+    }
+}
+
+impl Iterator for CorpusLines {
+    type Item = Result<CorpusRow>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let row = self.next_row().transpose()?;
+        self.failed = row.is_err();
+        Some(row.map_err(|what| error(&self.path, Some(self.number), what)))
+    }
 }
 
 fn error(path: &Path, row: Option<u64>, what: String) -> Error {
@@ -92,7 +120,10 @@ mod tests {
             (good.replace("source", "sauce"), "missing field `source`"),
             (good.replace('}', ""), "EOF"),
         ] {
-            let message = read(&format!("{good}\n\n{line}\n")).unwrap_err().to_string();
+            std::fs::write(&path, format!("{good}\n\n{line}\n{good}\n")).unwrap();
+            let rows: Vec<_> = super::read(&path).unwrap().collect();
+            assert_eq!(rows.len(), 2, "an error is the last item");
+            let message = rows[1].as_ref().unwrap_err().to_string();
             assert!(
                 message.contains("row 3: not a row of a corpus") && message.contains(expected),
                 "{message}"

@@ -358,8 +358,8 @@ fn weights_are_reloaded_from_the_model_folder() {
     std::os::unix::fs::symlink("one", &link).unwrap();
     let key = program::file(folder.path(), "key", "a-secret");
     let updates = folder.path().to_str().unwrap();
-    let (model, device) = (["--model", link.to_str().unwrap()], ["--device", "cpu-f32"]);
-    let server = Server::start(&[&model[..], &device, &["--updates", updates, "--key-file", &key]].concat());
+    let server =
+        Server::start(&["--model", link.to_str().unwrap(), "--updates", updates, "--key-file", &key]);
     let tokens = Tokenizer::load(&base()).unwrap().encode(PROMPT).unwrap();
     let ask = json!({ "prompt": tokens, "max_tokens": 1, "prompt_logprobs": 0 });
     let before = server.complete(ask.clone())["choices"][0]["prompt_logprobs"].clone();

@@ -68,7 +68,6 @@ fn run(
         small_model(),
         format!("rounds={rounds}"),
         "minutes=0".to_owned(),
-        "model.device=cpu-f32".to_owned(),
         // With this seed, each round trains both roles.
         "seed=5".to_owned(),
         // With this size, the Solver learns in every round of the longest run.
