@@ -44,12 +44,14 @@ fn an_import_drops_proofs_with_sorry_unless_a_verdict_is_expected() {
         serde_json::json!({ "id": "b", "statement": statement, "proof": "\n  sorry" }),
         serde_json::json!({ "id": "c", "statement": statement, "formal_proof": "theorem t : True := sorry" }),
         serde_json::json!({ "id": "d", "statement": "theorem t : True := (sorry)" }),
+        serde_json::json!({ "id": "f", "statement": "theorem t : True := by exact sorry" }),
+        serde_json::json!({ "id": "g", "statement": "theorem t : True := by\n  have h : True := by admit\n  trivial" }),
         serde_json::json!({ "id": "e", "statement": statement, "proof": "\n  sorry", "expect": "refused" }),
     ];
     let text: String = rows.iter().map(|row| row.to_string() + "\n").collect();
     let shown = sgs(&["data", "import", &file(dir.path(), "set.jsonl", &text), "--out", "-"]).expect(0);
     let proofs: Vec<bool> = shown.lines().iter().map(|line| line["proof"].is_string()).collect();
-    assert_eq!(proofs, [true, false, false, false, true], "{}", shown.out);
+    assert_eq!(proofs, [true, false, false, false, false, false, true], "{}", shown.out);
 }
 
 #[test]

