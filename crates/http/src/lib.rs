@@ -339,6 +339,20 @@ mod tests {
     }
 
     #[test]
+    fn connections_that_wait_for_their_client_keep_no_place() {
+        let (_thread, at, _) = server();
+        let head = "POST /wait HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nsome";
+        for text in ["", "GET /", "GET / HTTP/1.1\r\nhost: a\r\n\r\n", head] {
+            let waiting: Vec<_> = (0..3 * PLACES).map(|_| send(at, text)).collect();
+            std::thread::sleep(Duration::from_millis(100));
+            for _ in 0..2 * PLACES {
+                assert!(!is_extra(at), "{text}");
+            }
+            drop(waiting);
+        }
+    }
+
+    #[test]
     fn requests_in_progress_keep_their_places() {
         let (_thread, at, arrived) = server();
         let request = "POST /wait HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\nsome";
