@@ -47,7 +47,7 @@ pub enum Flush {
     Later,
 }
 
-/// Maximum size of a model file in bytes. A tensor is never split, so a larger one has a file of its own. Workers fetch
+/// Maximum size of a model file in bytes. A tensor is never split, so a larger one is alone in its file. Workers fetch
 /// and check several files at a time.
 pub(crate) const LARGEST_FILE: usize = 1_000_000_000;
 

@@ -60,6 +60,8 @@ pub(super) fn greet<T: Send, R>(
             while greetings.len() < MAX_GREETINGS {
                 let (socket, from) = match listener.accept() {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    // A client that has left already must not end the start.
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                     accepted => accepted?,
                 };
                 socket.set_nonblocking(false)?;
@@ -70,7 +72,7 @@ pub(super) fn greet<T: Send, R>(
                 scope.spawn(move || {
                     let message = TlsStream::accept(socket, server)
                         .and_then(|stream| hello(&stream).map(|message| (stream, message)));
-                    // After the last message, nobody listens.
+                    // The receiver is gone if `take` has returned a value in the meantime.
                     let _ = sender.send((client, from, message));
                 });
             }
