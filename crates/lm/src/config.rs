@@ -139,7 +139,7 @@ struct RawGeneration {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "eos_token_id must be the id of a token or a list of ids")]
 enum OneOrMany {
     One(u32),
     Many(Vec<u32>),
@@ -179,6 +179,7 @@ impl ModelConfig {
         if let Some(text) = json::optional_text(&path)? {
             let raw: RawGeneration = serde_json::from_str(&text).map_err(LmError::json(&path))?;
             config.eos_tokens = raw.eos_token_id.map_or(config.eos_tokens, Vec::from);
+            config.validate().map_err(|error| error.in_file(path.display().to_string()))?;
         }
         Ok(config)
     }
@@ -187,7 +188,10 @@ impl ModelConfig {
     pub fn from_json(value: Value, origin: &str) -> Result<Self> {
         let fail = |message: String| LmError::Config { origin: origin.to_owned(), message };
         let window = value.get("sliding_window").cloned();
-        let raw: RawConfig = serde_json::from_value(value).map_err(|e| fail(e.to_string()))?;
+        let Value::Object(mut fields) = value else { return Err(fail("expected a JSON object".to_owned())) };
+        // Some programs write `null` for a default.
+        fields.retain(|_, value| !value.is_null());
+        let raw: RawConfig = serde_json::from_value(fields.into()).map_err(|e| fail(e.to_string()))?;
         let named = Family::NAMES.iter().find(|(_, name, _)| raw.model_type.as_deref() == Some(name));
         let Some((family, ..)) = named.copied() else {
             let found = raw.model_type.map_or("missing".to_owned(), |t| format!("{t:?}"));
@@ -249,10 +253,7 @@ impl ModelConfig {
             eos_tokens: raw.eos_token_id.map_or_else(Vec::new, Vec::from),
             pad_token: raw.pad_token_id,
         };
-        config.validate().map_err(|e| match e {
-            LmError::Config { message, .. } => fail(message),
-            other => other,
-        })?;
+        config.validate().map_err(|error| error.in_file(origin))?;
         Ok(config)
     }
 
@@ -293,6 +294,8 @@ impl ModelConfig {
             Some(format!("head_dim {} is odd; rotary positions need pairs", self.head_dim))
         } else if !(self.norm_eps > 0.0 && self.norm_eps < 1.0) {
             Some(format!("rms_norm_eps is {}", self.norm_eps))
+        } else if let Some(id) = self.eos_tokens.iter().find(|id| **id as usize >= self.vocab_size) {
+            Some(format!("eos_token_id is {id}, but vocab_size {}", self.vocab_size))
         } else if !(self.rope_theta.is_finite() && self.rope_theta > 1.0) {
             Some(format!("rope_theta is {}", self.rope_theta))
         } else {
@@ -584,7 +587,20 @@ mod tests {
         assert_eq!(eos(r#"{"eos_token_id": 2}"#).unwrap(), [2]);
         assert_eq!(eos(r#"{"eos_token_id": [2, 3]}"#).unwrap(), [2, 3]);
         let error = eos(r#"{"eos_token_id": "x"}"#).unwrap_err().to_string();
-        assert!(error.contains("generation_config.json"), "{error}");
+        assert!(error.contains("generation_config.json: eos_token_id must be"), "{error}");
+        let error = eos(r#"{"eos_token_id": 1000000}"#).unwrap_err().to_string();
+        assert!(error.contains("generation_config.json: eos_token_id is 1000000"), "{error}");
+    }
+
+    #[test]
+    fn null_is_the_default() {
+        let nulls = ["layer_types", "attention_bias", "tie_word_embeddings"].map(|key| (key, Value::Null));
+        let config = ModelConfig::from_json(with(&nulls), "x").unwrap();
+        let without = with(&[]).as_object().unwrap().clone();
+        let without = without.into_iter().filter(|(key, _)| nulls.iter().all(|(null, _)| null != key));
+        assert_eq!(config, ModelConfig::from_json(Value::Object(without.collect()), "x").unwrap());
+        let error = ModelConfig::from_json(json!([]), "x").unwrap_err().to_string();
+        assert!(error.contains("expected a JSON object"), "{error}");
     }
 
     #[test]

@@ -65,6 +65,14 @@ impl LmError {
         move |error| Self::Json { path: path.to_path_buf(), error }
     }
 
+    /// Names the file that an inconsistent configuration comes from.
+    pub(crate) fn in_file(self, file: impl Into<String>) -> Self {
+        match self {
+            Self::Config { message, .. } => Self::Config { origin: file.into(), message },
+            other => other,
+        }
+    }
+
     /// Creates an error about one tensor of a file.
     pub fn tensor(path: &Path, tensor: &str, message: impl Into<String>) -> Self {
         Self::Tensor { path: path.to_path_buf(), tensor: tensor.to_owned(), message: message.into() }

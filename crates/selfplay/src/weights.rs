@@ -92,20 +92,25 @@ impl AlgorithmConfig {
         self.guide.on && self.guide.kind != GuideKind::Rubric
     }
 
-    /// Returns whether a run with these backends uses the base model's weights; `has_own_guide` says whether the Guide
-    /// has a separate model.
-    pub fn uses_base(&self, backend_of: impl Fn(Role) -> RoleBackend, has_own_guide: bool) -> bool {
+    /// Returns whether a role samples with the base model's weights on these backends; `has_own_guide` says whether the
+    /// Guide has a separate model.
+    pub fn samples_with_base(&self, backend_of: impl Fn(Role) -> RoleBackend, has_own_guide: bool) -> bool {
         let weights = |role| self.weights_of(role, backend_of(role));
         let guide = self.has_model_reviews() && !has_own_guide && weights(Role::Guide) == Weights::Guide;
         let conjecturer = self.conjecturer.is_sampled() && weights(Role::Conjecturer) == Weights::Base;
+        weights(Role::Solver) == Weights::Base || conjecturer || guide
+    }
+
+    /// Returns whether rank 0 needs the base model's weights although it samples nothing.
+    pub fn updates_with_base(&self, backend_of: impl Fn(Role) -> RoleBackend) -> bool {
+        let conjecturer = self.weights_of(Role::Conjecturer, backend_of(Role::Conjecturer));
         // The matching embeds statements with the base model if the Conjecturer's weights are elsewhere.
-        let matching = self.conjecturer.is_reweighted() && !weights(Role::Conjecturer).is_trained();
+        let matching = self.conjecturer.is_reweighted() && !conjecturer.is_trained();
         // A synchronised server must answer differently from the base model.
         let follows = [Role::Solver, Role::Conjecturer]
             .into_iter()
             .any(|role| backend_of(role) == RoleBackend::SyncedEndpoint);
-        let solver = weights(Role::Solver) == Weights::Base || self.solver.kl_coefficient != 0.0;
-        solver || conjecturer || matching || guide || follows
+        self.solver.kl_coefficient != 0.0 || matching || follows
     }
 
     /// Returns whether any weights are trained.

@@ -357,7 +357,7 @@ impl SamplingMemory<'_> {
     /// Checks that the cache can hold one completion. `batch` is the option that limits the batch.
     ///
     /// # Errors
-    /// Returns an error with an amount of memory that is enough for a completion that fills the context window.
+    /// Returns an error with an amount of memory that is enough for the longest completion.
     pub fn check(&self, options: &SamplerOptions, batch: &str) -> Result<()> {
         let (work, page) = match options.plan(self.footprint, self.config, self.context) {
             Ok((_, memory)) if memory.positions >= self.longest.min(self.context) => return Ok(()),
@@ -365,7 +365,7 @@ impl SamplingMemory<'_> {
             Err(SamplerError::Budget { work, page, .. }) => (work, page),
             Err(error) => return Err(error.into()),
         };
-        let cache = page * (self.context.div_ceil(options.page_len) as u64 + 1);
+        let cache = page * (self.longest.min(self.context).div_ceil(options.page_len) as u64 + 1);
         // With more memory, the plan may choose working buffers that take up to a quarter of it.
         let mib = (work + cache).max(cache.div_ceil(3) * 4).div_ceil(1 << 20);
         let told = "the sampling buffers and the cache of one completion do not fit into --memory-mib";

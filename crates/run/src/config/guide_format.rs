@@ -52,23 +52,29 @@ pub fn check(config: &RunConfig, readable: u32, sampled: u32) -> Result<()> {
     )))
 }
 
-/// Returns the expected failure rate of a Guide that was never trained to write reviews, or `None` if the run does not
-/// use such a Guide.
-pub fn forecast(config: &RunConfig) -> Option<String> {
-    let guide = &config.algorithm.guide;
+/// The Guide of the paper's authors, on Hugging Face.
+pub const AUTHORS_GUIDE: &str = "LukeBailey181Pub/dspv2_guide";
+
+/// Returns whether the Guide is a model for Lean that was never trained to write reviews.
+pub fn is_untrained(config: &RunConfig) -> bool {
     // The shipped models and those of recipes are trained on the format.
     let is_own = matches!(config.model.base_source(), BaseSource::Folder(_));
     let is_base = is_own && config.model.guide == "base" && !config.sampling.endpoint.plays(Role::Guide);
-    let asked = config.algorithm.has_model_reviews() && config.problems.system == SystemName::Lean;
-    (asked && is_base).then(|| {
+    is_base && config.algorithm.has_model_reviews() && config.problems.system == SystemName::Lean
+}
+
+/// Returns the expected failure rate of an untrained Guide, or `None` if the run does not use one.
+pub fn forecast(config: &RunConfig) -> Option<String> {
+    let guide = &config.algorithm.guide;
+    is_untrained(config).then(|| {
         let failed = UNTRAINED.powi(1 + i32::try_from(guide.resamples).unwrap_or(i32::MAX - 1));
         let stops = if guide.min_readable > 1.0 - UNTRAINED { ", so the run stops" } else { "" };
         format!(
-            "model.guide is the base model: {:.0}% of its reviews are malformed and {:.0}% of the conjectures\n  \
-             unscored{stops};\n  {}",
+            "model.guide is the base model: {:.0}% of its reviews are malformed and {:.0}% of the\n            \
+             conjectures unscored{stops};\n            {}",
             100.0 * UNTRAINED,
             100.0 * failed,
-            remedy(config.problems.system)
+            remedy(config.problems.system).replace(", or ", ",\n            or ")
         )
     })
 }

@@ -55,6 +55,7 @@ where
         };
         let group = self.process_group.take();
         let place = group.as_ref().map_or((0, 1), |m| (m.rank(), m.ranks()));
+        let samples = self.samples();
         if let Some(group) = &group {
             let stop = self.interrupt.flag();
             group.on_loss(move || stop.store(true, Ordering::Release));
@@ -64,11 +65,12 @@ where
             }
             let (config, base) = (toml::to_string(&config)?, std::path::absolute(&self.base)?);
             let at = at.as_ref().map(std::path::absolute).transpose()?;
-            let load = RankCommand::Load { config, base, at, policy_version, samples: self.samples() };
+            let load = RankCommand::Load { config, base, at, policy_version, samples };
             group.command_channel().send(&load.encode()?)?;
         }
+        let (config, device) = (&self.config, &self.device);
         let loaded =
-            PolicySet::load(&self.config, &self.device, &self.base, at.as_deref(), policy_version, place);
+            PolicySet::load(config, device, &self.base, at.as_deref(), policy_version, place, samples);
         if let (Err(error), Some(group)) = (&loaded, &group) {
             group.fail(&format!("{error:#}"));
         }

@@ -176,7 +176,7 @@ impl Updating {
     }
 
     /// Reweights the round's conjectures by their similarity to unsolved targets (STP).
-    #[allow(clippy::expect_used, reason = "`uses_base` says which weights are loaded")]
+    #[allow(clippy::expect_used, reason = "`LoadedModels` says which weights are loaded")]
     fn match_conjectures<D: Parallel + Decode>(&mut self, rounds: &mut RoundLoop<'_, '_, D>) -> Result<()> {
         let (started, runner) = (Instant::now(), rounds.runner);
         if !runner.config.algorithm.conjecturer.is_reweighted() {

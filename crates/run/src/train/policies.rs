@@ -30,21 +30,16 @@ pub struct LoadedModels {
 }
 
 impl LoadedModels {
-    /// Returns the models of rank 0. If the other ranks sample, they load the same models.
-    pub fn new(config: &RunConfig) -> Self {
-        let (algorithm, has_own_guide) = (&config.algorithm, config.model.guide != "base");
-        let is_local = config.weights_of(Role::Guide) == Weights::Guide;
+    /// Returns the models of a rank. `samples` says whether the ranks sample.
+    pub fn of_rank(config: &RunConfig, rank: usize, samples: bool) -> Self {
+        let algorithm = &config.algorithm;
+        let backend_of = |role| config.sampling.endpoint.backend_of(role);
         Self {
-            base: algorithm.uses_base(|role| config.sampling.endpoint.backend_of(role), has_own_guide),
-            guide: has_own_guide && algorithm.has_model_reviews() && is_local,
-            ..Self::trained_only(config)
+            of: [Role::Solver, Role::Conjecturer].map(|role| config.weights_of(role)),
+            base: samples && algorithm.samples_with_base(backend_of, config.model.guide != "base")
+                || rank == 0 && algorithm.updates_with_base(backend_of),
+            guide: samples && has_own_guide(config),
         }
-    }
-
-    /// Returns the models of a rank that only trains.
-    pub fn trained_only(config: &RunConfig) -> Self {
-        let of = [Role::Solver, Role::Conjecturer].map(|role| config.weights_of(role));
-        Self { of, base: false, guide: false }
     }
 
     /// Returns the trained sets of weights with their folders in a checkpoint.
@@ -63,6 +58,28 @@ impl LoadedModels {
     }
 }
 
+/// Returns whether the run's own samplers use a separate model as the Guide.
+fn has_own_guide(config: &RunConfig) -> bool {
+    let is_local = config.weights_of(Role::Guide) == Weights::Guide;
+    config.model.guide != "base" && config.algorithm.has_model_reviews() && is_local
+}
+
+/// Checks that the window and the vocabulary of a separate Guide suit the run.
+fn check_guide(config: &RunConfig, base: &ModelConfig) -> Result<()> {
+    let guide = ModelConfig::load(Path::new(&config.model.guide))?;
+    config.model.check_window(&guide, "the Guide's model")?;
+    if guide.vocab_size != base.vocab_size {
+        bail!(
+            "{}: the Guide's model has a vocabulary of {} tokens and the base model one of {}; all roles use the base \
+             model's tokenizer: train the Guide from the base model (`sgs sft --model`)",
+            config.model.guide,
+            guide.vocab_size,
+            base.vocab_size
+        );
+    }
+    Ok(())
+}
+
 /// The sets of weights that a run trains, as `AlgorithmConfig::weights_of` defines them.
 pub struct TrainablePolicies<D: Device> {
     policies: BTreeMap<Weights, Policy<D>>,
@@ -79,8 +96,8 @@ impl<D: Device> TrainablePolicies<D> {
         at: Option<&Path>,
         place: (usize, usize),
     ) -> Result<Self> {
-        let LoadedModels { of, .. } = LoadedModels::trained_only(config);
-        let sets = LoadedModels::trained_only(config).trained();
+        let models = LoadedModels::of_rank(config, place.0, false);
+        let (of, sets) = (models.of, models.trained());
         if let (Some(folder), (_, 1)) = (at, place) {
             for name in sets.values() {
                 checkpoint::exists(&folder.join(name))?;
@@ -179,7 +196,7 @@ pub struct PolicySet<D: Device> {
     pub mark: String,
     /// Solver and Conjecturer.
     pub trained: TrainablePolicies<D>,
-    /// The base model, if anything uses it: the Guide, a frozen Conjecturer, the KL penalty.
+    /// The base model, if this process uses it: for the Guide, a frozen Conjecturer or the KL penalty.
     pub base: Option<Arc<Model<D>>>,
     /// The Guide's model, if it is used and not the base model.
     pub guide: Option<Model<D>>,
@@ -187,7 +204,8 @@ pub struct PolicySet<D: Device> {
 }
 
 impl<D: Device> PolicySet<D> {
-    /// Loads the base model in all roles, or a checkpoint, for one training rank; `place` is `(rank, ranks)`.
+    /// Loads the base model in all roles, or a checkpoint, for one training rank; `place` is `(rank, ranks)`. `samples`
+    /// says whether the ranks sample.
     pub fn load(
         config: &RunConfig,
         device: &Arc<D>,
@@ -195,43 +213,20 @@ impl<D: Device> PolicySet<D> {
         at: Option<&Path>,
         policy_version: u32,
         place: (usize, usize),
-    ) -> Result<Self> {
-        let mut loaded = Self::load_trained(config, device, base, at, policy_version, place)?;
-        let model = |folder: &Path, what| -> Result<Model<D>> {
-            let model = Model::load(Arc::clone(device), folder, config.model.positions())?;
-            config.model.check_window(&model.config, what)?;
-            Ok(model)
-        };
-        let wanted = LoadedModels::new(config);
-        let own = || model(Path::new(&config.model.guide), "the Guide's model").context("the Guide's model");
-        loaded.guide = wanted.guide.then(own).transpose()?;
-        loaded.base = wanted.base.then(|| model(base, "the base model").map(Arc::new)).transpose()?;
-        let vocabulary = loaded.shape.vocab_size;
-        if let Some(guide) = loaded.guide.as_ref().filter(|guide| guide.config.vocab_size != vocabulary) {
-            bail!(
-                "{}: the Guide's model has a vocabulary of {} tokens and the base model one of {}; all roles use the \
-                 base model's tokenizer: train the Guide from the base model (`sgs sft --model`)",
-                config.model.guide,
-                guide.config.vocab_size,
-                vocabulary
-            );
-        }
-        Ok(loaded)
-    }
-
-    /// Loads the trained weights only, for a rank that does not sample.
-    pub fn load_trained(
-        config: &RunConfig,
-        device: &Arc<D>,
-        base: &Path,
-        at: Option<&Path>,
-        policy_version: u32,
-        place: (usize, usize),
+        samples: bool,
     ) -> Result<Self> {
         let trained = TrainablePolicies::load(config, device, base, at, place)?;
         let shape = ModelConfig::load(base)?;
         config.model.check_window(&shape, "the base model")?;
-        Ok(Self { policy_version, mark: String::new(), trained, base: None, guide: None, shape })
+        if has_own_guide(config) {
+            // Check this even if only workers load the Guide, because a worker's error comes later.
+            check_guide(config, &shape).context("the Guide's model")?;
+        }
+        let model = |folder: &Path| Model::load(Arc::clone(device), folder, config.model.positions());
+        let wanted = LoadedModels::of_rank(config, place.0, samples);
+        let guide = wanted.guide.then(|| model(Path::new(&config.model.guide)).context("the Guide's model"));
+        let base = wanted.base.then(|| model(base).map(Arc::new)).transpose()?;
+        Ok(Self { policy_version, mark: String::new(), trained, base, guide: guide.transpose()?, shape })
     }
 
     /// Returns the model of a role, or `None` if this process does not have it.

@@ -889,8 +889,10 @@ mod tests {
         let separate = "model.guide=elsewhere";
         assert_eq!(weights(&[large, guide, separate], None), 3);
         assert_eq!(weights(&[large, guide, separate, "algorithm.solver.kl_coefficient=0.1"], None), 4);
-        // Seven workers on one GPU hold three models each, in addition to those of the rank that trains.
-        assert_eq!(weights(&[large, guide], Some("local:generate=7")), 3 + 7 * 3);
+        // Seven workers on one GPU hold three models each, in addition to those that the rank trains.
+        assert_eq!(weights(&[large, guide], Some("local:generate=7")), 2 + 7 * 3);
+        let kl = "algorithm.solver.kl_coefficient=0.1";
+        assert_eq!(weights(&[large, guide, kl], Some("local:generate=7")), 3 + 7 * 3);
         assert_eq!(weights(&["training.ranks=2", large, guide], None), 6);
     }
 }

@@ -10,8 +10,8 @@ use sgs_lm::footprint::Footprint;
 use sgs_lm::model::Model;
 use sgs_lm::{Device, ModelConfig};
 use sgs_lm_sampler::{
-    Decode, Finish, Request, RequestId, SampledCompletion, Sampler, SamplerError, SamplerOptions,
-    SamplingParams,
+    Decode, Finish, Request, RequestId, SampledCompletion, Sampler, SamplerError, SamplerMemory,
+    SamplerOptions, SamplingParams,
 };
 use sgs_selfplay::{FinishReason, Role};
 use std::collections::HashMap;
@@ -84,15 +84,45 @@ pub(crate) fn share(
 pub(crate) fn in_keys(role: Role, count: usize, error: SamplerError) -> RunError {
     match error {
         SamplerError::Budget { work, page, .. } => {
-            let (times, parts) = memory_multiple(role);
-            let needed = (work + page).saturating_mul(count as u64).saturating_mul(parts).div_ceil(times);
-            let mib = needed.div_ceil(1 << 20);
+            let mib = memory_for(role, count, work + page);
             let few = "the sampling buffers and one page of the cache do not fit";
             let told = format!("{few}: raise sampling.memory_mib to {mib}, or lower sampling.batch");
             RunError::CannotBegin(told)
         }
         other => other.into(),
     }
+}
+
+/// Returns the value of `sampling.memory_mib` with which each of a role's `count` samplers gets so many bytes.
+fn memory_for(role: Role, count: usize, bytes: u64) -> u64 {
+    let (times, parts) = memory_multiple(role);
+    bytes.saturating_mul(count as u64).saturating_mul(parts).div_ceil(times).div_ceil(1 << 20)
+}
+
+/// Checks that the cache of each of a role's `count` samplers holds a completion of `longest` tokens with its prompt.
+///
+/// # Errors
+/// Returns [`RunError::CannotBegin`] with the keys to change.
+pub(crate) fn check_cache(
+    role: Role,
+    count: usize,
+    memory: &SamplerMemory,
+    page_len: usize,
+    longest: usize,
+) -> Result<()> {
+    if memory.positions >= longest {
+        return Ok(());
+    }
+    let page = memory.cache_bytes / memory.pages as u64;
+    let cache = page * (longest.div_ceil(page_len) as u64 + 1);
+    // With more memory, the plan may choose working buffers that take up to a quarter of it.
+    let mib = memory_for(role, count, (memory.work_bytes + cache).max(cache.div_ceil(3) * 4));
+    let role = role.as_str();
+    Err(RunError::CannotBegin(format!(
+        "the cache of the {role} holds {} tokens, and a prompt with its completion may have {longest}: raise \
+         sampling.memory_mib to {mib}, or lower sampling.batch or sampling.{role}_tokens",
+        memory.positions
+    )))
 }
 
 /// Counters of a generation worker, for views and metrics.

@@ -7,7 +7,7 @@ use crate::config::RunConfig;
 use crate::error::Result;
 use crate::train::policies::{self, LoadedModels};
 use crate::workers::config::{By, FleetConfig};
-use crate::workers::generate::{ROLES, in_keys, share};
+use crate::workers::generate::{ROLES, check_cache, in_keys, share};
 use crate::workers::sampling;
 use serde::Serialize;
 use sgs_lm::ModelConfig;
@@ -62,7 +62,7 @@ impl MemoryInputs<'_> {
     }
 
     pub fn policies(&self) -> usize {
-        LoadedModels::trained_only(self.config).trained().len()
+        LoadedModels::of_rank(self.config, 0, false).trained().len()
     }
 
     fn part(what: impl Into<String>, bytes: usize) -> MemoryPart {
@@ -81,8 +81,7 @@ impl MemoryInputs<'_> {
     pub fn rank(&self, rank: usize) -> Result<ProcessMemory> {
         let (config, ranks) = (self.config, self.config.training.ranks);
         let samples = self.ranks_sample();
-        let loaded =
-            if rank == 0 || samples { LoadedModels::new(config) } else { LoadedModels::trained_only(config) };
+        let loaded = LoadedModels::of_rank(config, rank, samples);
         let shard = Shard::of(&Layout::new(self.model), rank, ranks);
         let (mut device, mut host) = (Vec::new(), Vec::new());
         for name in loaded.trained().values() {
@@ -151,6 +150,7 @@ impl MemoryInputs<'_> {
             let positions = model.positions(self.config.model.positions())?;
             let planned = options.plan(self.footprint, model, positions);
             let (_, memory) = planned.map_err(|error| in_keys(role, count, error))?;
+            check_cache(role, count, &memory, options.page_len, settings.tokens(role).min(positions))?;
             let (name, tokens) = (role.as_str(), count * memory.positions);
             parts.push(Self::part(
                 format!("cache of the {name}, {tokens} tokens"),
@@ -182,5 +182,39 @@ impl MemoryInputs<'_> {
             }
         }
         Ok(plan)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Layers, resolve};
+    use crate::error::RunError;
+    use sgs_lm_cuda::{CudaFootprint, Precision};
+
+    #[test]
+    fn a_cache_holds_the_longest_completion() {
+        let json = serde_json::json!({
+            "model_type": "llama", "vocab_size": 102_400, "hidden_size": 4096, "intermediate_size": 11_008,
+            "num_hidden_layers": 30, "num_attention_heads": 32, "num_key_value_heads": 32,
+            "max_position_embeddings": 8192, "rms_norm_eps": 1e-6, "hidden_act": "silu",
+        });
+        let model = ModelConfig::from_json(json, "7B").expect("a shape");
+        let plan = |mib: &str| {
+            let set =
+                [mib, "sampling.conjecturer_tokens=8192", "model.context=8192"].map(str::to_owned).into();
+            let config =
+                resolve(&Layers { set, ..Layers::default() }, std::iter::empty()).expect("valid").config;
+            let footprint = CudaFootprint { precision: Precision::Bf16, processors: 132 };
+            let fleet = None;
+            MemoryInputs { config: &config, model: &model, guide: &model, fleet, footprint: &footprint }
+                .rank(0)
+        };
+        let Err(RunError::CannotBegin(told)) = plan("sampling.memory_mib=8192") else { panic!("it fits") };
+        let (before, after) = told.split_once("raise sampling.memory_mib to ").expect("a remedy");
+        assert!(before.starts_with("the cache of the conjecturer holds 7"), "{told}");
+        let mib: u64 = after.split(',').next().and_then(|mib| mib.parse().ok()).expect("a number");
+        assert!(mib < 16_384, "{told}");
+        plan(&format!("sampling.memory_mib={mib}")).expect("it fits");
     }
 }

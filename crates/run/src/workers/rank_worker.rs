@@ -115,8 +115,7 @@ impl TrainingSetup {
     {
         let Self { config, base, at, policy_version, samples } = self;
         let place = (group.rank(), group.ranks());
-        let load = if *samples { PolicySet::load } else { PolicySet::load_trained };
-        let loaded = load(config, &device, base, at.as_deref(), *policy_version, place);
+        let loaded = PolicySet::load(config, &device, base, at.as_deref(), *policy_version, place, *samples);
         let set = loaded.map_err(|error| report_failure(&group, error))?;
         let peers = D::connect(&device, group)?;
         let (mode, tokens) = (config.training.mode(), config.training_tokens(set.config()));

@@ -122,6 +122,8 @@ impl Rehearsal {
         };
         let has_logit = args.endless > 0.0 && args.endless < 1.0;
         ensure!(has_logit, "--endless is {}, but must be greater than 0 and less than 1", args.endless);
+        let is_length = args.tokens.is_none_or(|tokens| tokens.is_finite() && tokens > 1.0);
+        ensure!(is_length, "--tokens must be greater than 1");
         fs::create_dir_all(&args.folder)?;
         let folder = args.folder.canonicalize()?;
         let own = std::env::current_exe()?;

@@ -97,7 +97,7 @@ fn on_this_machine(
     }
     lines.extend(lacks.iter().map(|lack| format!("missing: {} ({})", lack.what, lack.found)));
     if !lacks.is_empty() {
-        lines.extend(next(lacks));
+        lines.extend(next(config, lacks, true));
     }
     lines.extend(making(config)?);
     lines.extend(planned.iter().flat_map(|planned| planned.lines(config)));
@@ -123,19 +123,20 @@ impl Planned {
     }
 }
 
-/// Checks that the samplers of a run on the CPU fit into their memory, before anything is written.
+/// Checks that the memory of each role's samplers holds their longest completion, before anything is written.
 ///
 /// # Errors
 /// Returns an error that names the keys to change.
 pub fn check_memory(config: &RunConfig, fleet: Option<&FleetConfig>) -> Result<()> {
-    if !device::kind(&config.model.device)?.is_cpu() {
-        return Ok(());
-    }
     // The start of the run reports other errors.
     let Ok((model, true)) = shape(config) else { return Ok(()) };
-    let footprint = CpuFootprint { threads: (device::threads() / config.training.ranks.max(1)).max(1) };
-    let inputs = MemoryInputs { config, model: &model, guide: &model, fleet, footprint: &footprint };
-    match inputs.rank(0) {
+    let footprint: Box<dyn Footprint> = match device::kind(&config.model.device)?.is_cpu() {
+        true => Box::new(CpuFootprint { threads: (device::threads() / config.training.ranks.max(1)).max(1) }),
+        false => Box::new(CudaFootprint { precision: Precision::Bf16, processors: PROCESSORS }),
+    };
+    let inputs = MemoryInputs { config, model: &model, guide: &model, fleet, footprint: &*footprint };
+    let planned = if inputs.ranks_sample() { inputs.rank(0) } else { inputs.worker() };
+    match planned {
         Err(RunError::CannotBegin(problem)) => Err(Usage(problem).into()),
         _ => Ok(()),
     }
@@ -175,7 +176,8 @@ const PROCESSORS: usize = 132;
 const H200_BYTES: u64 = 139 << 30;
 /// Assumed memory of a process's context and libraries on a GPU, in bytes.
 const CONTEXT_BYTES: u64 = 1 << 30;
-/// Cores of a node with eight GPUs.
+/// GPUs and cores of an assumed node.
+const NODE_GPUS: usize = 8;
 const NODE_CORES: usize = 128;
 
 /// Returns the hardware that a run would use, and the sizes of its buffers. GPUs that this machine lacks are assumed.
@@ -209,18 +211,19 @@ fn hardware(
     };
     let wanted = fleet.filter(|f| f.generate.by == By::Local).map_or(0, |f| f.generate.count);
     let device = found.as_ref().map_or_else(|| "H200".to_owned(), |gpu| gpu.name.clone());
+    let devices = match &found {
+        Some(_) => gpu_count()?,
+        None => config.training.ranks.max(wanted),
+    };
     let hardware = Hardware {
         speed: Speed::of_gpu(&device),
         device,
         found: found.is_some(),
         is_host: false,
-        devices: match &found {
-            Some(_) => gpu_count()?,
-            None => config.training.ranks.max(wanted).min(8),
-        },
+        devices,
         device_bytes: found.as_ref().map_or(H200_BYTES, |gpu| gpu.memory as u64),
         reserved_bytes: CONTEXT_BYTES,
-        cores: if found.is_some() { threads } else { NODE_CORES },
+        cores: if found.is_some() { threads } else { NODE_CORES * devices.div_ceil(NODE_GPUS).max(1) },
     };
     let processors = found.map_or(PROCESSORS, |gpu| gpu.processors);
     Ok((hardware, Box::new(CudaFootprint { precision: Precision::Bf16, processors })))
@@ -299,13 +302,14 @@ fn screen(config: &RunConfig, planned: &Planned, lacks: &[MissingRequirement]) -
         ),
         String::new(),
     ];
+    let fits = planned.forecast.fits(&planned.hardware);
     lines.extend(lacking(lacks, planned));
     lines.push(String::new());
     lines.extend(making(config)?);
     lines.extend(planned.lines(config));
     lines.extend(guide_format::forecast(config).map(|told| format!("  guide     {told}")));
     lines.push(String::new());
-    lines.extend(next(lacks));
+    lines.extend(next(config, lacks, fits));
     lines.push(format!("Every key of the configuration: sgs run --size {} --dry-run --json", config.size));
     Ok(lines.join("\n"))
 }
@@ -329,6 +333,9 @@ fn lacking(lacks: &[MissingRequirement], planned: &Planned) -> Vec<String> {
     if threads < hardware.cores {
         lines.push(format!("  cores     {threads} of {}", hardware.cores));
     }
+    if !forecast.fits(hardware) {
+        lines.push(format!("  GPU       more memory than {:.0} GB: see below", gb(hardware.device_bytes)));
+    }
     let head =
         if lines.is_empty() { "This machine meets all requirements." } else { "Missing on this machine:" };
     lines.insert(0, head.to_owned());
@@ -342,12 +349,19 @@ fn command() -> String {
     std::iter::once("sgs".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
-/// Lists the next commands.
-fn next(lacks: &[MissingRequirement]) -> Vec<String> {
-    let run = command();
+/// Lists the next commands. `fits` says whether the run fits into the memory of its devices.
+fn next(config: &RunConfig, lacks: &[MissingRequirement], fits: bool) -> Vec<String> {
+    let mut run = command();
     let mut commands: Vec<String> = lacks.iter().filter_map(|l| l.remedy.clone()).collect();
+    if guide_format::is_untrained(config) {
+        let guide = guide_format::AUTHORS_GUIDE;
+        if !is_model(Path::new(guide)) {
+            commands.push(format!("hf download {guide} --local-dir {guide}"));
+        }
+        run = format!("{run} --set model.guide={guide}");
+    }
     let lacks_gpu = lacks.iter().any(|l| l.what == "GPU");
-    let is_wrong = lacks.iter().any(|l| l.what != "GPU" && l.remedy.is_none());
+    let is_wrong = !fits || lacks.iter().any(|l| l.what != "GPU" && l.remedy.is_none());
     commands.push(match (is_wrong, lacks_gpu) {
         (true, _) => format!("{run}   (after correcting the settings above)"),
         (false, true) => format!("{run}   (on a machine with the GPUs)"),

@@ -87,10 +87,24 @@ fn the_forecast_of_the_paper_size_fits_one_screen() {
         " of 193 GB",
         "guide     model.guide is the base model: 45% of its reviews are malformed",
         "Run next: sgs lean setup --root lean-setup --version v4.15.0",
-        "then: sgs run --size lean-d3k   (on a machine with the GPUs)",
+        "then: hf download LukeBailey181Pub/dspv2_guide --local-dir LukeBailey181Pub/dspv2_guide",
+        "then: sgs run --size lean-d3k --set model.guide=LukeBailey181Pub/dspv2_guide   (on a machine",
     ] {
         assert!(done.out.contains(part), "`{part}` is not in\n{}", done.out);
     }
+}
+
+#[test]
+fn a_run_that_does_not_fit_is_not_recommended() {
+    let run = sgs(&["run", "--size", "lean-d3k", "--dry-run", "--workers", "local:generate=7"]).expect(0).out;
+    assert!(
+        run.contains("  GPU       more memory than 149 GB: see below") && run.contains("DOES NOT FIT"),
+        "{run}"
+    );
+    assert!(run.contains("(after correcting the settings above)"), "{run}");
+    let small = sgs(&["run", "--size", "lean-d3k", "--dry-run", "--set", "sampling.memory_mib=8192"]);
+    let error = small.expect(2).err;
+    assert!(error.contains("the cache of the conjecturer holds 7408 tokens"), "{error}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::*;
 use sgs_keys::RangeEnd;
 use sgs_lean::check::Limits;
 use sgs_selfplay::Method;
-use sgs_selfplay::config::{Objective, RatePopulation, Selection, UnrewardedHandling};
+use sgs_selfplay::config::{LengthScope, Objective, RatePopulation, Selection, UnrewardedHandling};
 
 fn set(settings: &[String]) -> Result<Resolved> {
     resolve(&Layers { set: settings.to_vec(), ..Layers::default() }, std::iter::empty())
@@ -316,6 +316,7 @@ fn as_paper_follows_the_text_at_every_size() {
     code.algorithm.conjecturer.unselected = UnrewardedHandling::Dropped;
     code.algorithm.conjecturer.malformed = UnrewardedHandling::Dropped;
     code.algorithm.penalties.length_of_unproved = false;
+    code.algorithm.penalties.length_scope = LengthScope::GeneratedTokens;
     assert_eq!(code, of(false), "lean-d3k has the paper's values where the code gives no other signs");
 }
 
