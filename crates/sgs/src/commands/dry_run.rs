@@ -364,7 +364,7 @@ fn next(config: &RunConfig, lacks: &[MissingRequirement], fits: bool) -> Vec<Str
     let is_wrong = !fits || lacks.iter().any(|l| l.what != "GPU" && l.remedy.is_none());
     commands.push(match (is_wrong, lacks_gpu) {
         (true, _) => format!("{run}   (after correcting the settings above)"),
-        (false, true) => format!("{run}   (on a machine with the GPUs)"),
+        (false, true) => format!("{run}   (where the GPUs are)"),
         (false, false) => run,
     });
     let mut lines = vec![format!("Run next: {}", commands.remove(0))];

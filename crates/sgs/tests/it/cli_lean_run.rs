@@ -88,7 +88,7 @@ fn the_forecast_of_the_paper_size_fits_one_screen() {
         "guide     model.guide is the base model: 45% of its reviews are malformed",
         "Run next: sgs lean setup --root lean-setup --version v4.15.0",
         "then: hf download LukeBailey181Pub/dspv2_guide --local-dir LukeBailey181Pub/dspv2_guide",
-        "then: sgs run --size lean-d3k --set model.guide=LukeBailey181Pub/dspv2_guide   (on a machine",
+        "then: sgs run --size lean-d3k --set model.guide=LukeBailey181Pub/dspv2_guide   (where the GPUs are)",
     ] {
         assert!(done.out.contains(part), "`{part}` is not in\n{}", done.out);
     }
