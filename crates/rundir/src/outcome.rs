@@ -89,7 +89,6 @@ fn remembered(outcome: &RoundOutcome) -> RoundOutcome {
         stored_proofs: outcome.stored_proofs.clone(),
         seen: outcome.seen.clone(),
         attempts: outcome.attempts.clone(),
-        guide_examples: outcome.guide_examples.clone(),
         threshold: outcome.threshold,
         solver_examples: Vec::new(),
         conjecturer_examples: Vec::new(),

@@ -361,8 +361,8 @@ sgs_keys::table! {
     pub struct GuideConfig {
         /// Whether there is a Guide; without one, R_guide is 1.
         pub on: bool = true,
-        /// Source of the scores: reviews by a language model (paper), a formula (symbols shared with the target, length,
-        /// depth), or a model trained on whether earlier conjectures helped to solve their targets.
+        /// Source of the scores: reviews by a language model (paper), or a formula (symbols shared with the target, length,
+        /// depth).
         pub kind: GuideKind = GuideKind::Model,
         /// Which conjectures are reviewed: all (paper), or those with a positive R_solve (its code).
         pub scope: GuideScope = GuideScope::All,
@@ -374,10 +374,6 @@ sgs_keys::table! {
         /// Minimum fraction of readable reviews. Before the first round, 64 reviews are sampled; if fewer of them can be
         /// read, the run stops. 0 turns the check off.
         pub min_readable: f64 = 0.8, in at_least(0.0).at_most(1.0),
-        /// Learned Guide: rounds after training on a conjecture within which its target or a neighbour must be solved.
-        pub learned_rounds: u32 = 8, in 1..=10_000,
-        /// Learned Guide: number of neighbours, the targets most similar in symbols to a conjecture's own, that also count.
-        pub learned_neighbours: u32 = 8, in 0..=1000,
         /// Score of a conjecture whose reviews were all malformed: 0, or the mean over the round's other conjectures (the
         /// paper's code).
         pub malformed: MalformedReview = MalformedReview::Zero,
@@ -391,8 +387,6 @@ sgs_keys::choice! {
         Model = "model",
         /// The formal system: overlap with the target's symbols, and similarity in length.
         Rubric = "rubric",
-        /// A regression on the language model's reviews, trained on whether conjectures helped to solve their targets.
-        Learned = "learned",
     }
 }
 

@@ -41,7 +41,6 @@ pub mod config;
 mod data;
 mod duplicates;
 pub mod entropy;
-pub mod learned;
 mod method;
 mod metrics;
 pub mod objective;

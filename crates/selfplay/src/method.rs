@@ -56,8 +56,6 @@ methods! {
         "Solver only, CISPO with group advantages (Appendix G.3)";
     SgsNoGuide = "sgs-no-guide", "No Guide",
         "SGS with R_solve as the Conjecturer's only reward (§4.4, No Guide)";
-    SgsLearnedGuide = "sgs-learned-guide", "Learned Guide",
-        "SGS with a Guide that learns which conjectures help (future work in the paper)";
     SgsFrozenConjecturer = "sgs-frozen-conjecturer", "Frozen Conjecturer",
         "SGS with a Conjecturer that is never trained (§4.4, Frozen Conjecturer)";
     SgsNoConditioning = "sgs-no-conditioning", "No problem conditioning",

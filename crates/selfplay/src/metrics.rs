@@ -35,7 +35,7 @@ impl Scalar for Value {
 }
 
 macro_rules! round_metrics {
-    ($($name:ident $(or $older:literal)?: $kind:ident = $meaning:literal;)*) => {
+    ($($name:ident: $kind:ident = $meaning:literal;)*) => {
         /// The metrics of one round. A mean over nothing is `None`.
         ///
         /// All metrics depend only on the round's outcome and the state after it. Two runs with the same samples have the
@@ -43,7 +43,7 @@ macro_rules! round_metrics {
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
         #[serde(default)]
         pub struct RoundMetrics {
-            $(#[doc = $meaning] $(#[serde(alias = $older)])? pub $name: $kind,)*
+            $(#[doc = $meaning] pub $name: $kind,)*
             /// pass@j on targets for j = 1, 2, 4, … and k: the mean of the unbiased estimates over judged targets.
             pub target_pass_at: BTreeMap<u32, f64>,
             /// pass@j on conjectures, computed in the same way.
@@ -127,10 +127,6 @@ round_metrics! {
     review_redundancy: Value = "Mean redundancy of well-formed reviews, 0 to 1.";
     review_complexity: Value = "Mean complexity of well-formed reviews, 0 to 4.";
 
-    guide_examples or "lessons": Count = "Learned Guide: earlier training conjectures whose label (whether they helped to solve a target) became known in this round.";
-    guide_examples_positive or "lessons_fell": Count = "Those with a positive label.";
-    guide_loss or "lesson_loss": Value = "Learned Guide: mean logarithmic loss of its predictions for them, nats.";
-    guide_baseline_loss or "lesson_loss_of_share": Value = "Learned Guide: the same loss for a baseline that always predicts the share of positive labels so far.";
     reviews_sampled: Count = "Completions of the Guide.";
     reviews_malformed: Count = "Completions of the Guide without three sub-scores in range.";
     reviews_failed: Count = "Conjectures without any well-formed review.";
@@ -215,7 +211,6 @@ impl RoundMetrics {
         metrics.average_rewards(&outcome.conjectures);
         outcome.matching.iter().for_each(|matching| metrics.describe_matching(matching));
         metrics.count_reviews(outcome);
-        metrics.count_guide_examples(after);
         metrics.count_rollouts(outcome);
         metrics.count_examples(outcome);
         metrics.describe_statements(outcome, features);
@@ -324,13 +319,6 @@ impl RoundMetrics {
             }
         }
         self.review_share_malformed = ratio(self.reviews_malformed, self.reviews_sampled);
-    }
-
-    fn count_guide_examples(&mut self, after: &RunState) {
-        let score = after.learned.latest();
-        (self.guide_examples, self.guide_examples_positive) = (score.examples, score.positive);
-        let mean = |sum: f64| (score.examples > 0).then(|| sum / score.examples as f64);
-        (self.guide_loss, self.guide_baseline_loss) = (mean(score.loss), mean(score.baseline_loss));
     }
 
     fn count_rollouts(&mut self, outcome: &RoundOutcome) {

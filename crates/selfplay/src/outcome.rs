@@ -1,7 +1,6 @@
 //! The result of a finished round: solve rates, rewards and training examples, as plain data.
 
 use crate::data::{Problem, ProblemId, Review, SampleFacts, Verdict};
-use crate::learned::GuideExample;
 use crate::rate::Tally;
 use crate::store::{SolvedTarget, StoredProof};
 use crate::stp::Matching;
@@ -42,9 +41,6 @@ pub struct RoundOutcome {
     /// Failed proofs of the sampled targets that are still unsolved, if the next round's conjectures are derived from them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<(ProblemId, Vec<Arc<str>>)>,
-    /// Training examples for a learned Guide: the conjectures that the Solver is trained on.
-    #[serde(alias = "lessons", default, skip_serializing_if = "Vec::is_empty")]
-    pub guide_examples: Vec<GuideExample>,
     /// Highest conjecture solve rate that does not count as too easy.
     pub threshold: f64,
     /// Training examples of the Solver; empty if it is not trained.

@@ -9,9 +9,7 @@
 //! review) of a conjecture start as soon as it is accepted.
 
 use crate::batch::select_batch;
-use crate::config::{
-    AlgorithmConfig, Conditioning, ConjectureForm, GuideConfig, GuideKind, GuideScope, Selection,
-};
+use crate::config::{AlgorithmConfig, Conditioning, ConjectureForm, GuideConfig, GuideScope, Selection};
 use crate::data::{Judgement, Problem, ProblemId, Review, Role, SampleFacts, Verdict};
 use crate::duplicates::StatementIndex;
 use crate::objective::{attempt_verdict, is_repaired};
@@ -688,12 +686,12 @@ impl Round {
         EventEffect::Applied(vec![self.review_command(&self.problems[position])])
     }
 
-    /// Requests reviews of a conjecture, if something uses them: the Conjecturer's reward or the learned Guide.
+    /// Requests reviews of a conjecture, if the Conjecturer's reward uses them.
     fn request_review(&mut self, position: usize, unblocked: &mut Vec<Command>) {
         let ProblemOrigin::Conjecture { slot } = self.problems[position].origin else {
             unreachable!("invariant: only conjectures are reviewed")
         };
-        if self.is_derived(&self.slots[slot]) && self.config.guide.kind != GuideKind::Learned {
+        if self.is_derived(&self.slots[slot]) {
             return;
         }
         self.problems[position].review.wanted = true;

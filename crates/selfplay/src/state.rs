@@ -1,7 +1,6 @@
 //! The state that persists from round to round.
 
 use crate::data::{Problem, ProblemId};
-use crate::learned::LearnedGuide;
 use crate::outcome::{ProblemKind, RoundOutcome};
 use crate::seed::{SeededRng, shuffle_seed};
 use crate::store::{ProofStore, SolvedTarget};
@@ -32,9 +31,6 @@ pub struct RunState {
     /// Failed proofs of unsolved targets from the last round that sampled each, if conjectures are derived from them.
     #[serde(default)]
     pub attempts: BTreeMap<ProblemId, Vec<Arc<str>>>,
-    /// State of the learned Guide, if the run has one.
-    #[serde(default)]
-    pub learned: LearnedGuide,
 }
 
 /// The error of absorbing the outcome of any round but the next one.
@@ -97,9 +93,6 @@ impl RunState {
             self.attempts.remove(&target.problem.id);
         }
         self.attempts.extend(outcome.attempts.iter().cloned());
-        // Do this after `solved` is updated, because a target solved in this round counts for the examples that end
-        // with it.
-        self.learned.absorb(outcome.round, &outcome.guide_examples, &self.solved);
         self.generations += outcome.generations;
         self.conjecture_samples += outcome.conjecture_samples;
         self.next_round += 1;

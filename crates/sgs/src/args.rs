@@ -162,7 +162,7 @@ Examples:
   sgs run my.toml --set algorithm.solver.learning_rate=5e-5
 A run ends when it reaches the first of its limits: rounds, minutes, generations.")]
 pub struct RunArgs {
-    /// Method: sgs, reinforce-half, reinforce, expert-iteration, cispo, sgs-no-guide, sgs-learned-guide,
+    /// Method: sgs, reinforce-half, reinforce, expert-iteration, cispo, sgs-no-guide,
     /// sgs-frozen-conjecturer, sgs-no-conditioning, sgs-cispo, sgs-proofs, sgs-attempts, composer, oracle, stp,
     /// sampling-only, or a TOML file [default: sgs].
     #[arg(hide_possible_values = true, value_parser = method())]

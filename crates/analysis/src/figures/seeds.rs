@@ -216,7 +216,7 @@ fn usual(method: Method) -> usize {
         Method::ReinforceHalf => 1,
         Method::SgsNoGuide => 2,
         Method::SgsFrozenConjecturer | Method::Stp => 3,
-        Method::Cispo | Method::SgsLearnedGuide => 4,
+        Method::Cispo => 4,
         Method::ExpertIteration | Method::SgsCispo => 5,
         Method::Reinforce | Method::SamplingOnly => 6,
         Method::SgsNoConditioning

@@ -118,11 +118,8 @@ dependences! {
     "model", &["guide"], "algorithm.guide.on", guide.on;
     "sampling", &["guide_tokens"], "algorithm.guide.kind", c.algorithm.has_model_reviews();
     "model", &["guide"], "algorithm.guide.kind", c.algorithm.has_model_reviews();
-    "algorithm.guide", &["malformed"], "algorithm.guide.kind", guide.kind == GuideKind::Model;
-    "algorithm.guide", &["samples", "resamples", "min_readable", "scope"], "algorithm.guide.kind",
-        guide.kind != GuideKind::Rubric;
-    "algorithm.guide", &["learned_rounds", "learned_neighbours"], "algorithm.guide.kind",
-        guide.kind == GuideKind::Learned;
+    "algorithm.guide", &["samples", "resamples", "min_readable", "scope", "malformed"], "algorithm.guide.kind",
+        guide.kind == GuideKind::Model;
     "algorithm.penalties", &["length_of_unproved"], "algorithm.solver.objective",
         !solver.objective.is_grouped() && !solver.objective.is_stored();
     // Only Lean has such tactics.

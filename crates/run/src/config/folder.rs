@@ -243,7 +243,7 @@ fn own_text(run: &RunView) -> Result<String> {
 pub fn config_of(run: &RunView) -> Result<RunConfig> {
     let mut table = run.config()?;
     table.remove("frozen");
-    remove_old_keys(&mut table);
+    remove_old_keys(&mut table)?;
     let mut config: RunConfig = table.try_into().context("config.toml of the run")?;
     // The run records absolute paths, and may have been moved.
     config.lean = config.lean.map(LeanSettings::on_this_machine);
@@ -251,16 +251,30 @@ pub fn config_of(run: &RunView) -> Result<RunConfig> {
 }
 
 /// Removes the keys that earlier versions of the program wrote.
-fn remove_old_keys(table: &mut Table) {
-    let solver = table.get_mut("algorithm").and_then(|table| table.get_mut("solver"));
-    let Some(solver) = solver.and_then(Value::as_table_mut) else { return };
-    solver.remove("lemma_rounds");
-    let cited = solver.remove("lemma_rollouts").and_then(|value| value.as_integer());
-    if cited.is_some_and(|rollouts| rollouts > 0) {
-        tracing::warn!(
-            "algorithm.solver.lemma_rollouts is ignored: this version of the program cites no conjectures"
-        );
+///
+/// # Errors
+/// Returns [`Usage`] if the run has the learned Guide of those versions.
+fn remove_old_keys(table: &mut Table) -> Result<()> {
+    let Some(algorithm) = table.get_mut("algorithm").and_then(Value::as_table_mut) else { return Ok(()) };
+    if let Some(solver) = algorithm.get_mut("solver").and_then(Value::as_table_mut) {
+        solver.remove("lemma_rounds");
+        let cited = solver.remove("lemma_rollouts").and_then(|value| value.as_integer());
+        if cited.is_some_and(|rollouts| rollouts > 0) {
+            tracing::warn!(
+                "algorithm.solver.lemma_rollouts is ignored: this version of the program cites no conjectures"
+            );
+        }
     }
+    if let Some(guide) = algorithm.get_mut("guide").and_then(Value::as_table_mut) {
+        guide.remove("learned_rounds");
+        guide.remove("learned_neighbours");
+        if guide.get("kind").and_then(Value::as_str) == Some("learned") {
+            let advice =
+                "this version of the program has no learned Guide: use the version that began the run";
+            return Err(Usage(format!("algorithm.guide.kind is \"learned\": {advice}")).into());
+        }
+    }
+    Ok(())
 }
 
 /// Checks that a run's configuration is the one that it began with, and names the formal system that verified its proofs.

@@ -259,11 +259,11 @@ pub fn external(config: &RunConfig) -> Result<External> {
     let guide = &config.algorithm.guide;
     match guide.kind {
         GuideKind::Rubric if guide.on => Ok(system.with_rubric()),
-        GuideKind::Model | GuideKind::Learned if guide.on && !system.has_guide_prompt() => Err(Usage(
-            format!("`{command}` has no prompt `guide`: add it, or set algorithm.guide.on = false"),
-        )
+        GuideKind::Model if guide.on && !system.has_guide_prompt() => Err(Usage(format!(
+            "`{command}` has no prompt `guide`: add it, or set algorithm.guide.on = false"
+        ))
         .into()),
-        GuideKind::Model | GuideKind::Learned | GuideKind::Rubric => Ok(system),
+        GuideKind::Model | GuideKind::Rubric => Ok(system),
     }
 }
 

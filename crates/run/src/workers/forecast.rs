@@ -10,7 +10,7 @@ use crate::workers::{generate, sampling};
 use serde::Serialize;
 use sgs_lm::device::Precision;
 use sgs_lm::model::Mode;
-use sgs_selfplay::config::{BatchSize, ConjectureForm, GuideKind, Selection};
+use sgs_selfplay::config::{BatchSize, ConjectureForm, Selection};
 use sgs_selfplay::{Role, Weights};
 
 /// Speed of one device with models of any size.
@@ -461,11 +461,7 @@ impl RoundCounts {
         };
         let conjectures = made + derived;
         let accepted = conjectures * assumed.accepted;
-        let reviewed = if a.guide.kind == GuideKind::Learned || made == 0.0 {
-            accepted
-        } else {
-            made * assumed.accepted
-        };
+        let reviewed = made * assumed.accepted;
         let generations = f64::from(a.rollouts_per_problem) * (targets + accepted);
         let written = if a.conjecturer.is_sampled() { made } else { 0.0 };
         let reviews = if a.has_model_reviews() { reviewed * f64::from(a.guide.samples) } else { 0.0 };

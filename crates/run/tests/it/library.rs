@@ -342,4 +342,11 @@ fn configurations_with_the_keys_of_earlier_versions_are_read() {
     std::fs::write(&path, text.replacen("[algorithm.solver]\n", older, 1)).unwrap();
     assert!(std::fs::read_to_string(&path).unwrap().contains("lemma_rounds"));
     assert_eq!(folder::config_of(&RunView::open(dir.path()).unwrap()).unwrap(), *config);
+    let guide = |keys: &str| text.replacen("[algorithm.guide]\n", &format!("[algorithm.guide]\n{keys}"), 1);
+    std::fs::write(&path, guide("learned_rounds = 8\nlearned_neighbours = 8\n")).unwrap();
+    assert_eq!(folder::config_of(&RunView::open(dir.path()).unwrap()).unwrap(), *config);
+    let learned = text.replacen("kind = \"model\"", "kind = \"learned\"", 1);
+    std::fs::write(&path, learned.replacen("method = \"sgs\"", "method = \"sgs-learned-guide\"", 1)).unwrap();
+    let refused = folder::config_of(&RunView::open(dir.path()).unwrap()).unwrap_err().to_string();
+    assert!(refused.contains("has no learned Guide: use the version that began the run"), "{refused}");
 }

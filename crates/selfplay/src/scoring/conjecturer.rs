@@ -4,7 +4,6 @@ use super::solver::{characters, facts_of};
 use crate::config::{ConjectureRule, GuideKind, MalformedReview, UnrewardedHandling};
 use crate::data::{Review, Role};
 use crate::entropy::mean;
-use crate::learned::LearnedGuide;
 use crate::outcome::{ConjectureOutcome, ConjectureStatus};
 use crate::penalty::length_penalty;
 use crate::rate::Tally;
@@ -13,10 +12,10 @@ use crate::round::{ConjectureSlot, ProblemState, ReviewState, Round, SlotState};
 use crate::stp::{Provability, select_conjectures};
 
 impl Round {
-    pub(super) fn conjecture_outcomes(&self, learned: &LearnedGuide) -> Vec<ConjectureOutcome> {
+    pub(super) fn conjecture_outcomes(&self) -> Vec<ConjectureOutcome> {
         let mut conjectures: Vec<ConjectureOutcome> =
             self.slots.iter().map(|slot| self.unrewarded_conjecture(slot)).collect();
-        self.score_reviews(&mut conjectures, learned);
+        self.score_reviews(&mut conjectures);
         let candidates = self.reward_conjectures(&mut conjectures);
         self.weigh_conjectures(&mut conjectures, &candidates);
         conjectures
@@ -68,7 +67,7 @@ impl Round {
     }
 
     /// Sets R_guide of every reviewed conjecture, or of every accepted one in a run without a Guide.
-    fn score_reviews(&self, conjectures: &mut [ConjectureOutcome], learned: &LearnedGuide) {
+    fn score_reviews(&self, conjectures: &mut [ConjectureOutcome]) {
         let guide = &self.config.guide;
         let scores: Vec<Option<f64>> = self.slots.iter().map(|slot| self.mean_guide_score(slot)).collect();
         let failed = match guide.malformed {
@@ -82,9 +81,6 @@ impl Round {
                 (false, _) => Some(1.0),
                 (true, GuideKind::Rubric) => Some(read.rubric.clamp(0.0, 8.0)),
                 (true, GuideKind::Model) => score.or(conjecture.review_failed.then_some(failed)),
-                (true, GuideKind::Learned) => {
-                    self.guide_features(slot, conjecture).map(|features| learned.score(&features))
-                }
             };
         }
     }

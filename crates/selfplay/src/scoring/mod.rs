@@ -3,17 +3,12 @@
 mod conjecturer;
 mod solver;
 
-use crate::config::GuideKind;
 use crate::data::{ProblemId, Verdict};
-use crate::learned::{GuideExample, GuideFeatures, nearest};
-use crate::outcome::{ConjectureOutcome, ReviewOutcome, RoundOutcome, conjecturer_examples};
-use crate::rate::Tally;
-use crate::round::{ConjectureSlot, ProblemState, ReviewAttempt, RolloutState, Round, SlotState};
+use crate::outcome::{ReviewOutcome, RoundOutcome, conjecturer_examples};
+use crate::round::{ProblemState, ReviewAttempt, RolloutState, Round};
 use crate::state::RunState;
 use crate::store::fingerprint;
 use crate::task::{ParsedProof, TaskKey, TaskKind};
-use solver::SolverOutcome;
-use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The error of finishing a round that still has unanswered tasks.
@@ -43,8 +38,7 @@ impl Round {
             });
         }
         let solver = self.solver_outcome(state);
-        let conjectures = self.conjecture_outcomes(&state.learned);
-        let guide_examples = self.guide_examples(&conjectures, &solver, state);
+        let conjectures = self.conjecture_outcomes();
         let sampled = solver.rollouts.iter().filter(|rollout| rollout.sample.is_some());
         Ok(RoundOutcome {
             round: self.number,
@@ -63,7 +57,6 @@ impl Round {
             stored_proofs: solver.stored_proofs,
             seen: self.conjecture_fingerprints(),
             attempts: self.attempts(state),
-            guide_examples,
             threshold: self.conjecture_threshold(),
             solver_examples: solver.examples,
             matching: None,
@@ -100,47 +93,6 @@ impl Round {
             (!proofs.is_empty()).then(|| (problem.problem.id.clone(), proofs))
         };
         self.problems.iter().filter(unsolved).filter_map(attempts).collect()
-    }
-
-    /// Returns the learned Guide's examples: the conjectures that the Solver is trained on, each with the unsolved
-    /// targets that it may help.
-    fn guide_examples(
-        &self,
-        conjectures: &[ConjectureOutcome],
-        solver: &SolverOutcome,
-        state: &RunState,
-    ) -> Vec<GuideExample> {
-        let guide = &self.config.guide;
-        if !guide.on || guide.kind != GuideKind::Learned {
-            return Vec::new();
-        }
-        let trained_on: HashSet<&ProblemId> = solver.examples.iter().map(|e| &e.key.problem).collect();
-        let solved_now: HashSet<&ProblemId> = solver.newly_solved.iter().map(|(target, _)| target).collect();
-        let unsolved = |id: &ProblemId| !state.is_solved(id) && !solved_now.contains(id);
-        let targets = || {
-            let targets = self.problems.iter().filter(|problem| !problem.is_conjecture());
-            targets.map(|target| &target.problem).filter(|problem| unsolved(&problem.id))
-        };
-        let example = |(slot, conjecture): (&ConjectureSlot, &ConjectureOutcome)| {
-            let features = self.guide_features(slot, conjecture).filter(|_| trained_on.contains(&slot.id))?;
-            let own = slot.condition.problem();
-            let others = targets().filter(|problem| problem.id != own.id);
-            let near = nearest(&own.statement, others, guide.learned_neighbours as usize);
-            let watched: Vec<ProblemId> =
-                unsolved(&own.id).then_some(own).into_iter().chain(near).map(|p| p.id.clone()).collect();
-            let until = self.number.saturating_add(guide.learned_rounds);
-            (!watched.is_empty()).then_some(GuideExample { round: self.number, until, watched, features })
-        };
-        self.slots.iter().zip(conjectures).filter_map(example).collect()
-    }
-
-    /// Returns the learned Guide's features of a conjecture, if the conjecture was accepted.
-    fn guide_features(&self, slot: &ConjectureSlot, conjecture: &ConjectureOutcome) -> Option<GuideFeatures> {
-        let SlotState::Accepted { read, .. } = &slot.state else { return None };
-        let rate = conjecture.tally.as_ref().and_then(Tally::rate).unwrap_or(0.0);
-        let lengths =
-            [&*read.statement, &slot.condition.problem().statement].map(|s| s.split_whitespace().count());
-        Some(GuideFeatures::of(conjecture.review.as_ref(), read.rubric, rate, lengths[0], lengths[1]))
     }
 
     fn review_outcomes(&self, problem: &ProblemState) -> Vec<ReviewOutcome> {

@@ -1,5 +1,5 @@
 //! Options beyond the paper: rejecting known conjectures, distinct proofs, a limit on the share of conjectures, lemmas, the
-//! rubric, several reviews, retired targets, the learned Guide.
+//! rubric, several reviews, retired targets.
 
 use crate::simulation;
 use proptest::prelude::*;
@@ -8,8 +8,8 @@ use sgs_selfplay::outcome::{ConjectureOutcome, ConjectureStatus, ProblemKind, Re
 use sgs_selfplay::reward::guide_score;
 use sgs_selfplay::seed::SeededRng;
 use sgs_selfplay::{
-    Command, Event, Method, OwnedCondition, ParsedConjecture, ParsedProof, ProblemId, Review, RoundMetrics,
-    RunState, TaskKind, Verdict,
+    Command, Event, Method, OwnedCondition, ParsedConjecture, ParsedProof, ProblemId, RoundMetrics, RunState,
+    TaskKind, Verdict,
 };
 use simulation::{answer, begin, facts, judgement, play, run, targets};
 use std::collections::{HashMap, HashSet};
@@ -298,74 +298,6 @@ fn some_retired_targets_are_rehearsed() {
     assert!(rounds > 5 && rehearsed.len() > 15, "{rounds} rounds, {}", rehearsed.len());
 }
 
-/// Conjectures of one kind are always followed by a solved target. The learned Guide must learn to prefer them.
-#[test]
-fn the_learned_guide_prefers_what_helped() {
-    let mut config = Method::SgsLearnedGuide.config();
-    (config.guide.learned_rounds, config.guide.learned_neighbours) = (1, 0);
-    config.rollouts_per_problem = 2;
-    let all = targets(400);
-    let mut state = RunState::default();
-    let number = |id: &str| id.split_once("t").map_or(0, |(_, rest)| rest[..3].parse::<usize>().unwrap());
-    // Even-numbered targets get a relevant conjecture and are proved one round later. No other target is proved.
-    let turn = |target: usize| target as u32 / 10;
-    let mut scores = [Vec::new(), Vec::new()];
-    let (mut examples, mut positive) = (0, 0);
-    for _ in 0..40 {
-        let mut round = begin(&config, &all, &state);
-        let now = round.number();
-        let mut open = round.pending();
-        while let Some(command) = open.pop() {
-            let (key, sample) = (command.key().clone(), facts(5));
-            let id = key.problem.as_str().to_owned();
-            let target = number(&id);
-            let event = match &command {
-                Command::SampleConjecture { condition, .. } => {
-                    let of = number(condition.problem().id.as_str());
-                    let read = ParsedConjecture::plain(format!("|- for {of} in {now}"));
-                    Event::Conjecture { key, read: Ok(read), sample }
-                }
-                Command::SampleRollout { .. } => {
-                    let read = ParsedProof { text: Arc::from("p"), penalised: false, steps: 3 };
-                    Event::Rollout { key, read: Ok(read), sample }
-                }
-                Command::Verify { problem, .. } => {
-                    let proved = match problem.statement.strip_prefix("|- for ") {
-                        // Half of the rollouts of a conjecture succeed when its turn comes, so that it is selected for training.
-                        Some(rest) => {
-                            let of: usize = rest.split(' ').next().unwrap().parse().unwrap();
-                            key.index == 0 && turn(of) == now
-                        }
-                        None => target % 2 == 0 && turn(target) + 1 == now,
-                    };
-                    let verdict = if proved { Verdict::Proved } else { Verdict::Refused };
-                    Event::Judgement { key, judgement: judgement(verdict) }
-                }
-                Command::SampleReview { target, .. } => {
-                    let relevant = number(target.id.as_str()) % 2 == 0;
-                    let relevance = if relevant { 5.0 } else { 1.0 };
-                    let review = Review { relevance, redundancy: 0.0, complexity: 1.0 };
-                    Event::Review { key, read: Ok(review), sample }
-                }
-            };
-            open.extend(round.apply(event));
-        }
-        let outcome = round.finish(&state).unwrap();
-        for conjecture in outcome.conjectures.iter().filter(|_| now >= 35) {
-            let kind = number(conjecture.target.as_str()) % 2;
-            scores[kind].extend(conjecture.guide_score);
-        }
-        state.absorb(&outcome).unwrap();
-        let metrics = metrics(&outcome, &state);
-        (examples, positive) =
-            (examples + metrics.guide_examples, positive + metrics.guide_examples_positive);
-    }
-    assert_eq!((examples, positive), (390, 195));
-    let lowest = scores[0].iter().copied().fold(f64::INFINITY, f64::min);
-    let highest = scores[1].iter().copied().fold(0.0, f64::max);
-    assert!(lowest > highest + 1.0, "{lowest} {highest}");
-}
-
 #[test]
 fn all_extensions_together_keep_their_invariants() {
     let config = all_extensions();
@@ -405,12 +337,12 @@ proptest! {
     /// The outcome does not depend on the order of the answers.
     #[test]
     fn the_outcome_does_not_depend_on_the_order_of_events(
-        order: u64, n in 1usize..8, turns in 0u32..3, learned: bool,
+        order: u64, n in 1usize..8, turns in 0u32..3, reviewed: bool,
     ) {
         let mut config = all_extensions();
         config.solver.repair_turns = turns;
-        if learned {
-            (config.guide.kind, config.guide.samples) = (GuideKind::Learned, 3);
+        if reviewed {
+            (config.guide.kind, config.guide.samples) = (GuideKind::Model, 3);
         }
         let all = targets(n);
         let (state, _) = run(&config, &all, 2);
@@ -430,7 +362,7 @@ proptest! {
     #[test]
     fn the_state_survives_a_round_trip(n in 1usize..6) {
         let mut config = all_extensions();
-        config.guide.kind = GuideKind::Learned;
+        config.guide.kind = GuideKind::Model;
         let (state, _) = run(&config, &targets(n), 3);
         let text = serde_json::to_string(&state).unwrap();
         prop_assert_eq!(serde_json::from_str::<RunState>(&text).unwrap(), state);

@@ -78,10 +78,9 @@ fn the_base_is_loaded_only_if_something_uses_it() {
     type Change = fn(&mut AlgorithmConfig);
     let stp = |config: &mut AlgorithmConfig| config.conjecturer.rule = ConjectureRule::Stp;
     let local: fn(Role) -> RoleBackend = |_| RoleBackend::Local;
-    let cases: [(&str, Change, bool); 13] = [
+    let cases: [(&str, Change, bool); 12] = [
         ("nothing", |_| {}, false),
         ("a model as Guide", |c| c.guide.on = true, true),
-        ("a model's reviews as examples", |c| (c.guide.on, c.guide.kind) = (true, GuideKind::Learned), true),
         ("the rubric as Guide", |c| (c.guide.on, c.guide.kind) = (true, GuideKind::Rubric), false),
         ("an untrained Solver", |c| c.solver.train = false, true),
         ("a KL penalty", |c| c.solver.kl_coefficient = 0.1, true),

@@ -261,7 +261,7 @@ const WITHOUT_EFFECT: [(&str, &[&str], &str); 18] = [
         "algorithm.guide.kind is \"rubric\"",
     ),
     ("sgs", &["model.guide=folder", "algorithm.guide.kind=rubric"], "algorithm.guide.kind is"),
-    ("sgs-learned-guide", &["algorithm.guide.malformed=mean"], "algorithm.guide.kind is \"learned\""),
+    ("sgs", &["algorithm.guide.malformed=mean", "algorithm.guide.kind=rubric"], "algorithm.guide.kind is"),
     ("sgs", &["evaluation.samples=4", "evaluation.held_out=none"], "evaluation.held_out is \"none\""),
     ("sampling-only", &["evaluation.every=4"], "algorithm.solver.train is false"),
     ("sampling-only", &["checkpoints.last=4"], "algorithm.solver.train is false"),
@@ -387,21 +387,12 @@ fn a_dry_run_says_that_the_base_model_is_made_first() {
 }
 
 /// Settings, and the methods in which they have an effect.
-const EFFECTIVE: [(&str, &[&str]); 9] = [
+const EFFECTIVE: [(&str, &[&str]); 8] = [
     ("algorithm.guide.kind=model", &["sgs", "sgs-cispo"]),
-    ("algorithm.guide.samples=1", &["sgs", "sgs-learned-guide", "sgs-cispo"]),
-    ("algorithm.guide.learned_rounds=8", &["sgs-learned-guide"]),
+    ("algorithm.guide.samples=1", &["sgs", "sgs-cispo"]),
     (
         "algorithm.conjecturer.learning_rate=1e-4",
-        &[
-            "sgs",
-            "sgs-no-guide",
-            "sgs-learned-guide",
-            "sgs-no-conditioning",
-            "sgs-cispo",
-            "sgs-proofs",
-            "stp",
-        ],
+        &["sgs", "sgs-no-guide", "sgs-no-conditioning", "sgs-cispo", "sgs-proofs", "stp"],
     ),
     ("algorithm.conjecturer.composed_min_steps=3", &["composer", "oracle"]),
     ("algorithm.conjecturer.stp.max_weight=4", &["stp"]),
@@ -423,8 +414,8 @@ fn settings_are_reported_in_the_methods_that_do_not_use_them() {
         for (setting, methods) in EFFECTIVE {
             let told = told(method, "metamath-quick", &[setting]).unwrap();
             // The other kinds of Guide are set by their methods.
-            let expected = methods.contains(&method)
-                || setting.contains("guide.kind") && ["sgs-learned-guide", "sgs-proofs"].contains(&method);
+            let expected =
+                methods.contains(&method) || setting.contains("guide.kind") && method == "sgs-proofs";
             assert_eq!(told.is_empty(), expected, "{method}: {setting}: {told:?}");
         }
         // Values of presets are not reported. Some methods need Metamath.

@@ -121,7 +121,6 @@ const COMMANDS: &[(&str, Check)] = &[
     ("sgs data import", Parse),
     ("sgs data build", Parse),
     ("sgs run --set algorithm.guide.kind=rubric --out runs/rubric", SUCCEEDS),
-    ("sgs run sgs-learned-guide --out runs/learned-guide", SUCCEEDS),
     ("sgs review --problem syl \"( ps -> ps )\"", SUCCEEDS),
     ("sgs serve-model --run runs/sgs-metamath-quick --listen 127.0.0.1:8000", Start),
     ("sgs eval --endpoint http://127.0.0.1:8000/v1 --problems held-out -k 8", Append("--limit 4")),

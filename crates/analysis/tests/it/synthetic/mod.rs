@@ -37,7 +37,6 @@ fn shape(method: Method) -> PanelShape {
     match method {
         Method::Sgs => base,
         Method::SgsNoGuide => PanelShape { reach: 0.60, disjunctive: 0.85, ..base },
-        Method::SgsLearnedGuide => PanelShape { reach: 0.62, disjunctive: 0.5, ..base },
         Method::SgsFrozenConjecturer => PanelShape { reach: 0.58, ..base },
         Method::SgsNoConditioning => PanelShape { reach: 0.55, disjunctive: 0.35, ..base },
         Method::SgsCispo => PanelShape { reach: 0.47, speed: 1.5, entropy_floor: 0.03, ..base },
