@@ -13,11 +13,13 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod command;
 pub mod digest;
 pub mod excerpt;
 pub mod files;
 pub mod host;
 pub mod mersenne;
+pub mod parallel;
 pub mod philox;
 pub mod random;
 pub mod stop;

@@ -4,7 +4,6 @@
 //! ([`SlurmLauncher`]). A [`Supervisor`] is a thread that replaces workers that end. It backs off after crashes, and gives
 //! up after too many, with the last lines of a worker's log. It holds no shared lock while it calls a launcher.
 
-mod command;
 mod local;
 mod restart;
 mod slurm;

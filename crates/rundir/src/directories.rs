@@ -7,15 +7,14 @@ use crate::error::{CallerError, Error, Result};
 use crate::files::{self, TEMPORARY_PREFIX, parent_of, sync_directory};
 use crate::write_point::reached;
 use sgs_base::digest::{checksum_of, hex};
+use sgs_base::parallel;
 use sgs_base::temporary::Temporary;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Read;
-use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 /// Name of the folder of rounds.
@@ -275,31 +274,16 @@ fn flush_and_checksum(root: &Path, known: &KnownSums) -> Result<BTreeMap<String,
         }
         files.push((about.len(), listable_name(root, &path)?, path));
     }
-    // Threads take files from the end.
-    files.sort();
-    let threads = thread::available_parallelism().map_or(1, usize::from).saturating_mul(2).min(files.len());
-    let files = Mutex::new(files);
-    let next = || files.lock().unwrap_or_else(PoisonError::into_inner).pop();
-    let run = || -> Result<Vec<(String, String)>> {
-        let mut checksums = Vec::new();
-        while let Some((_, name, path)) = next() {
-            flush(&path)?;
-            let sum = known.0.get(&path).map_or_else(|| checksum(&path), |sum| Ok(sum.clone()))?;
-            checksums.push((name, sum));
-        }
-        Ok(checksums)
-    };
-    let parts: Vec<Result<Vec<(String, String)>>> = thread::scope(|scope| {
-        let others: Vec<_> = (1..threads)
-            .map_while(|_| thread::Builder::new().name("flush".into()).spawn_scoped(scope, run).ok())
-            .collect();
-        let own = run();
-        let others =
-            others.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
-        [own].into_iter().chain(others.collect::<Vec<_>>()).collect()
-    });
+    // Begin with the largest files.
+    files.sort_by(|a, b| b.cmp(a));
+    let threads = thread::available_parallelism().map_or(1, usize::from).saturating_mul(2);
+    let sums = parallel::try_map(threads, &files, |(_, name, path)| {
+        flush(path)?;
+        let sum = known.0.get(path).map_or_else(|| checksum(path), |sum| Ok(sum.clone()))?;
+        Ok((name.clone(), sum))
+    })?;
     content.directories.iter().try_for_each(|directory| sync_directory(directory))?;
-    Ok(parts.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+    Ok(sums.into_iter().collect())
 }
 
 /// The files and directories below a directory.

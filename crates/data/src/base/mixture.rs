@@ -3,11 +3,11 @@
 use super::config::CorpusConfig;
 use crate::corpus::{self, CorpusRow, HELD_OUT};
 use sgs_base::digest::hex;
+use sgs_base::parallel;
 use sgs_lm::chat::ChatMessage;
 use sgs_lm::loss::TrainExample;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_run::error::{Context, Result, bail};
-use sgs_run::workers::sampling::in_parallel;
 use sgs_selfplay::seed::{SeededRng, shuffle_seed};
 use sha2::{Digest, Sha256};
 use std::path::Path;
@@ -121,7 +121,7 @@ impl Mixture {
             if some.iter().any(|row| row.role == HELD_OUT) {
                 bail!("{} measures a model and must not be used for training", path.display());
             }
-            let texts = in_parallel(sgs_run::config::device::threads(), &some, |row| {
+            let texts = parallel::map(sgs_run::config::device::threads(), &some, |row| {
                 (corpus.kinds.is_empty() || corpus.kinds.contains(&row.kind))
                     .then(|| tokenise(row, corpus, tokenizer, max_tokens))
             });

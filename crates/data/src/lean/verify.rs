@@ -1,12 +1,11 @@
 //! Verifies the proofs of a data set with Lean, in parallel.
 
+use sgs_base::parallel;
 use sgs_formal::FormalSystem;
 use sgs_lean::Lean;
 use sgs_lean::check::CheckOutcome;
 use sgs_lean::data::Target;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// The result of verifying the proof of one target.
@@ -30,12 +29,8 @@ pub fn verify_all<'t, E>(
 ) -> Result<(), E> {
     // Slots that check whole files need full batches, and the next batch must be ready.
     let threads = checker.parallel_verifications();
-    in_parallel(
-        threads,
-        targets,
-        |target| verify(checker, target),
-        |(_, target), result| each(target, result),
-    )
+    let verify = |target| verify(checker, target);
+    parallel::each(threads, targets, verify, |i, result| each(&targets[i], result))
 }
 
 /// Does the same as [`verify_all`], but calls `each` in the order of the targets, so that a result waits for those of
@@ -51,7 +46,7 @@ pub fn verify_in_order<'t, E>(
     in_order(checker.parallel_verifications(), targets, |target| verify(checker, target), each)
 }
 
-/// Does the same as [`in_parallel`], but calls `each` in the order of the items.
+/// Does the same as [`parallel::each`], but in the order of the items.
 fn in_order<'t, T: Sync, R: Send, E>(
     threads: usize,
     items: &'t [T],
@@ -59,52 +54,14 @@ fn in_order<'t, T: Sync, R: Send, E>(
     mut each: impl FnMut(&'t T, R) -> Result<(), E>,
 ) -> Result<(), E> {
     let (mut waiting, mut due) = (BTreeMap::new(), 0);
-    in_parallel(threads, items, work, |(i, item), result| {
-        waiting.insert(i, (item, result));
-        while let Some((item, result)) = waiting.remove(&due) {
-            each(item, result)?;
+    parallel::each(threads, items, work, |i, result| {
+        waiting.insert(i, result);
+        while let Some(result) = waiting.remove(&due) {
+            each(&items[due], result)?;
             due += 1;
         }
         Ok(())
     })
-}
-
-/// Applies `work` to all items on up to `threads` threads, and calls `each` with the items, their indices and their results
-/// as they arrive.
-fn in_parallel<'t, T: Sync, R: Send, E>(
-    threads: usize,
-    items: &'t [T],
-    work: impl Fn(&'t T) -> R + Sync,
-    mut each: impl FnMut((usize, &'t T), R) -> Result<(), E>,
-) -> Result<(), E> {
-    let next = AtomicUsize::new(0);
-    let (send, receive) = mpsc::channel();
-    std::thread::scope(|scope| {
-        for _ in 0..threads.min(items.len()) {
-            let (send, next, work) = (send.clone(), &next, &work);
-            scope.spawn(move || {
-                while let Some((i, item)) = take(items, next) {
-                    if send.send(((i, item), work(item))).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        drop(send);
-        for (item, result) in receive {
-            if let Err(error) = each(item, result) {
-                // The caller wants no more results: start no further work.
-                next.store(items.len(), Ordering::Relaxed);
-                return Err(error);
-            }
-        }
-        Ok(())
-    })
-}
-
-fn take<'t, T>(items: &'t [T], next: &AtomicUsize) -> Option<(usize, &'t T)> {
-    let i = next.fetch_add(1, Ordering::Relaxed);
-    items.get(i).map(|item| (i, item))
 }
 
 fn verify(checker: &Lean, target: &Target) -> Verified {

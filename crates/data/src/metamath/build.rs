@@ -4,6 +4,7 @@ use super::{conjecturer, derivations, guide, solver};
 use crate::corpus::{CorpusRow, HELD_OUT};
 use serde_json::json;
 use sgs_base::digest::checksum_of;
+use sgs_base::parallel;
 use sgs_formal::{Condition, FormalSystem, Prompt};
 use sgs_metamath::audit::DatabaseAudit;
 use sgs_metamath::composer::FIRST_POSITION;
@@ -19,7 +20,6 @@ use sgs_metamath::{slice, tokens};
 use sgs_run::Usage;
 use sgs_run::config::device::threads;
 use sgs_run::error::{Context, Result, bail};
-use sgs_run::workers::sampling::in_parallel;
 use sgs_rundir::directories::checksum;
 use sgs_rundir::files::write_file;
 use sgs_rundir::table::write_rows;
@@ -208,7 +208,7 @@ impl Corpora<'_> {
                 .name("corpus".into())
                 .spawn_scoped(scope, || write_rows(&path, to_write.into_iter().flatten()))?;
             for batch in batches {
-                let rows = in_parallel(threads(), &batch, &row);
+                let rows = parallel::map(threads(), &batch, &row);
                 for row in &rows {
                     count(name, &row.kind, 1);
                 }

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use sgs_base::command::{self, CommandOutput};
 use sgs_base::excerpt;
 
-use super::command::{CommandOutput, run};
 use super::local::{NAME_PLACEHOLDER, is_crash_signal, prepare, tail};
 use super::{JobId, JobState, LaunchError, Launcher, StopMode, WorkerJob};
 use crate::task::{WorkerExit, WorkerName};
@@ -130,9 +130,9 @@ impl SlurmLauncher {
         input: &str,
     ) -> Result<CommandOutput, LaunchError> {
         let path = self.config.bin.as_ref().map_or_else(|| PathBuf::from(program), |bin| bin.join(program));
-        let mut command = Command::new(path);
-        command.args(arguments);
-        run(command, input, COMMAND_TIMEOUT).map_err(LaunchError::Unavailable)
+        let mut call = Command::new(path);
+        call.args(arguments);
+        command::run(call, input, COMMAND_TIMEOUT).map_err(LaunchError::Unavailable)
     }
 
     fn cancel(&self, arguments: &[String]) -> Result<(), LaunchError> {
@@ -141,7 +141,7 @@ impl SlurmLauncher {
         let over = |line: &str| {
             line.contains("Invalid job id") || line.contains("already") || line.trim().is_empty()
         };
-        if output.ok || output.err.lines().all(over) {
+        if output.status.success() || output.err.lines().all(over) {
             Ok(())
         } else {
             Err(LaunchError::Unavailable(format!("scancel: {}", excerpt::end_of(&output.err))))
@@ -155,7 +155,7 @@ impl SlurmLauncher {
         for array in arrays {
             let arguments = ["show", "job", array, "--oneliner"].map(str::to_owned);
             if let Ok(output) = self.run_command("scontrol", &arguments, "")
-                && output.ok
+                && output.status.success()
             {
                 endings.extend(output.out.lines().filter_map(read_scontrol));
             }
@@ -167,7 +167,7 @@ impl SlurmLauncher {
             let arguments =
                 ["--noheader", "--parsable2", "--allocations", "--format=JobID,State,ExitCode", &jobs];
             if let Ok(output) = self.run_command("sacct", &arguments.map(str::to_owned), "")
-                && output.ok
+                && output.status.success()
             {
                 for (id, ending) in output.out.lines().filter_map(read_sacct) {
                     endings.entry(id).or_insert(ending);
@@ -186,7 +186,7 @@ impl Launcher for SlurmLauncher {
         let script = self.script(number)?;
         let batch = self.batch();
         let output = self.run_command("sbatch", &["--parsable".to_owned()], &script)?;
-        if !output.ok {
+        if !output.status.success() {
             let why = format!("sbatch rejects the workers' script: {}", excerpt::end_of(&output.err));
             let away = output.err.contains("Unable to contact") || output.err.contains("Socket timed out");
             return Err(if away { LaunchError::Unavailable(why) } else { LaunchError::Refused(why) });
@@ -208,7 +208,7 @@ impl Launcher for SlurmLauncher {
     fn poll(&mut self, jobs: &[WorkerJob]) -> Result<Vec<JobState>, LaunchError> {
         let arguments = ["--me", "--array", "--noheader", "--format=%i|%T"].map(str::to_owned);
         let output = self.run_command("squeue", &arguments, "")?;
-        if !output.ok {
+        if !output.status.success() {
             return Err(LaunchError::Unavailable(format!("squeue: {}", excerpt::end_of(&output.err))));
         }
         let queue: BTreeMap<&str, &str> =

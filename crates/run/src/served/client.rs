@@ -9,8 +9,9 @@ use crate::Usage;
 use crate::config::RunConfig;
 use crate::config::endpoint::{EndpointConfig, PromptChoice, Refresh};
 use crate::error::{Context, Result, RunError, bail};
-use crate::workers::sampling::{Answer, Ask, in_parallel, room};
+use crate::workers::sampling::{Answer, Ask, room};
 use crate::workers::tasks::{self, GenerateResult, GenerateTask, Sample};
+use sgs_base::parallel;
 use sgs_endpoint::{
     ApiKey, CompletionRequest, Endpoint, EndpointError, EndpointSettings, PromptEncoding, PromptMode,
     RemoteCompletion, ServerKind, StopReason, base_of,
@@ -365,7 +366,7 @@ pub fn ask_all<A: Sync, R: Send, E: Into<Box<dyn std::error::Error + Send + Sync
         }
         answer
     };
-    let answers = in_parallel(concurrency, asks, one);
+    let answers = parallel::map(concurrency, asks, one);
     match end.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some(error) => Err(error),
         None => Ok(answers),

@@ -4,6 +4,7 @@ use super::ranks::command::RankCommand;
 use crate::config::base_model::is_model;
 use crate::config::{BaseSource, RunConfig};
 use crate::error::{Context, Result, RunError, bail};
+use sgs_base::parallel;
 use sgs_lm::checkpoint::{self, SaveOptions, Snapshot};
 use sgs_lm::model::Model;
 use sgs_lm::ranks::{CommandChannel, ProcessGroup};
@@ -271,9 +272,8 @@ impl HostSnapshots {
     pub fn write_weights(&self, folder: &Path) -> Result<Sums> {
         let options = SaveOptions { flush: Flush::Later, ..save_options(&[], self.file_type) };
         let folders = self.make_folders(folder)?;
-        let options = &options;
         let written =
-            all_beside(folders.iter().map(|(folder, copy)| move || Ok(copy.save_model(folder, options)?)))?;
+            parallel::try_map(folders.len(), &folders, |(folder, copy)| copy.save_model(folder, &options))?;
         Ok(written.concat())
     }
 
@@ -304,13 +304,10 @@ impl HostSnapshots {
         if let Some(commands) = &self.commands {
             commands.send(&RankCommand::Save { folder: std::path::absolute(folder)? }.encode()?)?;
         }
-        let written = all_beside(folders.iter().map(|(folder, copy)| {
-            let options = &options;
-            move || match weights {
-                Some(_) => Ok(copy.save_state(folder, options)?),
-                None => Ok(copy.save_part(folder, options)?),
-            }
-        }));
+        let written = parallel::try_map(folders.len(), &folders, |(folder, copy)| match weights {
+            Some(_) => copy.save_state(folder, &options),
+            None => copy.save_part(folder, &options),
+        });
         if let Some(commands) = &self.commands {
             // Wait for the other ranks even after an error, because the caller may delete the folder.
             commands.wait()?;
@@ -351,24 +348,6 @@ impl HandedWeights {
         }
         Ok(self.sums.iter().map(|(path, sum)| (to.join(path), *sum)).collect())
     }
-}
-
-/// Runs each part in its own thread and waits for all. Returns the results in order.
-///
-/// # Errors
-/// Returns the first error, or an error if a thread cannot be started or panics.
-fn all_beside<T: Send>(parts: impl Iterator<Item = impl FnOnce() -> Result<T> + Send>) -> Result<Vec<T>> {
-    std::thread::scope(|scope| {
-        let builder = || std::thread::Builder::new().name("publish".into());
-        let threads: Vec<_> = parts.map(|part| builder().spawn_scoped(scope, part)).collect();
-        let joined: Vec<Result<T>> = threads
-            .into_iter()
-            .map(|thread| {
-                thread?.join().map_err(|_| RunError::Failed("a publishing thread panicked".into()))?
-            })
-            .collect();
-        joined.into_iter().collect()
-    })
 }
 
 /// Runs `other` in a thread while `own` runs in this one. Returns both results.

@@ -1,8 +1,9 @@
 //! Attempts at problems: their prompts, their verdicts and their counts.
 
 use crate::error::Result;
-use crate::workers::sampling::{Answer, Ask, asks, in_parallel};
+use crate::workers::sampling::{Answer, Ask, asks};
 use serde::{Deserialize, Serialize};
+use sgs_base::parallel;
 use sgs_formal::{FormalSystem, Prompt};
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_selfplay::config::SolverConfig;
@@ -146,7 +147,7 @@ pub fn judge_all(
     assert_eq!(answers.len(), problems.len() * k as usize, "invariant: k answers for each problem");
     let of_problem = problems.iter().flat_map(|problem| (0..k).map(move |_| problem));
     let attempts: Vec<(&Arc<Problem>, &Answer)> = of_problem.zip(answers).collect();
-    in_parallel(system.parallel_verifications(), &attempts, |(problem, answer)| {
+    parallel::map(system.parallel_verifications(), &attempts, |(problem, answer)| {
         judge(system, problem, answer)
     })
 }

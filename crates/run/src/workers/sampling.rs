@@ -11,7 +11,6 @@ use sgs_lm_sampler::{
 };
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A prompt with the seed of its sample.
 pub struct Ask {
@@ -151,29 +150,4 @@ impl<D: Device + Decode> TextSampler<'_, D> {
             Finish::Refused(why) => Answer::Refused(why.to_string()),
         })
     }
-}
-
-/// Applies `work` to all items on up to `threads` threads. Results have the order of the items.
-pub fn in_parallel<T: Sync, R: Send>(threads: usize, items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    if threads <= 1 || items.len() <= 1 {
-        return items.iter().map(work).collect();
-    }
-    let next = AtomicUsize::new(0);
-    let mut done: Vec<(usize, R)> = std::thread::scope(|scope| {
-        let run = || {
-            let take = || {
-                let i = next.fetch_add(1, Ordering::Relaxed);
-                items.get(i).map(|item| (i, item))
-            };
-            std::iter::from_fn(take).map(|(i, item)| (i, work(item))).collect::<Vec<_>>()
-        };
-        let threads: Vec<_> = (0..threads.min(items.len())).map(|_| scope.spawn(run)).collect();
-        let join = |t: std::thread::ScopedJoinHandle<'_, Vec<(usize, R)>>| match t.join() {
-            Ok(results) => results,
-            Err(panic) => std::panic::resume_unwind(panic),
-        };
-        threads.into_iter().flat_map(join).collect()
-    });
-    done.sort_by_key(|(i, _)| *i);
-    done.into_iter().map(|(_, result)| result).collect()
 }

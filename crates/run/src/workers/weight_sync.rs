@@ -7,6 +7,7 @@ use crate::error::{Context, Result, bail, ensure};
 use crate::train::policies::beside;
 use crate::workers::tasks::GenerateTask;
 use sgs_base::digest::hex;
+use sgs_base::parallel;
 use sgs_fleet::{CallError, Client, StopFlag};
 use sgs_formal::scratch::private_folder;
 use sgs_lm::Device;
@@ -17,10 +18,8 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
-use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -146,20 +145,8 @@ fn check_files(model: &ModelManifest, folder: &Path) -> Result<()> {
 /// Calls `work` for each file of a model, on up to [`STREAMS`] threads, and returns the first error. After an error, no
 /// other file is begun.
 fn for_each_file(model: &ModelManifest, work: impl Fn(&ManifestFile) -> Result<()> + Sync) -> Result<()> {
-    let next = AtomicUsize::new(0);
-    let take = || {
-        while let Some(file) = model.files.get(next.fetch_add(1, Ordering::Relaxed)) {
-            work(file).inspect_err(|_| next.store(model.files.len(), Ordering::Relaxed))?;
-        }
-        Ok(())
-    };
-    std::thread::scope(|scope| {
-        let others: Vec<_> = (1..STREAMS.min(model.files.len())).map(|_| scope.spawn(take)).collect();
-        let joined =
-            others.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
-        // Join all threads before looking at their results.
-        joined.fold(take(), Result::and)
-    })
+    parallel::try_map(STREAMS, &model.files, work)?;
+    Ok(())
 }
 
 fn check_sum(path: &Path, file: &ManifestFile, found: &str) -> Result<()> {

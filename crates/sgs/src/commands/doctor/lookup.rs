@@ -1,12 +1,12 @@
 //! Finds programs and queries their version.
 
+use sgs_base::command::{self, CommandOutput};
 use sgs_base::excerpt;
 use std::env;
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 /// Finds a program on the `PATH`.
 pub fn program(name: &str) -> Option<PathBuf> {
@@ -36,37 +36,12 @@ pub fn ask(program: &Path, args: &[&str]) -> Option<String> {
 /// Returns the reason if the program cannot be started, fails, or takes longer than five seconds.
 pub fn run(program: &Path, args: &[&str]) -> Result<String, String> {
     const PATIENCE: Duration = Duration::from_secs(5);
-    let mut child = Command::new(program)
-        .args(args)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| error.to_string())?;
-    let started = Instant::now();
-    let status = loop {
-        match child.try_wait().map_err(|error| error.to_string())? {
-            Some(status) => break status,
-            None if started.elapsed() > PATIENCE => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(format!("no answer within {} s", PATIENCE.as_secs()));
-            }
-            None => std::thread::sleep(Duration::from_millis(20)),
-        }
-    };
-    // A few lines do not fill the pipe.
-    let read = |pipe: Option<&mut dyn Read>| {
-        let mut text = Vec::new();
-        pipe.map_or(Ok(0), |pipe| pipe.take(1 << 16).read_to_end(&mut text)).map_err(|e| e.to_string())?;
-        Ok(String::from_utf8_lossy(&text).trim().to_owned())
-    };
+    let mut query = Command::new(program);
+    query.args(args);
+    let CommandOutput { status, out, err } = command::run(query, "", PATIENCE)?;
     match status.success() {
-        true => read(child.stdout.as_mut().map(|pipe| pipe as _)),
-        false => {
-            let said: String = read(child.stderr.as_mut().map(|pipe| pipe as _))?;
-            Err(format!("{status}: {}", excerpt::beginning_of(said.lines().next().unwrap_or_default())))
-        }
+        true => Ok(out.trim().to_owned()),
+        false => Err(format!("{status}: {}", excerpt::beginning_of(err.lines().next().unwrap_or_default()))),
     }
 }
 

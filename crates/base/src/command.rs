@@ -1,19 +1,26 @@
 //! Runs short commands with a deadline.
 
 use std::io::{Read, Write};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// What a command left behind.
 #[derive(Debug)]
-pub(super) struct CommandOutput {
-    pub ok: bool,
+pub struct CommandOutput {
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// Its standard output.
     pub out: String,
+    /// Its standard error.
     pub err: String,
 }
 
 /// Runs a command with `input` on its standard input. Kills it when `timeout` has passed.
-pub(super) fn run(mut command: Command, input: &str, timeout: Duration) -> Result<CommandOutput, String> {
+///
+/// # Errors
+/// Returns the reason if the command cannot be started or takes too long.
+pub fn run(mut command: Command, input: &str, timeout: Duration) -> Result<CommandOutput, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|e| format!("cannot run {name}: {e}"))?;
@@ -46,7 +53,7 @@ pub(super) fn run(mut command: Command, input: &str, timeout: Duration) -> Resul
             reader.join().expect("invariant: reading cannot panic")
         };
         let (out, err) = (text(out), text(err));
-        status.map(|status| CommandOutput { ok: status.success(), out, err })
+        status.map(|status| CommandOutput { status, out, err })
     })
 }
 
@@ -72,7 +79,7 @@ mod tests {
     #[test]
     fn output_and_status_are_returned() {
         let output = run(shell("cat; echo oh >&2; exit 3"), "hello", Duration::from_secs(10)).expect("runs");
-        assert_eq!((output.ok, output.out.as_str(), output.err.as_str()), (false, "hello", "oh\n"));
+        assert_eq!((output.status.code(), &*output.out, &*output.err), (Some(3), "hello", "oh\n"));
     }
 
     #[test]
