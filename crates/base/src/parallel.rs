@@ -79,6 +79,7 @@ pub fn each<'t, T: Sync, R: Send, E>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn results_keep_the_order_of_the_items() {
@@ -94,7 +95,8 @@ mod tests {
             let begun = AtomicUsize::new(0);
             let work = |i: &usize| {
                 begun.fetch_add(1, Ordering::Relaxed);
-                if *i == 2 { Err(*i) } else { Ok(thread::sleep(std::time::Duration::from_millis(1))) }
+                thread::sleep(Duration::from_micros(100));
+                if *i == 2 { Err(*i) } else { Ok(()) }
             };
             assert_eq!(try_map(threads, &(0..10_000).collect::<Vec<_>>(), work), Err(2));
             assert!(begun.into_inner() < 9_000);

@@ -17,7 +17,9 @@ use sgs_run::config::RunConfig;
 use sgs_run::config::base_model::{CONFIG, is_model};
 use sgs_run::config::device::{self, DeviceKind};
 use sgs_run::error::{Context, Result, bail};
+use sgs_run::train::launcher::RankPlan;
 use sgs_run::train::policies;
+use sgs_run::train::ranks::rank_group::RankGroup;
 use sgs_rundir::directories::{CHECKSUMS, checksum, listed_checksums};
 use sgs_rundir::files::write_file;
 use sgs_rundir::lock::RunLock;
@@ -135,7 +137,8 @@ fn make(recipe: &Recipe, device: DeviceKind, observer: &mut dyn MakeObserver) ->
             let (of, elapsed) = (recipe.stages.len(), started.elapsed());
             observer.on_make(MakeEvent::Training { number, of, elapsed });
             let config = PretrainConfig { data: data.clone(), ..config_of(stage)? };
-            let end = pretrain::train(&config, &out, base.as_deref(), device, None, "", observer)?;
+            let mut alone = RankGroup::new(RankPlan::Single, Duration::ZERO)?;
+            let end = pretrain::train(&config, &out, base.as_deref(), device, &mut alone, observer)?;
             if end == TrainingEnd::Interrupted {
                 return Ok(MadeBase::Interrupted);
             }

@@ -13,9 +13,9 @@ use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::trainer::{Policy, TrainOptions, Trainer};
 use sgs_lm::weights::{FileType, HostWeights};
 use sgs_lm::{Device, ModelConfig};
-use sgs_run::config::device::{DeviceKind, threads};
+use sgs_run::config::device::DeviceKind;
 use sgs_run::error::{Context, Result, bail};
-use sgs_run::train::launcher::{self, RankEnv, gpu_of};
+use sgs_run::train::ranks::rank_group::RankGroup;
 use sgs_run::with_device;
 use std::error::Error;
 use std::fs;
@@ -68,8 +68,7 @@ pub trait TrainingObserver {
 }
 
 /// Trains on a device, as one process or as a rank, and continues from the last checkpoint in `out` if there is one.
-/// `base` is the model to start from; without it the training begins with random weights. `job` identifies the training:
-/// all ranks must pass the same text.
+/// `base` is the model to start from; without it the training begins with random weights.
 ///
 /// # Errors
 /// Returns an error if the data, the model or the checkpoint cannot be used, if the device fails, or if a rank is lost.
@@ -78,27 +77,23 @@ pub fn train(
     out: &Path,
     base: Option<&Path>,
     device: DeviceKind,
-    rank_env: Option<&RankEnv>,
-    job: &str,
+    ranks: &mut RankGroup,
     observer: &mut dyn TrainingObserver,
 ) -> Result<TrainingEnd> {
-    let threads = rank_env.map_or(threads(), |rank_env| rank_env.threads(threads()));
-    let gpu = gpu_of(device, rank_env)?;
-    with_device!(device, threads, gpu, device => start(config, out, base, device, rank_env, job, observer))
+    let (threads, gpu) = (ranks.threads(), ranks.gpu(device)?);
+    with_device!(device, threads, gpu, device => start(config, out, base, device, ranks.group(), observer))
 }
 
-/// Joins the process group, if there are several ranks, and trains. Reports a failure of this rank to the others.
+/// Trains, with the process group if there are several ranks. Reports a failure of this rank to the others.
 fn start<D: Parallel>(
     config: &PretrainConfig,
     out: &Path,
     base: Option<&Path>,
     device: Arc<D>,
-    rank_env: Option<&RankEnv>,
-    job: &str,
+    mut group: Option<ProcessGroup>,
     observer: &mut dyn TrainingObserver,
 ) -> Result<TrainingEnd> {
     fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
-    let mut group = rank_env.map(|rank_env| rank_env.meet(job, launcher::UNWIND)).transpose()?;
     let work = match PreparedTraining::prepare(config, out, base, &device, group.as_mut()) {
         Ok(work) => work,
         Err(error) => {

@@ -11,7 +11,8 @@ use sgs_data::base::config::PretrainConfig;
 use sgs_data::base::pretrain::{TrainingEnd, TrainingEvent, TrainingObserver, train};
 use sgs_keys::{KeyFile, KeySpec, KeyTable as _};
 use sgs_run::config::machine;
-use sgs_run::train::launcher::{self, LaunchMode};
+use sgs_run::train::launcher;
+use sgs_run::train::ranks::rank_group::RankGroup;
 use std::error::Error;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -59,15 +60,15 @@ fn run(command: &str, keys: &[KeySpec], args: &PretrainArgs, base: Option<&Path>
         );
         return Err(file.error("data", told).into());
     }
-    let rank_env = match launcher::launch_mode(&args.ranks.rank_options(), args.token_file.as_deref(), out)? {
-        LaunchMode::Launched(outcome) => return Ok(outcome),
-        LaunchMode::Single => None,
-        LaunchMode::Rank(rank_env) => Some(rank_env),
-    };
     let job = format!("{}\n{}\n{base:?}\n{:?}", file.text, out.display(), args.device);
+    let options = args.ranks.rank_options();
+    let plan = launcher::plan(&options, args.token_file.as_deref())?;
+    let mut ranks = RankGroup::of_job(plan, options.patience, job, launcher::UNWIND)?;
+    ranks.start(out)?;
     eprintln!("reading the corpora in {}", config.data.display());
     let mut view = TrainingView::default();
-    let end = train(&config, out, base, args.device, rank_env.as_ref(), &job, &mut view)?;
+    let done = train(&config, out, base, args.device, &mut ranks, &mut view);
+    let end = ranks.end(done, "The same command continues from the last checkpoint.")?;
     if let Some(summary) = summary(&end) {
         output::line(summary)?;
     }

@@ -293,11 +293,15 @@ fn work(
     execution: &ExecutionArgs,
 ) -> Result<Outcome> {
     let path = run.view().path().to_owned();
+    let advice = format!(
+        "The run has stopped; `sgs resume {}` continues after the last published round.",
+        path.display()
+    );
     rank_group.start(&path)?;
     let (outcome, shown) = match open(config, run, fleet, &mut rank_group, start, execution) {
-        Ok((done, shown)) => (rank_group.end(done, &path)?, shown),
+        Ok((done, shown)) => (rank_group.end(done, &advice)?, shown),
         Err(error) => {
-            rank_group.end(Ok(()), &path)?;
+            rank_group.end(Ok(()), &advice)?;
             return Err(error);
         }
     };

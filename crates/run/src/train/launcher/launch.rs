@@ -1,18 +1,17 @@
 //! Ranks as local processes: starts them, watches them, and stops them together.
 
 use super::{RankEnv, env_name};
+use crate::Code;
 use crate::error::{Context, Result, RunError, bail};
-use crate::{Code, Outcome};
 use sgs_base::excerpt;
 use sgs_fleet::launch::read_end;
 use sgs_fleet::token::fresh_secret;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Polling interval for the ranks' processes.
@@ -38,40 +37,6 @@ struct RankProcess {
     killed: bool,
 }
 
-/// Runs this command again as `ranks` processes and waits for all of them.
-pub fn launch(ranks: usize, folder: &Path) -> Result<Outcome> {
-    let token = prepare(folder)?;
-    let mut started: Vec<RankProcess> = Vec::new();
-    let mut echo = None;
-    for rank in 0..ranks {
-        match start(rank, ranks, folder, &token, rank == 0) {
-            Ok(mut one) => {
-                if let Some(errors) = one.child.stderr.take() {
-                    echo = Some(copy(errors, &one.log)?);
-                }
-                started.push(one);
-            }
-            Err(error) => {
-                started.iter_mut().for_each(end);
-                return Err(error);
-            }
-        }
-    }
-    watch(&mut started);
-    if let Some(echo) = echo {
-        let _ = echo.join();
-    }
-    match culprit(&started) {
-        None => Ok(Outcome::Done),
-        Some(lost) => {
-            let text = describe(lost, ranks);
-            bail!(
-                "{text}\nThe other ranks were stopped; the same command continues from the last checkpoint."
-            )
-        }
-    }
-}
-
 /// The processes of all ranks except rank 0, which is this process.
 pub struct RankProcesses {
     started: Vec<RankProcess>,
@@ -86,7 +51,7 @@ impl RankProcesses {
         let mut others = Self { started: Vec::new(), ranks };
         for rank in 1..ranks {
             // Dropping `others` ends the processes that were already started.
-            others.started.push(start(rank, ranks, folder, &token, false)?);
+            others.started.push(start(rank, ranks, folder, &token)?);
         }
         Ok((others, RankEnv::on_one_machine(0, ranks, folder, token, patience)))
     }
@@ -135,8 +100,8 @@ fn prepare(folder: &Path) -> Result<String> {
     }
 }
 
-/// Starts a rank. If it is `heard`, its output is also shown here and it receives the terminal's signals.
-fn start(rank: usize, ranks: usize, folder: &Path, token: &str, heard: bool) -> Result<RankProcess> {
+/// Starts a rank, whose output goes into its log.
+fn start(rank: usize, ranks: usize, folder: &Path, token: &str) -> Result<RankProcess> {
     let program = std::env::current_exe().context("cannot find this program's file")?;
     let log = log_file(folder, rank);
     let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
@@ -144,45 +109,11 @@ fn start(rank: usize, ranks: usize, folder: &Path, token: &str, heard: bool) -> 
     command.args(std::env::args_os().skip(1)).stdin(Stdio::piped());
     command.env(env_name::RANK, rank.to_string()).env(env_name::RANKS, ranks.to_string());
     command.env(env_name::FOLDER, folder).env(env_name::TOKEN, token);
-    if heard {
-        // Its output goes to the terminal and into its log.
-        command.stderr(Stdio::piped());
-    } else {
-        let again = file.try_clone().with_context(|| format!("cannot write {}", log.display()))?;
-        command.stdout(again).stderr(file).process_group(0);
-    }
+    let again = file.try_clone().with_context(|| format!("cannot write {}", log.display()))?;
+    // This process ends the ranks if the user interrupts it.
+    command.stdout(again).stderr(file).process_group(0);
     let child = command.spawn().with_context(|| format!("cannot start rank {rank}"))?;
     Ok(RankProcess { rank, child, log, status: None, killed: false })
-}
-
-/// Copies the output of rank 0 into its log.
-fn copy(errors: impl Read + Send + 'static, log: &Path) -> Result<JoinHandle<()>> {
-    let mut file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
-    let echo = thread::Builder::new().name("rank-0".into());
-    echo.spawn(move || {
-        let mut errors = BufReader::new(errors);
-        let mut line = Vec::new();
-        while errors.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
-            let _ = file.write_all(&line);
-            let _ = std::io::stderr().write_all(&line);
-            line.clear();
-        }
-    })
-    .context("cannot start a thread")
-}
-
-/// Waits until all ranks have exited. After the first failure, gives the others a moment before killing them.
-fn watch(started: &mut [RankProcess]) {
-    let mut deadline: Option<Instant> = None;
-    while !look(started) {
-        if started.iter().any(|s| s.status.is_some_and(|status| !status.success())) {
-            deadline.get_or_insert_with(|| Instant::now() + GRACE);
-        }
-        if deadline.is_some_and(|d| Instant::now() >= d) {
-            started.iter_mut().filter(|s| s.status.is_none()).for_each(end);
-        }
-        thread::sleep(LOOK);
-    }
 }
 
 /// Updates the exit statuses. Returns true if all ranks have exited.

@@ -5,7 +5,7 @@ mod slurm;
 
 use crate::config::device::DeviceKind;
 use crate::error::{Context, Result, bail};
-use crate::{Code, Outcome, Usage};
+use crate::{Code, Usage};
 use sgs_base::digest::checksum_of;
 use sgs_fleet::AuthToken;
 use sgs_lm::ranks::{ProcessGroup, RankConfig, Rendezvous};
@@ -22,14 +22,6 @@ mod env_name {
     pub(crate) const RANKS: &str = "SGS_RANKS";
     pub(crate) const FOLDER: &str = "SGS_RANK_FOLDER";
     pub(crate) const TOKEN: &str = "SGS_RANK_TOKEN";
-}
-
-/// How this process takes part in training.
-pub enum LaunchMode {
-    Single,
-    Rank(RankEnv),
-    /// This process launched the ranks and does not train. They ended with this outcome.
-    Launched(Outcome),
 }
 
 /// The rank, local rank and world size of this process, and how it finds the others.
@@ -84,16 +76,6 @@ pub struct RankOptions {
     pub rendezvous: Option<String>,
     /// Maximum time to wait for another rank.
     pub patience: Duration,
-}
-
-/// Decides how this process takes part. Launches ranks and waits for them if asked to, with logs in the folder `ranks`
-/// below `folder`.
-pub fn launch_mode(options: &RankOptions, token_file: Option<&Path>, folder: &Path) -> Result<LaunchMode> {
-    match plan(options, token_file)? {
-        RankPlan::Single => Ok(LaunchMode::Single),
-        RankPlan::Rank(env) => Ok(LaunchMode::Rank(env)),
-        RankPlan::Launch(ranks) => Ok(LaunchMode::Launched(launch::launch(ranks, &folder.join("ranks"))?)),
-    }
 }
 
 /// Decides from the launcher's environment, the options and Slurm. The token is in a file or in the environment.

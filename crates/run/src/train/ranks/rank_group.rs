@@ -1,4 +1,4 @@
-//! The process group of a run, as rank 0 sees it.
+//! The process group of a run, as rank 0 sees it, or of a training.
 
 use crate::Usage;
 use crate::config::RunConfig;
@@ -6,7 +6,7 @@ use crate::config::device;
 use crate::config::device::DeviceKind;
 use crate::error::{Context, Result, RunError};
 use crate::train::launcher::launch::RankProcesses;
-use crate::train::launcher::{RankEnv, RankPlan, gpu_of};
+use crate::train::launcher::{RankEnv, RankPlan, gpu_of, is_launched};
 use sgs_lm::ranks::ProcessGroup;
 use std::path::Path;
 use std::time::Duration;
@@ -22,6 +22,10 @@ pub fn job() -> String {
 }
 
 pub struct RankGroup {
+    /// What all ranks must agree on.
+    job: String,
+    /// Time in which this process must stop after a rank is lost.
+    unwind: Duration,
     ranks: usize,
     join_timeout: Duration,
     env: Option<RankEnv>,
@@ -30,15 +34,23 @@ pub struct RankGroup {
 }
 
 impl RankGroup {
+    /// Joins the ranks of a run as [`RankGroup::of_job`] does.
+    pub fn new(plan: RankPlan, join_timeout: Duration) -> Result<Self> {
+        Self::of_job(plan, join_timeout, job(), UNWIND)
+    }
+
     /// Joins ranks that were started elsewhere. This comes first, so that the ranks are notified if this process fails.
     /// Ranks that this process launches join in [`RankGroup::start`].
-    pub fn new(plan: RankPlan, join_timeout: Duration) -> Result<Self> {
-        let mut ranks = Self { ranks: plan.ranks(), join_timeout, env: None, group: None, processes: None };
-        if let RankPlan::Rank(env) = plan {
-            ranks.group = Some(env.meet(&job(), UNWIND)?);
-            ranks.env = Some(env);
-        }
-        Ok(ranks)
+    pub fn of_job(plan: RankPlan, join_timeout: Duration, job: String, unwind: Duration) -> Result<Self> {
+        let ranks = plan.ranks();
+        let (env, group) = match plan {
+            RankPlan::Rank(env) => {
+                let group = env.meet(&job, unwind)?;
+                (Some(env), Some(group))
+            }
+            RankPlan::Single | RankPlan::Launch(_) => (None, None),
+        };
+        Ok(Self { job, unwind, ranks, join_timeout, env, group, processes: None })
     }
 
     /// Determines the number of ranks: the one in the configuration, unless the arguments `asked` for another.
@@ -60,16 +72,16 @@ impl RankGroup {
         Ok(self.ranks)
     }
 
-    /// Launches the other ranks, if this process must do so, and joins them. Their logs are written to the run's
-    /// folder.
-    pub fn start(&mut self, run: &Path) -> Result<()> {
+    /// Launches the other ranks, if this process must do so, and joins them. Their logs are written to
+    /// the folder of the run or training.
+    pub fn start(&mut self, own: &Path) -> Result<()> {
         if self.ranks == 1 || self.group.is_some() {
             return Ok(());
         }
-        let folder = std::path::absolute(run.join(FOLDER)).context("the folder of the ranks")?;
+        let folder = std::path::absolute(own.join(FOLDER)).context("the folder of the ranks")?;
         let (mut processes, env) = RankProcesses::start(self.ranks, &folder, self.join_timeout)?;
-        let own = env.clone();
-        self.group = Some(processes.while_joining(move || own.meet(&job(), UNWIND))?);
+        let (own, job, unwind) = (env.clone(), self.job.clone(), self.unwind);
+        self.group = Some(processes.while_joining(move || own.meet(&job, unwind))?);
         self.processes = Some(processes);
         self.env = Some(env);
         Ok(())
@@ -90,9 +102,9 @@ impl RankGroup {
         self.group.take()
     }
 
-    /// Ends the group and returns the run's result. If a rank was lost, the error contains the last lines of its log
-    /// and explains how to resume.
-    pub fn end<T>(self, done: Result<T>, run: &Path) -> Result<T> {
+    /// Ends the group and returns the result of the run or training. If a rank was lost, the error contains the last lines
+    /// of its log and `advice`, which explains how to continue.
+    pub fn end<T>(self, done: Result<T>, advice: &str) -> Result<T> {
         // If the group was never taken, it ends here, which tells the other ranks to exit.
         drop(self.group);
         let reason = self.processes.and_then(RankProcesses::reason);
@@ -100,14 +112,12 @@ impl RankGroup {
             Ok(done) => return Ok(done),
             Err(error) => error,
         };
-        if !matches!(error.root(), RunError::RankLost(_)) {
+        // The launcher of a rank looks at the code of its error.
+        if is_launched() || !matches!(error.root(), RunError::RankLost(_)) {
             return Err(error);
         }
         let reason = reason.unwrap_or_else(|| format!("{error:#}"));
-        Err(RunError::Failed(format!(
-            "{reason}\nThe run has stopped; `sgs resume {}` continues after the last published round.",
-            run.display()
-        )))
+        Err(RunError::Failed(format!("{reason}\n{advice}")))
     }
 }
 
