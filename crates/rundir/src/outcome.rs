@@ -4,7 +4,8 @@ use crate::error::{Error, Result};
 use crate::journal::RecordKey;
 use crate::rounds::{PublishedRound, RoundTables};
 use crate::rows::{
-    ConjectureRow, ConjectureRowStatus, ExampleRow, ProblemRow, ReviewRow, RolloutRow, SampleKind,
+    ConjectureRow, ConjectureRowStatus, ExampleRow, ProblemRow, ReviewRow, RolloutRow, SampleColumns,
+    SampleKind,
 };
 use sgs_selfplay::outcome::RefusalReason;
 use sgs_selfplay::outcome::{
@@ -13,8 +14,7 @@ use sgs_selfplay::outcome::{
 use sgs_selfplay::reward::guide_score;
 use sgs_selfplay::seed::task_seed;
 use sgs_selfplay::{
-    Completion, Example, Features, FinishReason, Problem, ProblemId, Role, RoundOutcome, RunState, TaskKey,
-    TaskKind,
+    Completion, Example, Features, Problem, ProblemId, Role, RoundOutcome, RunState, TaskKey, TaskKind,
 };
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -39,15 +39,15 @@ pub fn write_outcome(
 ) -> Result<()> {
     write_problems(tables, outcome, &sources)?;
     for conjecture in &outcome.conjectures {
-        let sample = SampledColumns::of(&conjecture.key, &mut sources)?;
+        let sample = sample_columns(&conjecture.key, &mut sources)?;
         tables.conjectures.push(conjecture_row(conjecture, sample))?;
     }
     for rollout in &outcome.rollouts {
-        let sample = SampledColumns::of(&rollout.key, &mut sources)?;
+        let sample = sample_columns(&rollout.key, &mut sources)?;
         tables.rollouts.push(rollout_row(rollout, sample))?;
     }
     for review in &outcome.reviews {
-        let sample = SampledColumns::of(&review.key, &mut sources)?;
+        let sample = sample_columns(&review.key, &mut sources)?;
         tables.reviews.push(review_row(review, sample))?;
     }
     for (role, examples) in
@@ -120,46 +120,24 @@ pub fn state_after(rounds: &[PublishedRound]) -> Result<RunState> {
     Ok(state)
 }
 
-/// Column values of a completion. They are empty if the completion is lost.
-struct SampledColumns {
-    text: String,
-    prompt_tokens: Arc<[u32]>,
-    tokens: Vec<u32>,
-    log_probs: Vec<f32>,
-    entropy: Option<f32>,
-    finish: Option<FinishReason>,
-    policy_version: Option<u32>,
-    seed: u64,
-}
-
-impl SampledColumns {
-    #[allow(clippy::expect_used, reason = "only judgements have no role, and no row is about one")]
-    fn of(key: &TaskKey, sources: &mut OutcomeSources<'_>) -> Result<Self> {
-        let role = key.kind.role().expect("invariant: a sampling task has a role");
-        let seed = task_seed(sources.run_seed, key.round, role, &key.problem, key.index);
-        Ok(match (sources.completion)(key)? {
-            Some(completion) => Self {
-                text: completion.text,
-                prompt_tokens: completion.prompt_tokens,
-                tokens: completion.tokens,
-                log_probs: completion.log_probs,
-                entropy: completion.entropy,
-                finish: Some(completion.finish),
-                policy_version: Some(completion.policy_version),
-                seed,
-            },
-            None => Self {
-                text: String::new(),
-                prompt_tokens: Arc::default(),
-                tokens: Vec::new(),
-                log_probs: Vec::new(),
-                entropy: None,
-                finish: None,
-                policy_version: None,
-                seed,
-            },
-        })
-    }
+/// Returns the columns about a task's completion. They are empty if the completion is lost.
+#[allow(clippy::expect_used, reason = "only judgements have no role, and no row is about one")]
+fn sample_columns(key: &TaskKey, sources: &mut OutcomeSources<'_>) -> Result<SampleColumns> {
+    let role = key.kind.role().expect("invariant: a sampling task has a role");
+    let seed = task_seed(sources.run_seed, key.round, role, &key.problem, key.index);
+    Ok(match (sources.completion)(key)? {
+        Some(completion) => SampleColumns {
+            text: completion.text,
+            prompt_tokens: completion.prompt_tokens,
+            tokens: completion.tokens,
+            log_probs: completion.log_probs,
+            entropy: completion.entropy,
+            finish: Some(completion.finish),
+            policy_version: Some(completion.policy_version),
+            seed,
+        },
+        None => SampleColumns { seed, ..SampleColumns::default() },
+    })
 }
 
 fn write_problems(
@@ -199,7 +177,7 @@ fn refused(refusal: &RefusalReason) -> &'static str {
     }
 }
 
-fn conjecture_row(conjecture: &ConjectureOutcome, sample: SampledColumns) -> ConjectureRow {
+fn conjecture_row(conjecture: &ConjectureOutcome, sample: SampleColumns) -> ConjectureRow {
     let (status, statement, duplicate_of, reason) = match &conjecture.status {
         ConjectureStatus::Accepted { statement } => {
             (ConjectureRowStatus::Accepted, Some(statement), None, "")
@@ -223,14 +201,6 @@ fn conjecture_row(conjecture: &ConjectureOutcome, sample: SampledColumns) -> Con
         reason: reason.to_owned(),
         duplicate_of: duplicate_of.cloned(),
         statement: statement.cloned(),
-        text: sample.text,
-        prompt_tokens: sample.prompt_tokens,
-        tokens: sample.tokens,
-        log_probs: sample.log_probs,
-        entropy: sample.entropy,
-        finish: sample.finish,
-        policy_version: sample.policy_version,
-        seed: sample.seed,
         solve_rate: conjecture.tally.and_then(|tally| tally.rate()),
         r_solve: conjecture.solve_reward,
         r_guide: conjecture.guide_score,
@@ -238,22 +208,15 @@ fn conjecture_row(conjecture: &ConjectureOutcome, sample: SampledColumns) -> Con
         r_synth: conjecture.synth_reward,
         reward: conjecture.normalised,
         weight: conjecture.weight,
+        sample,
     }
 }
 
-fn rollout_row(rollout: &RolloutOutcome, sample: SampledColumns) -> RolloutRow {
+fn rollout_row(rollout: &RolloutOutcome, sample: SampleColumns) -> RolloutRow {
     RolloutRow {
         problem: rollout.key.problem.clone(),
         index: rollout.key.index,
-        text: sample.text,
         proof: rollout.proof.as_ref().map(|proof| Arc::clone(&proof.text)),
-        prompt_tokens: sample.prompt_tokens,
-        tokens: sample.tokens,
-        log_probs: sample.log_probs,
-        entropy: sample.entropy,
-        finish: sample.finish,
-        policy_version: sample.policy_version,
-        seed: sample.seed,
         verdict: rollout.verdict,
         reason: rollout.reason.clone(),
         step: rollout.step,
@@ -261,10 +224,11 @@ fn rollout_row(rollout: &RolloutOutcome, sample: SampledColumns) -> RolloutRow {
         penalised: rollout.proof.as_ref().is_some_and(|proof| proof.penalised),
         reward: rollout.reward,
         weight: rollout.weight,
+        sample,
     }
 }
 
-fn review_row(review: &ReviewOutcome, sample: SampledColumns) -> ReviewRow {
+fn review_row(review: &ReviewOutcome, sample: SampleColumns) -> ReviewRow {
     let scores = review.read.as_ref().ok();
     ReviewRow {
         conjecture: review.key.problem.clone(),
@@ -274,14 +238,7 @@ fn review_row(review: &ReviewOutcome, sample: SampledColumns) -> ReviewRow {
         redundancy: scores.map(|s| s.redundancy),
         complexity: scores.map(|s| s.complexity),
         r_guide: scores.map(guide_score),
-        text: sample.text,
-        prompt_tokens: sample.prompt_tokens,
-        tokens: sample.tokens,
-        log_probs: sample.log_probs,
-        entropy: sample.entropy,
-        finish: sample.finish,
-        policy_version: sample.policy_version,
-        seed: sample.seed,
+        sample,
     }
 }
 

@@ -144,6 +144,44 @@ table_row! {
 }
 
 table_row! {
+    /// The columns about a completion.
+    #[derive(Clone, Debug, Default, PartialEq)]
+    pub struct SampleColumns {
+        /// The decoded completion; empty if it was lost, and so are the three lists.
+        pub text: String,
+        /// Prompt token ids.
+        pub prompt_tokens: Arc<[u32]>,
+        /// Sampled token ids, the end token included.
+        pub tokens: Vec<u32>,
+        /// Log-probability of each sampled token at temperature 1, natural logarithm.
+        pub log_probs: Vec<f32>,
+        /// Mean entropy per sampled token, nats.
+        pub entropy: Option<f32>,
+        /// Why sampling ended; absent if it was lost.
+        pub finish: Option<FinishReason>,
+        /// Number of rounds whose updates the weights had seen; absent if it was lost.
+        pub policy_version: Option<u32>,
+        /// Seed of the sample. Seeds from 2^63 on are stored as the negative number with the same bits.
+        pub seed: u64,
+    }
+}
+
+impl SampleColumns {
+    /// Returns the completion; `None` if it was lost.
+    fn into_completion(self) -> Option<Completion> {
+        Some(Completion {
+            text: self.text,
+            prompt_tokens: self.prompt_tokens,
+            tokens: self.tokens,
+            log_probs: self.log_probs,
+            entropy: self.entropy,
+            finish: self.finish?,
+            policy_version: self.policy_version?,
+        })
+    }
+}
+
+table_row! {
     /// A requested conjecture.
     #[derive(Clone, Debug, PartialEq)]
     pub struct ConjectureRow {
@@ -161,22 +199,6 @@ table_row! {
         pub duplicate_of: Option<ProblemId>,
         /// The statement, if one could be parsed.
         pub statement: Option<Arc<str>>,
-        /// The decoded completion; empty if it was lost, and so are the three lists.
-        pub text: String,
-        /// Prompt token ids.
-        pub prompt_tokens: Arc<[u32]>,
-        /// Sampled token ids, the end token included.
-        pub tokens: Vec<u32>,
-        /// Log-probability of each sampled token at temperature 1, natural logarithm.
-        pub log_probs: Vec<f32>,
-        /// Mean entropy per sampled token, nats.
-        pub entropy: Option<f32>,
-        /// Why sampling ended; absent if it was lost.
-        pub finish: Option<FinishReason>,
-        /// Number of rounds whose updates the weights had seen; absent if it was lost.
-        pub policy_version: Option<u32>,
-        /// Seed of the sample. Seeds from 2^63 on are stored as the negative number with the same bits.
-        pub seed: u64,
         /// Solve rate, 0 to 1, if the Solver tried it.
         pub solve_rate: Option<f64>,
         /// `R_solve`, 0 to 1.
@@ -190,7 +212,9 @@ table_row! {
         /// `R_synth` normalised over the round, 0 to 1.
         pub reward: Option<f64>,
         /// Its weight in the Conjecturer's loss; absent if it does not train the Conjecturer.
-        pub weight: Option<f64>,
+        pub weight: Option<f64>;
+        /// The completion.
+        pub sample: SampleColumns
     }
 }
 
@@ -202,24 +226,8 @@ table_row! {
         pub problem: ProblemId,
         /// Number of the rollout among those of this problem and round, from 0: `t * k + i` for repair t of rollout i.
         pub index: u32,
-        /// The decoded completion; empty if it was lost, and so are the three lists.
-        pub text: String,
         /// The parsed proof in the formal system's canonical text.
         pub proof: Option<Arc<str>>,
-        /// Prompt token ids.
-        pub prompt_tokens: Arc<[u32]>,
-        /// Sampled token ids, the end token included.
-        pub tokens: Vec<u32>,
-        /// Log-probability of each sampled token at temperature 1, natural logarithm.
-        pub log_probs: Vec<f32>,
-        /// Mean entropy per sampled token, nats.
-        pub entropy: Option<f32>,
-        /// Why sampling ended; absent if it was lost.
-        pub finish: Option<FinishReason>,
-        /// Number of rounds whose updates the weights had seen; absent if it was lost.
-        pub policy_version: Option<u32>,
-        /// Seed of the sample. Seeds from 2^63 on are stored as the negative number with the same bits.
-        pub seed: u64,
         /// The checker's decision.
         pub verdict: Verdict,
         /// The checker's reason, the defect of a malformed one, or why it was lost; empty for `proved`.
@@ -233,7 +241,9 @@ table_row! {
         /// The shaped reward; absent for `infra`.
         pub reward: Option<f64>,
         /// Its weight in the Solver's loss of this round, or its group advantage; absent if it does not train it.
-        pub weight: Option<f64>,
+        pub weight: Option<f64>;
+        /// The completion.
+        pub sample: SampleColumns
     }
 }
 
@@ -254,23 +264,9 @@ table_row! {
         /// Complexity, 0 to 4.
         pub complexity: Option<f64>,
         /// `R_guide` of these scores, 0 to 8.
-        pub r_guide: Option<f64>,
-        /// The decoded completion; empty if it was lost, and so are the three lists.
-        pub text: String,
-        /// Prompt token ids.
-        pub prompt_tokens: Arc<[u32]>,
-        /// Sampled token ids, the end token included.
-        pub tokens: Vec<u32>,
-        /// Log-probability of each sampled token at temperature 1, natural logarithm.
-        pub log_probs: Vec<f32>,
-        /// Mean entropy per sampled token, nats.
-        pub entropy: Option<f32>,
-        /// Why sampling ended; absent if it was lost.
-        pub finish: Option<FinishReason>,
-        /// Number of rounds whose updates the weights had seen; absent if it was lost.
-        pub policy_version: Option<u32>,
-        /// Seed of the sample. Seeds from 2^63 on are stored as the negative number with the same bits.
-        pub seed: u64,
+        pub r_guide: Option<f64>;
+        /// The completion.
+        pub sample: SampleColumns
     }
 }
 
@@ -320,27 +316,18 @@ table_row! {
     }
 }
 
-/// Converts a row into a sampling task and its completion.
-macro_rules! sampled_row {
-    ($row:ident, $kind:ident, $problem:ident) => {
-        impl $row {
-            /// Returns the row's task in `round` and its completion; `None` if the completion was lost.
-            pub fn into_completion(self, round: u32) -> Option<(TaskKey, Completion)> {
-                let key = TaskKey { round, kind: TaskKind::$kind, problem: self.$problem, index: self.index };
-                let completion = Completion {
-                    text: self.text,
-                    prompt_tokens: self.prompt_tokens,
-                    tokens: self.tokens,
-                    log_probs: self.log_probs,
-                    entropy: self.entropy,
-                    finish: self.finish?,
-                    policy_version: self.policy_version?,
-                };
-                Some((key, completion))
-            }
-        }
-    };
+impl RolloutRow {
+    /// Returns the row's task in `round` and its completion; `None` if the completion was lost.
+    pub fn into_completion(self, round: u32) -> Option<(TaskKey, Completion)> {
+        let key = TaskKey { round, kind: TaskKind::Rollout, problem: self.problem, index: self.index };
+        Some((key, self.sample.into_completion()?))
+    }
 }
 
-sampled_row!(RolloutRow, Rollout, problem);
-sampled_row!(ConjectureRow, Conjecture, target);
+impl ConjectureRow {
+    /// Returns the row's task in `round` and its completion; `None` if the completion was lost.
+    pub fn into_completion(self, round: u32) -> Option<(TaskKey, Completion)> {
+        let key = TaskKey { round, kind: TaskKind::Conjecture, problem: self.target, index: self.index };
+        Some((key, self.sample.into_completion()?))
+    }
+}

@@ -71,16 +71,17 @@ fn check(method: &str, form: ConjectureForm, attempts: u32) {
         ConjectureForm::Attempt | ConjectureForm::Composed => (false, false),
     };
     assert!(rows.iter().any(|row| row.statement.is_some()), "{rows:?}");
-    let from_tokens = rows.iter().filter(|row| !row.tokens.is_empty()).count();
+    let from_tokens = rows.iter().filter(|row| !row.sample.tokens.is_empty()).count();
     assert_eq!((from_tokens > 0, from_tokens < rows.len()), (is_sampled, !is_sampled || derives));
     for row in &rows {
-        let is_sampled = !row.tokens.is_empty();
+        let is_sampled = !row.sample.tokens.is_empty();
         assert!((is_trained && is_sampled) || row.weight.is_none(), "{row:?}");
         // The statement is the one that the form reads from the completion.
         let Some(statement) = row.statement.as_ref().filter(|_| is_sampled) else { continue };
         let target: &Problem = targets.iter().find(|target| target.id == row.target).unwrap();
-        let read = sgs_formal::read_conjecture(&*system, &conjecturer, Condition::Target(target), &row.text)
-            .unwrap();
+        let read =
+            sgs_formal::read_conjecture(&*system, &conjecturer, Condition::Target(target), &row.sample.text)
+                .unwrap();
         assert_eq!(&read.statement, statement, "{row:?}");
     }
     let is_kept = |role: &str| whole.join("checkpoints/0002").join(role).is_dir();

@@ -254,7 +254,7 @@ fn what_was_lost_of_a_round_in_progress_is_tried_again() {
     let conjectures: Vec<_> = round.conjectures().unwrap().map(Result::unwrap).collect();
     assert!(conjectures.iter().any(|row| &*row.target.0 == "ph" && row.index == 0));
     assert!(conjectures.iter().all(|row| row.status != ConjectureRowStatus::Lost));
-    assert!(round.rollouts().unwrap().all(|row| !row.unwrap().tokens.is_empty()));
+    assert!(round.rollouts().unwrap().all(|row| !row.unwrap().sample.tokens.is_empty()));
 }
 
 /// The weights that the matching computed are stored in the update's marker. If another process writes the tables after
@@ -309,7 +309,7 @@ fn the_context_window_is_a_key() {
         let round = RunView::open(&folder).unwrap().round(0).unwrap();
         let lengths = |row: Result<sgs_rundir::rows::RolloutRow, _>| {
             let row = row.unwrap();
-            (row.prompt_tokens.len(), row.tokens.len())
+            (row.sample.prompt_tokens.len(), row.sample.tokens.len())
         };
         round.rollouts().unwrap().map(lengths).collect::<Vec<_>>()
     };

@@ -155,14 +155,17 @@ fn check_tables(run: &RunDir, outcome: &RoundOutcome) {
         conjectures.iter().all(|c| (c.status == ConjectureRowStatus::Duplicate) == c.duplicate_of.is_some())
     );
 
-    let rollout = rollouts.iter().find(|r| r.finish.is_some()).unwrap();
+    let rollout = rollouts.iter().find(|r| r.sample.finish.is_some()).unwrap();
     let key = TaskKey {
         round: outcome.round,
         kind: TaskKind::Rollout,
         problem: rollout.problem.clone(),
         index: rollout.index,
     };
-    assert_eq!((&rollout.text, &rollout.tokens), (&completion(&key).text, &completion(&key).tokens));
+    assert_eq!(
+        (&rollout.sample.text, &rollout.sample.tokens),
+        (&completion(&key).text, &completion(&key).tokens)
+    );
     assert_eq!(RecordKey::from(&key).kind.as_ref(), "rollout");
     let trained: BTreeSet<_> = examples
         .iter()

@@ -62,9 +62,9 @@ fn a_served_solver_samples_from_the_same_model() {
     assert_eq!(rows.len(), 48);
     let mut samples = Vec::new();
     for row in rows {
-        assert_eq!(row.tokens.len(), row.log_probs.len(), "{}", row.problem);
-        assert!(!row.tokens.is_empty() && row.entropy.is_none());
-        samples.push((row.prompt_tokens.to_vec(), row.tokens, row.log_probs));
+        assert_eq!(row.sample.tokens.len(), row.sample.log_probs.len(), "{}", row.problem);
+        assert!(!row.sample.tokens.is_empty() && row.sample.entropy.is_none());
+        samples.push((row.sample.prompt_tokens.to_vec(), row.sample.tokens, row.sample.log_probs));
     }
     // The server's cache holds 16-bit floats.
     let gap = gap(&samples);
@@ -138,7 +138,7 @@ fn a_served_guide_reviews_for_a_local_solver() {
     let round = RunView::open(&out).unwrap().round(0).unwrap();
     let reviews: Vec<_> = round.reviews().unwrap().map(Result::unwrap).collect();
     assert!(!reviews.is_empty(), "no conjecture was reviewed");
-    assert!(reviews.iter().all(|r| r.log_probs.len() == r.tokens.len()));
+    assert!(reviews.iter().all(|r| r.sample.log_probs.len() == r.sample.tokens.len()));
     assert!(reviews.iter().any(|r| r.r_guide.is_some()), "no review is well-formed");
     assert!(std::fs::read_to_string(out.join("config.toml")).unwrap().contains("key_file"));
 }

@@ -453,7 +453,8 @@ fn a_run_samples_from_the_server() {
     let round = sgs_rundir::RunView::open(std::path::Path::new(&out)).unwrap().round(0).unwrap();
     let rows: Vec<_> = round.rollouts().unwrap().map(Result::unwrap).collect();
     assert_eq!(rows.len(), 48);
-    assert!(rows.iter().all(|row| !row.tokens.is_empty() && row.tokens.len() == row.log_probs.len()));
+    let samples = || rows.iter().map(|row| &row.sample);
+    assert!(samples().all(|s| !s.tokens.is_empty() && s.tokens.len() == s.log_probs.len()));
     assert!(
         rows.iter().any(|row| row.verdict == sgs_selfplay::Verdict::Proved),
         "the shipped Solver must solve some targets"

@@ -130,7 +130,10 @@ fn served_roles_are_trained() {
         assert!(metrics["target_solve_rate"] > 0.0, "{metrics:?}");
         for row in round.rollouts().unwrap() {
             let row = row.unwrap();
-            assert_eq!((row.tokens.len(), row.policy_version), (row.log_probs.len(), Some(round.round())));
+            assert_eq!(
+                (row.sample.tokens.len(), row.sample.policy_version),
+                (row.sample.log_probs.len(), Some(round.round()))
+            );
         }
     }
     assert!(

@@ -2,7 +2,9 @@
 
 use sgs_analysis::run::RunData;
 use sgs_rundir::rounds::RoundTables;
-use sgs_rundir::rows::{ConjectureRow, ConjectureRowStatus, ProblemKind, ProblemRow, ReviewRow, RolloutRow};
+use sgs_rundir::rows::{
+    ConjectureRow, ConjectureRowStatus, ProblemKind, ProblemRow, ReviewRow, RolloutRow, SampleColumns,
+};
 use sgs_rundir::{FrozenConfig, RunDir};
 use sgs_selfplay::{Features, FinishReason, ProblemId, Verdict};
 use std::path::Path;
@@ -82,14 +84,6 @@ fn conjecture(target: &ProblemRow, round: u32, fit: bool, tokens: usize, tables:
             reason: String::new(),
             duplicate_of: None,
             statement: Some(statement),
-            text: "a completion".into(),
-            prompt_tokens: vec![1; 20].into(),
-            tokens: vec![7; 20],
-            log_probs: vec![-0.5; 20],
-            entropy: Some(0.5),
-            finish: Some(FinishReason::Stop),
-            policy_version: Some(round),
-            seed: 1,
             solve_rate: Some(rate),
             r_solve: Some(if fit { 1.0 - rate } else { 0.0 }),
             r_guide: Some(6.0),
@@ -97,6 +91,16 @@ fn conjecture(target: &ProblemRow, round: u32, fit: bool, tokens: usize, tables:
             r_synth: Some(if fit { 6.0 * (1.0 - rate) } else { 0.0 }),
             reward: Some(0.5),
             weight: Some(0.5),
+            sample: SampleColumns {
+                text: "a completion".into(),
+                prompt_tokens: vec![1; 20].into(),
+                tokens: vec![7; 20],
+                log_probs: vec![-0.5; 20],
+                entropy: Some(0.5),
+                finish: Some(FinishReason::Stop),
+                policy_version: Some(round),
+                seed: 1,
+            },
         })
         .unwrap();
     tables
@@ -109,14 +113,16 @@ fn conjecture(target: &ProblemRow, round: u32, fit: bool, tokens: usize, tables:
             redundancy: Some(0.0),
             complexity: Some(1.0),
             r_guide: Some(6.0),
-            text: "relevance 4 redundancy 0 complexity 1".into(),
-            prompt_tokens: vec![1; 20].into(),
-            tokens: vec![7; 10],
-            log_probs: vec![-0.5; 10],
-            entropy: Some(0.1),
-            finish: Some(FinishReason::Stop),
-            policy_version: Some(0),
-            seed: 2,
+            sample: SampleColumns {
+                text: "relevance 4 redundancy 0 complexity 1".into(),
+                prompt_tokens: vec![1; 20].into(),
+                tokens: vec![7; 10],
+                log_probs: vec![-0.5; 10],
+                entropy: Some(0.1),
+                finish: Some(FinishReason::Stop),
+                policy_version: Some(0),
+                seed: 2,
+            },
         })
         .unwrap();
 }
@@ -132,15 +138,7 @@ fn rollouts(problem: &ProblemId, judged: u32, proved: u32, tokens: usize, tables
             .push(RolloutRow {
                 problem: problem.clone(),
                 index,
-                text: (0..tokens * 4).map(|_| rng.lowercase()).collect(),
                 proof: is_proved.then(|| format!("proof {index} of {problem}").into()),
-                prompt_tokens: Arc::clone(&prompt),
-                tokens: (0..tokens).map(|_| rng.u32(..1000)).collect(),
-                log_probs: (0..tokens).map(|_| -rng.f32()).collect(),
-                entropy: Some(0.4),
-                finish: Some(FinishReason::Stop),
-                policy_version: Some(0),
-                seed: 5,
                 verdict: if is_proved { Verdict::Proved } else { Verdict::Refused },
                 reason: String::new(),
                 step: None,
@@ -148,6 +146,16 @@ fn rollouts(problem: &ProblemId, judged: u32, proved: u32, tokens: usize, tables
                 penalised: false,
                 reward: Some(1.0),
                 weight: None,
+                sample: SampleColumns {
+                    text: (0..tokens * 4).map(|_| rng.lowercase()).collect(),
+                    prompt_tokens: Arc::clone(&prompt),
+                    tokens: (0..tokens).map(|_| rng.u32(..1000)).collect(),
+                    log_probs: (0..tokens).map(|_| -rng.f32()).collect(),
+                    entropy: Some(0.4),
+                    finish: Some(FinishReason::Stop),
+                    policy_version: Some(0),
+                    seed: 5,
+                },
             })
             .unwrap();
     }

@@ -130,7 +130,7 @@ fn outcome(directory: &Path) -> Outcome {
         round.check().unwrap();
         for row in round.rollouts().unwrap() {
             let row = row.unwrap();
-            rollouts.push((round.round(), row.problem.to_string(), row.index, row.tokens));
+            rollouts.push((round.round(), row.problem.to_string(), row.index, row.sample.tokens));
         }
         generations.insert(round.round(), round.metrics().unwrap().scalars["generations"] as u64);
     }

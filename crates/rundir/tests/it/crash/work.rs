@@ -1,7 +1,7 @@
 //! A small run whose content depends only on the round, so that every sequence of crashes must produce the same files.
 
 use sgs_base::digest::checksum_of;
-use sgs_rundir::rows::{ProblemKind, ProblemRow, RolloutRow};
+use sgs_rundir::rows::{ProblemKind, ProblemRow, RolloutRow, SampleColumns};
 use sgs_rundir::{
     CallerError, FrozenConfig, Histogram, KeepPolicy, MetricValues, NextStep, Record, RecordKey, Result,
     RoundTables, RunDir,
@@ -190,15 +190,7 @@ fn rollout_row(record: &Record) -> RolloutRow {
     RolloutRow {
         problem: ProblemId::new(record.key.problem.clone()),
         index: record.key.index,
-        text: String::from_utf8_lossy(&record.payload).into_owned(),
         proof: None,
-        prompt_tokens: vec![1, 2, 3].into(),
-        tokens: record.payload.iter().map(|&byte| byte.into()).collect(),
-        log_probs: vec![-0.5; record.payload.len()],
-        entropy: None,
-        finish: Some(FinishReason::Stop),
-        policy_version: Some(record.key.round),
-        seed: u64::MAX,
         verdict: Verdict::Refused,
         reason: "no proof".into(),
         step: Some(1),
@@ -206,5 +198,15 @@ fn rollout_row(record: &Record) -> RolloutRow {
         penalised: false,
         reward: Some(0.0),
         weight: None,
+        sample: SampleColumns {
+            text: String::from_utf8_lossy(&record.payload).into_owned(),
+            prompt_tokens: vec![1, 2, 3].into(),
+            tokens: record.payload.iter().map(|&byte| byte.into()).collect(),
+            log_probs: vec![-0.5; record.payload.len()],
+            entropy: None,
+            finish: Some(FinishReason::Stop),
+            policy_version: Some(record.key.round),
+            seed: u64::MAX,
+        },
     }
 }

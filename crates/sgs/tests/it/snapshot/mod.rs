@@ -15,19 +15,26 @@ pub fn snapshot(run: &Path) -> BTreeMap<String, String> {
         for row in round.rollouts().expect("rollouts") {
             let row = row.expect("a row");
             let key = format!("{number} rollout {} {}", row.problem, row.index);
-            let value = format!("{:?} {:?} {:?} {:?}", row.tokens, row.verdict, row.weight, row.log_probs);
+            let value = format!(
+                "{:?} {:?} {:?} {:?}",
+                row.sample.tokens, row.verdict, row.weight, row.sample.log_probs
+            );
             assert!(out.insert(key.clone(), value).is_none(), "{key} occurs twice");
         }
         for row in round.conjectures().expect("conjectures") {
             let row = row.expect("a row");
             let key = format!("{number} conjecture {} {}", row.target, row.index);
-            let value = format!("{:?} {:?} {:?} {:?}", row.tokens, row.status, row.r_synth, row.weight);
+            let value =
+                format!("{:?} {:?} {:?} {:?}", row.sample.tokens, row.status, row.r_synth, row.weight);
             assert!(out.insert(key.clone(), value).is_none(), "{key} occurs twice");
         }
         for row in round.reviews().expect("reviews") {
             let row = row.expect("a row");
             let key = format!("{number} review {} {}", row.conjecture, row.index);
-            assert!(out.insert(key.clone(), format!("{:?}", row.tokens)).is_none(), "{key} occurs twice");
+            assert!(
+                out.insert(key.clone(), format!("{:?}", row.sample.tokens)).is_none(),
+                "{key} occurs twice"
+            );
         }
         for (name, value) in round.metrics().expect("metrics").scalars {
             let measured = ["time_", "memory", "_per_s", "records_repeated", "rank_"];
