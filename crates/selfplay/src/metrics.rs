@@ -1,6 +1,6 @@
 //! The metrics of a round that follow from its outcome, without clock or trainer.
 
-use crate::data::{Features, FinishReason, Problem, Role, SampleFacts, Verdict};
+use crate::data::{Features, FinishReason, Problem, SampleFacts, Verdict};
 use crate::entropy::mean;
 use crate::outcome::RefusalReason;
 use crate::outcome::{
@@ -414,72 +414,25 @@ impl RoundMetrics {
     }
 
     fn describe_samples(&mut self, outcome: &RoundOutcome) {
-        let solver = SampleSummary::of(outcome.rollouts.iter().filter_map(|rollout| rollout.sample));
-        let conjecturer = SampleSummary::of(outcome.conjectures.iter().filter_map(|c| c.sample));
-        let guide = SampleSummary::of(outcome.reviews.iter().filter_map(|review| review.sample));
-        for (role, summary) in
-            [(Role::Solver, solver), (Role::Conjecturer, conjecturer), (Role::Guide, guide)]
-        {
-            self.set_sample_metrics(role, summary);
+        macro_rules! describe {
+            ($samples:expr => $prompt:ident, $tokens:ident, $mean:ident, $cut:ident, $entropy:ident, $log_prob:ident) => {
+                let samples: Vec<SampleFacts> = $samples.collect();
+                let count = samples.len() as u64;
+                let cut = samples.iter().filter(|s| s.finish == FinishReason::Length).count() as u64;
+                self.$prompt = samples.iter().map(|s| u64::from(s.prompt_tokens)).sum();
+                self.$tokens = samples.iter().map(|s| u64::from(s.generated_tokens)).sum();
+                self.$mean = ratio(self.$tokens, count);
+                self.$cut = ratio(cut, count);
+                self.$entropy = mean(samples.iter().filter_map(|s| s.entropy).map(f64::from));
+                self.$log_prob = mean(samples.iter().filter_map(|s| s.mean_log_prob).map(f64::from));
+            };
         }
-    }
-
-    fn set_sample_metrics(&mut self, role: Role, summary: SampleSummary) {
-        let (prompt, tokens, tokens_mean, cut, entropy, log_prob) = match role {
-            Role::Solver => (
-                &mut self.solver_prompt_tokens,
-                &mut self.solver_tokens,
-                &mut self.solver_tokens_mean,
-                &mut self.solver_share_cut,
-                &mut self.solver_entropy,
-                &mut self.solver_log_prob,
-            ),
-            Role::Conjecturer => (
-                &mut self.conjecturer_prompt_tokens,
-                &mut self.conjecturer_tokens,
-                &mut self.conjecturer_tokens_mean,
-                &mut self.conjecturer_share_cut,
-                &mut self.conjecturer_entropy,
-                &mut self.conjecturer_log_prob,
-            ),
-            Role::Guide => (
-                &mut self.guide_prompt_tokens,
-                &mut self.guide_tokens,
-                &mut self.guide_tokens_mean,
-                &mut self.guide_share_cut,
-                &mut self.guide_entropy,
-                &mut self.guide_log_prob,
-            ),
-        };
-        *prompt = summary.prompt_tokens;
-        *tokens = summary.tokens;
-        *tokens_mean = ratio(summary.tokens, summary.samples);
-        *cut = ratio(summary.cut, summary.samples);
-        *entropy = summary.entropy;
-        *log_prob = summary.log_prob;
-    }
-}
-
-struct SampleSummary {
-    samples: u64,
-    prompt_tokens: u64,
-    tokens: u64,
-    cut: u64,
-    entropy: Option<f64>,
-    log_prob: Option<f64>,
-}
-
-impl SampleSummary {
-    fn of(samples: impl Iterator<Item = SampleFacts>) -> Self {
-        let samples: Vec<SampleFacts> = samples.collect();
-        Self {
-            samples: samples.len() as u64,
-            prompt_tokens: samples.iter().map(|s| u64::from(s.prompt_tokens)).sum(),
-            tokens: samples.iter().map(|s| u64::from(s.generated_tokens)).sum(),
-            cut: samples.iter().filter(|s| s.finish == FinishReason::Length).count() as u64,
-            entropy: mean(samples.iter().filter_map(|s| s.entropy).map(f64::from)),
-            log_prob: mean(samples.iter().filter_map(|s| s.mean_log_prob).map(f64::from)),
-        }
+        describe!(outcome.rollouts.iter().filter_map(|rollout| rollout.sample) => solver_prompt_tokens, solver_tokens,
+            solver_tokens_mean, solver_share_cut, solver_entropy, solver_log_prob);
+        describe!(outcome.conjectures.iter().filter_map(|c| c.sample) => conjecturer_prompt_tokens, conjecturer_tokens,
+            conjecturer_tokens_mean, conjecturer_share_cut, conjecturer_entropy, conjecturer_log_prob);
+        describe!(outcome.reviews.iter().filter_map(|review| review.sample) => guide_prompt_tokens, guide_tokens,
+            guide_tokens_mean, guide_share_cut, guide_entropy, guide_log_prob);
     }
 }
 

@@ -13,7 +13,7 @@ use crate::config::{AlgorithmConfig, Conditioning, ConjectureForm, GuideConfig, 
 use crate::data::{Judgement, Problem, ProblemId, Review, Role, SampleFacts, Verdict};
 use crate::duplicates::StatementIndex;
 use crate::objective::{attempt_verdict, is_repaired};
-use crate::outcome::RefusalReason;
+use crate::outcome::{ConjectureStatus, RefusalReason};
 use crate::rate::Tally;
 use crate::reward::{conjecture_threshold, passes_threshold};
 use crate::seed::{SeededRng, shuffle_seed, task_seed};
@@ -160,23 +160,10 @@ pub(crate) enum SlotState {
         read: ParsedConjecture,
         sample: SampleFacts,
     },
-    Duplicate {
-        statement: Arc<str>,
-        of: ProblemId,
-        sample: SampleFacts,
-    },
-    /// Rejected because it is not new.
-    Refused {
-        statement: Arc<str>,
-        refusal: RefusalReason,
-        sample: SampleFacts,
-    },
-    Malformed {
-        defect: String,
-        sample: SampleFacts,
-    },
-    Lost {
-        reason: String,
+    /// It becomes no problem, for this reason.
+    Closed {
+        status: ConjectureStatus,
+        sample: Option<SampleFacts>,
     },
 }
 
@@ -497,8 +484,12 @@ impl Round {
         }
         slot.state = match event {
             Event::Conjecture { read: Ok(read), sample, .. } => SlotState::Read { read, sample },
-            Event::Conjecture { read: Err(defect), sample, .. } => SlotState::Malformed { defect, sample },
-            Event::Lost { reason, .. } => SlotState::Lost { reason },
+            Event::Conjecture { read: Err(defect), sample, .. } => {
+                SlotState::Closed { status: ConjectureStatus::Malformed { defect }, sample: Some(sample) }
+            }
+            Event::Lost { reason, .. } => {
+                SlotState::Closed { status: ConjectureStatus::Lost { reason }, sample: None }
+            }
             _ => return EventEffect::Unknown,
         };
         let mut unblocked = Vec::new();
@@ -534,11 +525,13 @@ impl Round {
         // Do this before the check for duplicates, because a rejected statement must not turn later ones into
         // duplicates.
         if let Some(refusal) = self.refusal(&read) {
-            self.slots[position].state = SlotState::Refused { statement, refusal, sample };
+            let status = ConjectureStatus::Refused { statement, refusal };
+            self.slots[position].state = SlotState::Closed { status, sample: Some(sample) };
             return;
         }
         if let Err(of) = self.statements.insert(&statement, &id) {
-            self.slots[position].state = SlotState::Duplicate { statement, of, sample };
+            let status = ConjectureStatus::Duplicate { statement, of };
+            self.slots[position].state = SlotState::Closed { status, sample: Some(sample) };
             return;
         }
         let context = slot.condition.problem().context.clone();

@@ -32,16 +32,7 @@ impl Round {
                 let statement = problem.problem.statement.clone();
                 (ConjectureStatus::Accepted { statement }, Some(sample), Some(problem))
             }
-            SlotState::Duplicate { statement, of, sample } => {
-                (ConjectureStatus::Duplicate { statement, of }, Some(sample), None)
-            }
-            SlotState::Refused { statement, refusal, sample } => {
-                (ConjectureStatus::Refused { statement, refusal }, Some(sample), None)
-            }
-            SlotState::Malformed { defect, sample } => {
-                (ConjectureStatus::Malformed { defect }, Some(sample), None)
-            }
-            SlotState::Lost { reason } => (ConjectureStatus::Lost { reason }, None, None),
+            SlotState::Closed { status, sample } => (status, sample, None),
         };
         let is_sampled = self.config.conjecturer.is_sampled() && !self.is_derived(slot);
         let reviews = problem.map(|problem| &problem.review);
