@@ -2,12 +2,15 @@
 
 use crate::table::{Cell, CellValue, ColumnType};
 use crate::table_row;
+use serde::de::IntoDeserializer;
+use serde::{Deserialize, Serialize};
 pub use sgs_selfplay::outcome::ProblemKind;
 use sgs_selfplay::{Completion, Features, FinishReason, ProblemId, Role, TaskKey, TaskKind, Verdict};
 use std::sync::Arc;
 
 /// The status of a requested conjecture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ConjectureRowStatus {
     /// It became a problem of the round.
     Accepted,
@@ -21,8 +24,22 @@ pub enum ConjectureRowStatus {
     Lost,
 }
 
+impl ConjectureRowStatus {
+    /// Returns the name that tables contain.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Duplicate => "duplicate",
+            Self::Refused => "refused",
+            Self::Malformed => "malformed",
+            Self::Lost => "lost",
+        }
+    }
+}
+
 /// The kind of completion that is trained on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum SampleKind {
     /// A row of `rollouts.parquet`.
     Rollout,
@@ -31,7 +48,8 @@ pub enum SampleKind {
 }
 
 /// The problems of an evaluation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum EvaluatedSet {
     /// Held-out problems.
     HeldOut,
@@ -39,64 +57,40 @@ pub enum EvaluatedSet {
     Targets,
 }
 
-macro_rules! named_cell {
-    ($type:ident { $($variant:ident = $name:literal),* $(,)? }, $what:literal) => {
-        impl $type {
-            /// Returns the name that tables contain.
-            pub fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name,)* }
-            }
-        }
-
-        named_cell!(cell $type { $($variant = $name),* }, $what);
-    };
-    (cell $type:ident { $($variant:ident = $name:literal),* $(,)? }, $what:literal) => {
+/// Implements [`Cell`] for types that serde writes as names.
+macro_rules! named_cells {
+    ($($type:ty = $what:literal),* $(,)?) => {$(
         impl Cell for $type {
             const COLUMN: ColumnType = ColumnType::Str;
 
             fn into_value(self) -> Result<CellValue, String> {
-                let name = match self { $(Self::$variant => $name,)* };
-                Ok(CellValue::Str(name.into()))
+                match serde_json::to_value(self) {
+                    Ok(serde_json::Value::String(name)) => Ok(CellValue::Str(name.into())),
+                    other => Err(format!("{other:?} is not the name of a {}", $what)),
+                }
             }
 
             fn from_value(value: CellValue) -> Result<Self, String> {
-                match value {
-                    $(CellValue::Str(text) if &*text == $name => Ok(Self::$variant),)*
-                    other => Err(format!("{other:?} is not a {}", $what)),
-                }
+                let name = match &value {
+                    CellValue::Str(name) => name,
+                    other => return Err(format!("{other:?} is not a {}", $what)),
+                };
+                let parsed: Result<Self, serde::de::value::Error> = Self::deserialize((**name).into_deserializer());
+                parsed.map_err(|_| format!("{value:?} is not a {}", $what))
             }
         }
-    };
+    )*};
 }
 
-named_cell!(cell ProblemKind { Target = "target", Conjecture = "conjecture" }, "kind of problem");
-named_cell!(EvaluatedSet { HeldOut = "held-out", Targets = "targets" }, "set of an evaluation");
-named_cell!(SampleKind { Rollout = "rollout", Conjecture = "conjecture" }, "kind of completion");
-named_cell!(
-    ConjectureRowStatus {
-        Accepted = "accepted",
-        Duplicate = "duplicate",
-        Refused = "refused",
-        Malformed = "malformed",
-        Lost = "lost",
-    },
-    "status of a conjecture"
-);
-named_cell!(
-    cell Verdict {
-        Proved = "proved",
-        Refused = "refused",
-        Malformed = "malformed",
-        Resource = "resource",
-        Infra = "infra",
-    },
-    "verdict"
-);
-named_cell!(
-    cell FinishReason { Stop = "stop", Length = "length", Refused = "refused", Cancelled = "cancelled" },
-    "finish reason"
-);
-named_cell!(cell Role { Solver = "solver", Conjecturer = "conjecturer", Guide = "guide" }, "role");
+named_cells! {
+    ProblemKind = "kind of problem",
+    EvaluatedSet = "set of an evaluation",
+    SampleKind = "kind of completion",
+    ConjectureRowStatus = "status of a conjecture",
+    Verdict = "verdict",
+    FinishReason = "finish reason",
+    Role = "role",
+}
 
 table_row! {
     /// A problem of the round: a sampled target or an accepted conjecture.

@@ -104,19 +104,29 @@ fn signed_to_unsigned(list: &[i32]) -> Result<Vec<u32>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rows::{ConjectureRowStatus, EvaluatedSet};
     use sgs_selfplay::{FinishReason, Verdict};
 
     #[test]
-    fn names_match_those_of_serde() {
-        fn check<T: Cell + Copy + PartialEq + std::fmt::Debug + serde::Serialize>(values: &[T]) {
-            for value in values {
-                let CellValue::Str(name) = value.into_value().unwrap() else { panic!("{value:?}") };
-                assert_eq!(serde_json::to_string(value).unwrap(), format!("\"{name}\""));
-                assert_eq!(T::from_value(CellValue::Str(name)), Ok(*value));
+    fn names_are_written_and_read() {
+        fn check<T: Cell + Copy + PartialEq + std::fmt::Debug>(values: &[(T, &str)]) {
+            for (value, name) in values {
+                let name = CellValue::Str((*name).into());
+                assert_eq!(value.into_value().as_ref(), Ok(&name));
+                assert_eq!(T::from_value(name), Ok(*value));
             }
         }
-        check(&[FinishReason::Stop, FinishReason::Length, FinishReason::Refused, FinishReason::Cancelled]);
-        check(&[Verdict::Proved, Verdict::Refused, Verdict::Malformed, Verdict::Resource, Verdict::Infra]);
+        use FinishReason as F;
+        check(&[
+            (F::Stop, "stop"),
+            (F::Length, "length"),
+            (F::Refused, "refused"),
+            (F::Cancelled, "cancelled"),
+        ]);
+        check(&[(Verdict::Proved, "proved"), (Verdict::Resource, "resource"), (Verdict::Infra, "infra")]);
+        check(&[(EvaluatedSet::HeldOut, "held-out"), (EvaluatedSet::Targets, "targets")]);
+        let statuses = [ConjectureRowStatus::Accepted, ConjectureRowStatus::Lost];
+        check(&statuses.map(|status| (status, status.name())));
         assert!(Verdict::from_value(CellValue::Str("perhaps".into())).unwrap_err().contains("perhaps"));
     }
 

@@ -265,40 +265,28 @@ pub(super) fn characters(text: &str) -> u32 {
 }
 
 fn rollout_outcome(key: TaskKey, state: &RolloutState, reward: Option<f64>) -> RolloutOutcome {
-    let Some(verdict) = state.verdict() else {
-        unreachable!("invariant: a round is scored only after every rollout is judged or lost")
+    let (verdict, reason, judgement, proof, sample) = match state {
+        RolloutState::Judged { proof, sample, judgement } => {
+            (judgement.verdict, &judgement.reason, Some(judgement), Some(proof), Some(*sample))
+        }
+        RolloutState::Malformed { defect, sample } => (Verdict::Malformed, defect, None, None, Some(*sample)),
+        RolloutState::Lost { reason, sampled } => {
+            let (proof, sample) = sampled.as_ref().map(|(proof, sample)| (proof, *sample)).unzip();
+            (Verdict::Infra, reason, None, proof, sample)
+        }
+        RolloutState::Unrequested | RolloutState::Waiting | RolloutState::Sampled { .. } => {
+            unreachable!("invariant: a round is scored only after every rollout is judged or lost")
+        }
     };
-    let mut outcome = RolloutOutcome {
+    RolloutOutcome {
         key,
         verdict,
-        reason: String::new(),
-        step: None,
-        micros: 0,
-        proof: None,
-        sample: None,
+        reason: reason.clone(),
+        step: judgement.and_then(|judgement| judgement.step),
+        micros: judgement.map_or(0, |judgement| judgement.micros),
+        proof: proof.cloned(),
+        sample,
         reward,
         weight: None,
-    };
-    match state {
-        RolloutState::Unrequested | RolloutState::Waiting | RolloutState::Sampled { .. } => {}
-        RolloutState::Judged { proof, sample, judgement } => {
-            outcome.proof = Some(proof.clone());
-            outcome.sample = Some(*sample);
-            outcome.reason = judgement.reason.clone();
-            outcome.step = judgement.step;
-            outcome.micros = judgement.micros;
-        }
-        RolloutState::Malformed { defect, sample } => {
-            outcome.reason = defect.clone();
-            outcome.sample = Some(*sample);
-        }
-        RolloutState::Lost { reason, sampled } => {
-            outcome.reason = reason.clone();
-            if let Some((proof, sample)) = sampled {
-                outcome.proof = Some(proof.clone());
-                outcome.sample = Some(*sample);
-            }
-        }
     }
-    outcome
 }
