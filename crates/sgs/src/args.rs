@@ -732,57 +732,40 @@ e. element of, C_ subset, u. union, i^i intersection. Variables: ph ps ch th for
 A B C D classes.
 Exit codes: 0 every statement was proved; 1 a statement was not, or a line of standard input is not valid;
 2 the given statement is not valid.")]
+#[command(mut_arg("problem", |arg| arg.help("Re-prove a theorem of the shipped database, using only what precedes it; for Lean: a target of a shipped set")))]
+#[command(mut_arg("samples", |arg| arg.help("Maximum number of proofs to sample").default_value("64")))]
 pub struct ProveArgs {
     /// Statement in display form, or as `$d x ph $e |- ph $p |- A. x ph`, symbols separated by spaces; for Lean:
     /// `theorem a (p : Prop) (h : p) : p` [default: read statements from standard input, one per line].
     #[arg(conflicts_with = "problem")]
     pub statement: Option<String>,
-    /// Re-prove a theorem of the shipped database, using only what precedes it; for Lean: a target of a shipped set.
-    #[arg(long, value_name = "LABEL")]
-    pub problem: Option<String>,
-    /// Maximum number of proofs to sample.
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 64, value_parser = whole::<u32>(1..=MAX_SAMPLES))]
-    pub samples: u32,
-    /// Use only what precedes this label of the shipped database; for Lean: the header, such as "import Mathlib".
-    #[arg(long, value_name = "LABEL", conflicts_with = "problem")]
-    pub context: Option<String>,
     /// Sampling temperature; 0 is greedy.
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true, value_parser = real(at_least(0.0).at_most(100.0)).map(|t| t as f32))]
     pub temperature: f32,
     /// Maximum length of a proof, in tokens.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = whole::<usize>(1..=MAX_TOKENS))]
     pub max_new_tokens: usize,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
     #[command(flatten)]
-    pub play: PlayArgs,
+    pub sample: SampleArgs,
 }
 
 impl ProveArgs {
     /// Returns whether statements are read from standard input.
     pub fn is_interactive(&self) -> bool {
-        self.statement.is_none() && self.problem.is_none()
+        self.statement.is_none() && self.sample.problem.is_none()
     }
 }
 
+/// The problem, the number of samples and the model of `sgs prove`, `sgs conjecture` and `sgs review`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  sgs conjecture --run runs/sgs-metamath-quick \"|- ( ( ph -> ps ) -> ( -. ps -> -. ph ) )\"
-  sgs conjecture --problem syl -n 32
-Exit codes: 0 at least one valid conjecture; 1 none; 2 the target is not valid.")]
-pub struct ConjectureArgs {
-    /// Target: a statement in display or canonical form.
-    #[arg(conflicts_with = "problem")]
-    pub statement: Option<String>,
+pub struct SampleArgs {
     /// Target: a theorem of the shipped database; for Lean: a target of a shipped set.
     #[arg(long, value_name = "LABEL")]
     pub problem: Option<String>,
-    /// Use only what precedes this label of the shipped database; for Lean: the header.
+    /// Use only what precedes this label of the shipped database; for Lean: the header, such as "import Mathlib".
     #[arg(long, value_name = "LABEL", conflicts_with = "problem")]
     pub context: Option<String>,
-    /// Number of conjectures to sample.
+    /// Number of samples.
     #[arg(short = 'n', long, value_name = "N", default_value_t = 16, value_parser = whole::<u32>(1..=MAX_SAMPLES))]
     pub samples: u32,
     /// Print JSON.
@@ -794,31 +777,35 @@ pub struct ConjectureArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
+Examples:
+  sgs conjecture --run runs/sgs-metamath-quick \"|- ( ( ph -> ps ) -> ( -. ps -> -. ph ) )\"
+  sgs conjecture --problem syl -n 32
+Exit codes: 0 at least one valid conjecture; 1 none; 2 the target is not valid.")]
+#[command(mut_arg("samples", |arg| arg.help("Number of conjectures to sample")))]
+pub struct ConjectureArgs {
+    /// Target: a statement in display or canonical form.
+    #[arg(conflicts_with = "problem")]
+    pub statement: Option<String>,
+    #[command(flatten)]
+    pub sample: SampleArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
 Example:
   sgs review --target \"|- ( ( ph -> ps ) -> ( -. ps -> -. ph ) )\" \"|- ( ph -> -. -. ph )\"
 The output shows each Metamath statement as the model reads it: its variables are renamed in the
 order of their first appearance (formulas ph, ps, ...; sets x, y, ...; classes A, B, ...).
 Exit codes: 0 at least one well-formed review; 1 none; 2 a statement is not valid.")]
+#[command(mut_arg("samples", |arg| arg.help("Number of reviews to sample").default_value("4")))]
 pub struct ReviewArgs {
     /// Conjecture: a statement in display or canonical form.
     pub conjecture: String,
     /// Target of the conjecture: a statement.
     #[arg(long, value_name = "STATEMENT", conflicts_with = "problem")]
     pub target: Option<String>,
-    /// Target: a theorem of the shipped database; for Lean: a target of a shipped set.
-    #[arg(long, value_name = "LABEL")]
-    pub problem: Option<String>,
-    /// Use only what precedes this label of the shipped database; for Lean: the header.
-    #[arg(long, value_name = "LABEL", conflicts_with = "problem")]
-    pub context: Option<String>,
-    /// Number of reviews to sample.
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 4, value_parser = whole::<u32>(1..=MAX_SAMPLES))]
-    pub samples: u32,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
     #[command(flatten)]
-    pub play: PlayArgs,
+    pub sample: SampleArgs,
 }
 
 #[derive(Debug, Args)]

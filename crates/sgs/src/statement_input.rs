@@ -1,6 +1,6 @@
 //! Converts statements and names that a user types to problems of a formal system.
 
-use crate::args::LeanArgs;
+use crate::args::SampleArgs;
 use crate::exit::Usage;
 use crate::lean;
 use crate::model_source::ModelSource;
@@ -24,8 +24,7 @@ use std::sync::Arc;
 /// Parses statements and names of problems that a user types. Does not start Lean.
 pub struct StatementInput<'a> {
     reader: StatementReader,
-    /// The context of typed statements: which theorems a proof may use.
-    context: &'a str,
+    args: &'a SampleArgs,
     typed: usize,
 }
 
@@ -36,11 +35,9 @@ enum StatementReader {
 }
 
 impl<'a> StatementInput<'a> {
-    /// Creates a parser for the formal system of `players`; `context` limits the theorems that proofs may use.
-    ///
-    /// # Errors
-    /// Returns an error if the database cannot be read or lacks the context, or if the Lean settings are not valid.
-    pub fn new(players: &ModelSource, context: &'a str, args: &LeanArgs) -> Result<Self> {
+    /// Creates a parser for the formal system of `players`; `--context` limits the theorems that proofs may use.
+    pub fn new(players: &ModelSource, args: &'a SampleArgs) -> Result<Self> {
+        let context = args.context.as_deref().unwrap_or_default();
         let reader = match players.system() {
             SystemName::Metamath => {
                 let system = metamath_database(players.database())?;
@@ -50,13 +47,15 @@ impl<'a> StatementInput<'a> {
                 })?;
                 StatementReader::Metamath(system)
             }
-            SystemName::Lean => StatementReader::Lean(Box::new(lean::settings_over(players.lean(), args)?)),
+            SystemName::Lean => {
+                StatementReader::Lean(Box::new(lean::settings_over(players.lean(), &args.play.lean)?))
+            }
             SystemName::External => {
                 let config = players.config().context("an external system needs its run: give --run")?;
                 StatementReader::External(Box::new(config.clone()))
             }
         };
-        Ok(Self { reader, context, typed: 0 })
+        Ok(Self { reader, args, typed: 0 })
     }
 
     /// Returns the first lines of an interactive session.
@@ -84,17 +83,9 @@ impl<'a> StatementInput<'a> {
         self.statement(&format!("statement-{}", self.typed), line)
     }
 
-    /// Returns the problem that the arguments name or state. `argument` is the name of the statement in messages.
-    ///
-    /// # Errors
-    /// Returns an error if they do neither, or if the statement is not valid.
-    pub fn given_target(
-        &self,
-        problem: Option<&str>,
-        argument: &str,
-        statement: Option<&str>,
-    ) -> Result<Target> {
-        match (problem, statement) {
+    /// Returns the problem that the arguments name, or parses `statement`. `argument` is its name in messages.
+    pub fn given_target(&self, argument: &str, statement: Option<&str>) -> Result<Target> {
+        match (self.args.problem.as_deref(), statement) {
             (Some(id), _) => self.named(id),
             (None, Some(text)) => self.statement("statement", text),
             (None, None) => {
@@ -107,7 +98,7 @@ impl<'a> StatementInput<'a> {
     ///
     /// # Errors
     /// Returns an error with similar names if there is no such problem.
-    pub fn named(&self, id: &str) -> Result<Target> {
+    fn named(&self, id: &str) -> Result<Target> {
         match &self.reader {
             StatementReader::Metamath(system) => {
                 let problem = system.problem(id);
@@ -133,18 +124,12 @@ impl<'a> StatementInput<'a> {
         }
     }
 
-    /// Parses a statement.
-    ///
-    /// # Errors
-    /// Returns an error that explains why it is not a valid statement.
-    pub fn statement(&self, id: &str, text: &str) -> Result<Target> {
-        self.statement_in(self.context, id, text)
+    /// Parses a statement in the context of the arguments: what its proof may use.
+    fn statement(&self, id: &str, text: &str) -> Result<Target> {
+        self.statement_in(self.args.context.as_deref().unwrap_or_default(), id, text)
     }
 
     /// Parses a statement with its own context.
-    ///
-    /// # Errors
-    /// Returns an error that explains why it is not a valid statement.
     pub fn statement_in(&self, context: &str, id: &str, text: &str) -> Result<Target> {
         match &self.reader {
             StatementReader::Metamath(system) => {

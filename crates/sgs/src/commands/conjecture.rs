@@ -14,14 +14,12 @@ use std::collections::BTreeMap;
 
 /// Samples conjectures for a statement and prints the well-formed ones, most frequent first.
 pub fn run(args: &ConjectureArgs) -> Result<Outcome> {
-    let players = ModelSource::choose(&args.play)?;
-    let statements =
-        StatementInput::new(&players, args.context.as_deref().unwrap_or_default(), &args.play.lean)?;
-    let target =
-        statements.given_target(args.problem.as_deref(), "a statement", args.statement.as_deref())?;
+    let players = ModelSource::choose(&args.sample.play)?;
+    let statements = StatementInput::new(&players, &args.sample)?;
+    let target = statements.given_target("a statement", args.statement.as_deref())?;
     let session = statements.start(Some(&target))?;
     let counts = invent(&players, &*session.system, &target.problem, args)?;
-    match args.json {
+    match args.sample.json {
         true => output::json(&counts.as_json(&target.problem))?,
         false => output::line(counts.as_text(&*session.system, &target.problem))?,
     }
@@ -46,9 +44,10 @@ fn invent(
 ) -> Result<ConjectureCounts> {
     let conjecturer = players.conjecturer();
     let prompt = conjecture_prompt(system, conjecturer.form, Condition::Target(target))?;
-    let seeds = (0..args.samples).map(|i| task_seed(args.play.seed, 0, Role::Conjecturer, &target.id, i));
-    let texts = players.sample(&args.play, Role::Conjecturer, &prompt, seeds)?;
-    let mut counts = ConjectureCounts { samples: args.samples, ..ConjectureCounts::default() };
+    let seeds = (0..args.sample.samples)
+        .map(|i| task_seed(args.sample.play.seed, 0, Role::Conjecturer, &target.id, i));
+    let texts = players.sample(&args.sample.play, Role::Conjecturer, &prompt, seeds)?;
+    let mut counts = ConjectureCounts { samples: args.sample.samples, ..ConjectureCounts::default() };
     for text in texts {
         match read_conjecture(system, &conjecturer, Condition::Target(target), &text) {
             Ok(read) => {

@@ -15,11 +15,9 @@ use sgs_selfplay::{Problem, Review, Role};
 
 /// Samples reviews of a conjecture and prints their scores.
 pub fn run(args: &ReviewArgs) -> Result<Outcome> {
-    let players = ModelSource::choose(&args.play)?;
-    let statements =
-        StatementInput::new(&players, args.context.as_deref().unwrap_or_default(), &args.play.lean)?;
-    let target =
-        statements.given_target(args.problem.as_deref(), "--target with a statement", args.target.as_deref());
+    let players = ModelSource::choose(&args.sample.play)?;
+    let statements = StatementInput::new(&players, &args.sample)?;
+    let target = statements.given_target("--target with a statement", args.target.as_deref());
     let target = if args.target.is_some() { named("--target", target) } else { target }?;
     let conjecture = statements.statement_in(&target.problem.context, "conjecture", &args.conjecture);
     let conjecture = named("the conjecture", conjecture)?;
@@ -30,11 +28,13 @@ pub fn run(args: &ReviewArgs) -> Result<Outcome> {
         );
     }
     let (system, target, conjecture) = (&*session.system, &target.problem, &conjecture.problem);
-    let seeds = (0..args.samples).map(|i| task_seed(args.play.seed, 0, Role::Guide, &conjecture.id, i));
-    let texts = players.sample(&args.play, Role::Guide, &system.guide_prompt(target, conjecture), seeds)?;
+    let seeds =
+        (0..args.sample.samples).map(|i| task_seed(args.sample.play.seed, 0, Role::Guide, &conjecture.id, i));
+    let texts =
+        players.sample(&args.sample.play, Role::Guide, &system.guide_prompt(target, conjecture), seeds)?;
     let read = |text: String| (system.read_review(&text), text);
     let reviews: Vec<SampledReview> = texts.into_iter().map(read).collect();
-    match args.json {
+    match args.sample.json {
         true => output::json(&as_json(target, conjecture, &reviews))?,
         false => output::line(as_text(system, target, conjecture, &reviews))?,
     }

@@ -21,15 +21,14 @@ use std::time::Instant;
 
 /// Samples until a proof is valid or the budget is spent; without a statement, does so for each line of standard input.
 pub fn run(args: &ProveArgs) -> Result<Outcome> {
-    let players = ModelSource::choose(&args.play)?;
-    let mut statements =
-        StatementInput::new(&players, args.context.as_deref().unwrap_or_default(), &args.play.lean)?;
+    let players = ModelSource::choose(&args.sample.play)?;
+    let mut statements = StatementInput::new(&players, &args.sample)?;
     // Parse before anything starts, so that an invalid statement is reported immediately.
-    let given = || statements.given_target(args.problem.as_deref(), "a statement", args.statement.as_deref());
+    let given = || statements.given_target("a statement", args.statement.as_deref());
     let first = if args.is_interactive() { None } else { Some(given()?) };
     let folder = players.solver()?;
     let mut session = statements.start(first.as_ref())?;
-    with_device!(args.play.device, 0, device => {
+    with_device!(args.sample.play.device, 0, device => {
         players.check(Role::Solver, &*device, args.max_new_tokens, &options_of(args), BATCH)?;
         let prover = ProofSampler { args, solver: RoleModel::load(&players, Role::Solver, &device)? };
         match players.round() {
@@ -58,7 +57,7 @@ impl<D: Device + Decode> ProofSampler<'_, D> {
         let started = Instant::now();
         let search = search(system, problem, &self.solver, self.args)?;
         let seconds = started.elapsed().as_secs_f64();
-        match (self.args.json, self.args.is_interactive()) {
+        match (self.args.sample.json, self.args.is_interactive()) {
             (true, false) => output::json(&as_json(problem, &search, seconds))?,
             (true, true) => output::line(as_json(problem, &search, seconds))?,
             (false, _) => print(system, problem, &search, seconds)?,
@@ -124,14 +123,14 @@ impl<D: Device + Decode> ProofSampler<'_, D> {
             session.prepare(&target)?;
             Ok(target)
         };
-        if let Some(number) = number.filter(|_| !self.args.json) {
+        if let Some(number) = number.filter(|_| !self.args.sample.json) {
             output::line(format!("line {number}: {line}"))?;
         }
         let done = read(statements, session).and_then(|target| self.prove(&*session.system, &target.problem));
         if let Err(error) = &done
             && error.chain().all(|cause| !cause.is::<std::io::Error>())
         {
-            if self.args.json {
+            if self.args.sample.json {
                 output::line(json!({ "statement": line, "error": format!("{error:#}") }))?;
             }
             let place = number.map_or_else(String::new, |number| format!("line {number}: "));

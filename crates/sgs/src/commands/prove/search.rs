@@ -29,7 +29,7 @@ pub const BATCH: &str = "--samples";
 
 /// Returns the options of the sampler.
 pub fn options_of(args: &ProveArgs) -> SamplerOptions {
-    options(args.samples.min(256) as usize, args.play.memory_mib)
+    options(args.sample.samples.min(256) as usize, args.sample.play.memory_mib)
 }
 
 /// Samples proofs of a problem until one is valid or the budget is spent.
@@ -42,7 +42,7 @@ pub fn search<D: Device + Decode>(
     let RoleModel { tokenizer, model } = solver;
     let problems = [Arc::new(problem.clone())];
     let prompt = |problem: &Problem| system.solver_prompt(problem);
-    let asks = proof_asks(prompt, tokenizer, &problems, args.samples, args.play.seed)?;
+    let asks = proof_asks(prompt, tokenizer, &problems, args.sample.samples, args.sample.play.seed)?;
     let prompt = asks.first().map_or(&[][..], |ask| &ask.prompt);
     let unknown = tokenizer.special_tokens().unk.as_ref().and_then(|t| tokenizer.id_of(t));
     if unknown.is_some_and(|id| prompt.contains(&id)) {
@@ -67,7 +67,7 @@ pub fn search<D: Device + Decode>(
         // Verification takes seconds and uses all cores, so sample everything first.
         let answers = sampler.answers(&asks, || ())?;
         answers.iter().try_for_each(check_accepted)?;
-        let attempts = judge_all(system, &problems, args.samples, &answers);
+        let attempts = judge_all(system, &problems, args.sample.samples, &answers);
         let _ = attempts.into_iter().try_for_each(|attempt| search.add(attempt));
         return Ok(search);
     }
