@@ -191,9 +191,6 @@ pub trait FormalSystem: Send + Sync {
     fn guide_prompt(&self, target: &Problem, conjecture: &Problem) -> Prompt;
 
     /// Extracts the proof from a Solver completion and returns it in canonical form.
-    ///
-    /// # Errors
-    /// Returns an error if the completion contains no well-formed proof.
     fn read_proof(&self, problem: &Problem, completion: &str) -> Result<String, Malformed>;
 
     /// Returns the number of inferences of a proof in canonical form. The default counts non-blank lines.
@@ -203,9 +200,6 @@ pub trait FormalSystem: Send + Sync {
 
     /// Extracts the statement from a Conjecturer completion. The statement is well-formed in the context of the condition,
     /// and is normalised so that equal conjectures are equal strings.
-    ///
-    /// # Errors
-    /// Returns an error if the completion contains no well-formed statement.
     fn read_conjecture(
         &self,
         condition: Condition<'_>,
@@ -257,9 +251,6 @@ pub trait FormalSystem: Send + Sync {
     }
 
     /// Extracts the three sub-scores from a Guide completion.
-    ///
-    /// # Errors
-    /// Returns an error if the completion does not contain all three sub-scores.
     fn read_review(&self, completion: &str) -> Result<Review, Malformed>;
 
     /// Returns the features of a statement, for analysis.

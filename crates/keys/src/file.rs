@@ -30,9 +30,6 @@ pub struct FileError(String);
 
 impl KeyFile {
     /// Reads a file.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be read, is too long, or is not TOML.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let name = path.display().to_string();
         let mut text = String::new();
@@ -59,34 +56,22 @@ impl KeyFile {
     }
 
     /// Returns the file as a configuration. A key that is absent has its default; `command` lists all keys.
-    ///
-    /// # Errors
-    /// Returns an error if a key is unknown or has a value that is not allowed.
     pub fn decode<T: KeyTable + DeserializeOwned>(&self, command: &str) -> Result<T, FileError> {
         self.check(&T::keys(""), command)?;
         self.deserialize()
     }
 
     /// Returns the file as a type that checks its keys when it is deserialized.
-    ///
-    /// # Errors
-    /// Returns an error if the type does not accept the file.
     pub fn deserialize<T: DeserializeOwned>(&self) -> Result<T, FileError> {
         toml::from_str(&self.text).map_err(|error| self.toml_error(&error))
     }
 
     /// Checks that every key of the file is one of `keys` and has an allowed value; `command` lists all keys.
-    ///
-    /// # Errors
-    /// Returns an error at the first key for which this does not hold.
     pub fn check(&self, keys: &[KeySpec], command: &str) -> Result<(), FileError> {
         self.check_table(keys, command, ["", ""], &self.table)
     }
 
     /// Checks a table of the file as if its keys were at the top of the file.
-    ///
-    /// # Errors
-    /// Returns an error as [`KeyFile::check`] does.
     pub fn check_section(&self, section: &str, keys: &[KeySpec], command: &str) -> Result<(), FileError> {
         let table = self.table.get(section).and_then(|value| value.as_table());
         table.map_or(Ok(()), |table| self.check_table(keys, command, ["", section], table))

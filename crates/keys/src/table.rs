@@ -26,9 +26,6 @@ impl KeySpec {
     }
 
     /// Converts a value to the key's type.
-    ///
-    /// # Errors
-    /// Returns an error if the value has another type or is not allowed.
     pub fn fit(&self, value: Value) -> Result<Value, InvalidValue> {
         let value = match (&self.allowed, value) {
             (Allowed::Real { .. }, Value::Integer(n)) => Value::Float(n as f64),
@@ -85,9 +82,6 @@ pub trait KeyTable: Serialize {
 
     /// Checks the values of all keys, except those in lists of tables, which [`KeyFile::decode`](crate::KeyFile::decode)
     /// checks. `prefix` is the name of the table in errors.
-    ///
-    /// # Errors
-    /// Returns an error at the first value that is not allowed.
     fn check(&self, prefix: &str) -> Result<(), InvalidValue> {
         let table = Value::try_from(self).map_err(|error| InvalidValue {
             key: prefix.to_owned(),

@@ -85,9 +85,6 @@ pub fn sample_flops(config: &ModelConfig, position: usize, draws: bool) -> f64 {
 }
 
 /// Samples at temperature 1 and measures every run; `peak` measures the device's best matrix product, in GFLOP/s.
-///
-/// # Errors
-/// Returns an error if the model or the cache does not fit the device.
 pub fn sample<D: Decode>(
     model: &Model<D>,
     bench: &SampleBench,

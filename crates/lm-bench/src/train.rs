@@ -76,9 +76,6 @@ pub fn train_flops_per_token(config: &ModelConfig, length: usize) -> f64 {
 }
 
 /// Trains on random tokens and measures every step; `peak` measures the device's best matrix product, in GFLOP/s.
-///
-/// # Errors
-/// Returns an error if the model does not fit the device or if training fails.
 pub fn train<D: Device>(
     model: Model<D>,
     bench: &TrainBench,

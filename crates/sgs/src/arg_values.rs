@@ -53,8 +53,6 @@ const OUTPUTS: [&str; 4] = ["out", "mm", "jsonl", "export"];
 
 /// Checks that the files and folders that a command reads exist, and that those that it writes can be created. `-` is
 /// standard input or output.
-///
-/// # Errors
 /// Returns an error that names the first for which this does not hold.
 pub fn check_inputs(command: &Command, matches: &ArgMatches) -> anyhow::Result<()> {
     let inner = matches.subcommand().and_then(|(name, inner)| Some((command.find_subcommand(name)?, inner)));

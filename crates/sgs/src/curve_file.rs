@@ -45,8 +45,6 @@ impl Columns {
 }
 
 /// Reads the curves of a file, in the order of their first rows. A single curve has an empty name.
-///
-/// # Errors
 /// Returns an error that names the line if the file cannot be read, a cell is not a number or out of range, or curves
 /// follow each other without a column that distinguishes them.
 pub fn read(path: &Path, percent: bool) -> Result<Vec<(String, Vec<CurvePoint>)>> {

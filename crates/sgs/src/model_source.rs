@@ -67,8 +67,6 @@ const LEAN_WINDOW: usize = 8192;
 
 impl ModelSource {
     /// Selects the models of a run, of a folder, or the shipped model.
-    ///
-    /// # Errors
     /// Returns an error if the run cannot be read or has another formal system than requested.
     pub fn choose(args: &PlayArgs) -> Result<Self> {
         let source = Self::find(args)?;
@@ -227,9 +225,6 @@ impl ModelSource {
     }
 
     /// Returns the folder of the Solver's model.
-    ///
-    /// # Errors
-    /// Returns an error if the shipped model cannot be unpacked, or if the role is served elsewhere.
     pub fn solver(&self) -> Result<PathBuf> {
         self.of(Role::Solver)
     }
@@ -276,9 +271,6 @@ impl ModelSource {
 
     /// Checks without loading a role's weights that completions of `longest` tokens can be sampled. `batch` is the option
     /// that limits the batch.
-    ///
-    /// # Errors
-    /// Returns an error if a file of the model is missing, or if the options leave no memory for the cache.
     pub fn check<D: Device + Decode>(
         &self,
         role: Role,
@@ -320,9 +312,6 @@ impl<D: Device + Decode> RoleModel<D> {
     }
 
     /// Returns a sampler at temperature 1. `batch` is the option that limits the batch.
-    ///
-    /// # Errors
-    /// Returns an error if the options leave no memory for the cache.
     pub fn sampler(
         &self,
         max_new_tokens: usize,
@@ -355,8 +344,6 @@ pub struct SamplingMemory<'a> {
 
 impl SamplingMemory<'_> {
     /// Checks that the cache can hold one completion. `batch` is the option that limits the batch.
-    ///
-    /// # Errors
     /// Returns an error with an amount of memory that is enough for the longest completion.
     pub fn check(&self, options: &SamplerOptions, batch: &str) -> Result<()> {
         let (work, page) = match options.plan(self.footprint, self.config, self.context) {

@@ -5,9 +5,6 @@ use anyhow::Result;
 use std::path::Path;
 
 /// Checks that an output file is not one of the command's input files, also through a symbolic link.
-///
-/// # Errors
-/// Returns a usage error that names the option and the input.
 pub fn check_is_no_input(option: &str, out: &Path, inputs: &[&Path]) -> Result<()> {
     let Ok(out) = out.canonicalize() else { return Ok(()) };
     match inputs.iter().find(|input| input.canonicalize().is_ok_and(|input| input == out)) {
@@ -20,9 +17,6 @@ pub fn check_is_no_input(option: &str, out: &Path, inputs: &[&Path]) -> Result<(
 }
 
 /// Checks that an output file does not replace a file of a run. Files in the run's folder `report` may be replaced.
-///
-/// # Errors
-/// Returns a usage error that names the file.
 pub fn check_is_not_of_run(option: &str, out: &Path, run: &Path) -> Result<()> {
     let (Ok(file), Ok(run)) = (out.canonicalize(), run.canonicalize()) else { return Ok(()) };
     if !file.starts_with(&run) || file.starts_with(run.join("report")) {

@@ -16,9 +16,6 @@ pub fn expanded(paths: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 /// Checks that the folder that the user gave after `words`, such as `sgs status` or `--run`, is not a folder of runs.
-///
-/// # Errors
-/// Returns an error with the number of runs in it and the words for the first.
 pub fn check(words: &str, folder: &Path) -> Result<(), Usage> {
     let runs = runs_in(folder);
     let Some(first) = runs.first() else { return Ok(()) };

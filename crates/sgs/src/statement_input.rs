@@ -95,9 +95,6 @@ impl<'a> StatementInput<'a> {
     }
 
     /// Returns a problem by name: a theorem of the shipped database, or a target of a shipped Lean set.
-    ///
-    /// # Errors
-    /// Returns an error with similar names if there is no such problem.
     fn named(&self, id: &str) -> Result<Target> {
         match &self.reader {
             StatementReader::Metamath(system) => {
@@ -155,9 +152,6 @@ impl<'a> StatementInput<'a> {
     }
 
     /// Starts the formal system and prepares it for the first problem, if there is one.
-    ///
-    /// # Errors
-    /// Returns an error if Lean is missing, has another version than the problem needs, or fails the canaries.
     pub fn start(&self, first: Option<&Target>) -> Result<CheckerSession> {
         let mut session = match &self.reader {
             StatementReader::Metamath(system) => {
@@ -189,8 +183,6 @@ pub struct CheckerSession {
 
 impl CheckerSession {
     /// Checks that verdicts on this problem are reliable.
-    ///
-    /// # Errors
     /// Returns an error if Lean has another version than the problem needs, or fails the canaries.
     pub fn prepare(&mut self, target: &Target) -> Result<()> {
         let Some(lean) = &self.lean else { return Ok(()) };

@@ -30,8 +30,6 @@ pub struct ProvedTheorem {
 
 /// Returns the proved problems of the `wanted` kinds in the order of their first proof, each with its shortest proof. `steps`
 /// returns the number of steps of a proof.
-///
-/// # Errors
 /// Returns an error if a table that is read is missing or damaged. Rollouts are read only in rounds with such problems.
 pub fn proved(
     view: &RunView,

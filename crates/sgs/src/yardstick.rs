@@ -5,9 +5,6 @@ use sgs_analysis::figures::Yardstick;
 use std::path::Path;
 
 /// Parses the value of `--yardstick`. The error contains all its causes, because clap prints only one message.
-///
-/// # Errors
-/// Returns an error if the value has neither form, or if its file cannot be read.
 pub fn argument(given: &str) -> Result<Yardstick, String> {
     parse(given).map_err(|error| format!("{error:#}"))
 }

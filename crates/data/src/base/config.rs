@@ -92,9 +92,6 @@ sgs_keys::table! {
 
 impl PretrainConfig {
     /// Returns the configuration in a file.
-    ///
-    /// # Errors
-    /// Returns an error if a key is unknown, has a value that is not allowed, or is absent although it is required.
     pub fn of(file: &KeyFile) -> Result<Self, FileError> {
         let config: Self = file.decode("sgs pretrain --explain")?;
         if config.data.as_os_str().is_empty() {

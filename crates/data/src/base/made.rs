@@ -64,9 +64,6 @@ pub enum MadeBase {
 }
 
 /// Makes the base model of a configuration if its name is `made:RECIPE` and the model is not in the user's cache.
-///
-/// # Errors
-/// Returns an error if there is no such recipe, if the model in the cache is damaged, or if it cannot be made.
 pub fn ensure(config: &RunConfig, observer: &mut dyn MakeObserver) -> Result<MadeBase> {
     let base = &config.model.base;
     super::recipe::check(base)?;

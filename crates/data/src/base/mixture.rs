@@ -54,9 +54,6 @@ const ROWS_AT_ONCE: usize = 65_536;
 impl Mixture {
     /// Reads and tokenizes corpora and determines the order of training, with all passes spread evenly. The last `held_out`
     /// examples of each corpus are held out.
-    ///
-    /// # Errors
-    /// Returns an error if a file cannot be read, if a corpus is empty, or if a text has unknown words.
     pub fn read(
         corpora: &[CorpusConfig],
         folder: &Path,

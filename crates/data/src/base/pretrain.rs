@@ -69,9 +69,6 @@ pub trait TrainingObserver {
 
 /// Trains on a device, as one process or as a rank, and continues from the last checkpoint in `out` if there is one.
 /// `base` is the model to start from; without it the training begins with random weights.
-///
-/// # Errors
-/// Returns an error if the data, the model or the checkpoint cannot be used, if the device fails, or if a rank is lost.
 pub fn train(
     config: &PretrainConfig,
     out: &Path,

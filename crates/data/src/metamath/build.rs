@@ -56,9 +56,6 @@ pub struct Built {
 }
 
 /// Builds everything; README.md is written last. Calls `progress` with a description of each step when it begins.
-///
-/// # Errors
-/// Returns an error if the source cannot be read or cut, or if the file system fails.
 pub fn build(options: &BuildOptions, progress: &(dyn Fn(String) + Sync)) -> Result<Built> {
     progress("reading the database".to_owned());
     let (text, origin) = slice_text(options.source.as_deref())?;

@@ -37,9 +37,6 @@ impl Classification {
 
 /// Classifies a data set and stores the classes in `out/classes.jsonl`. A later call with the same folder continues.
 /// `on_progress` receives the number of classified problems.
-///
-/// # Errors
-/// Returns an error if the endpoint cannot be used, or if the file cannot be read or written.
 pub fn classify(
     targets: &[Target],
     options: &TeacherOptions,

@@ -32,9 +32,6 @@ pub struct ImportSummary {
 
 /// Reads a data set of any known layout and writes each problem as a line of JSON. `header` is a file with the context of
 /// problems that have none. Problems that name no toolchain get `toolchain`. `out_name` names `out` in errors.
-///
-/// # Errors
-/// Returns an error if the data set cannot be read or holds no record, or if the problems cannot be written.
 pub fn import(
     file: &Path,
     header: Option<&Path>,

@@ -30,9 +30,6 @@ const LONGEST_REASON: usize = 2000;
 
 impl External {
     /// Starts the first process and asks it to describe the system.
-    ///
-    /// # Errors
-    /// Returns an error if the command is missing, or if the process gives no valid description.
     pub fn start(settings: ExternalSettings) -> Result<Self, Fault> {
         let (pool, description) = Pool::start(settings)?;
         Ok(Self { pool, description, needs_rubric: false })

@@ -144,9 +144,6 @@ pub struct PreparedLean {
 
 impl PreparedLean {
     /// Checks Lean's version, and starts the pool.
-    ///
-    /// # Errors
-    /// Returns an error if Lean does not answer, has another version than required, or the pool cannot be started.
     pub fn start(self) -> Result<Lean, StartError> {
         let limits = match &self.config.checker {
             CheckerConfig::Repl(c) => c.limits,
@@ -218,9 +215,6 @@ impl LeanSettings {
     }
 
     /// Replaces the folder of prompts by their texts, so that later changes of the folder have no effect.
-    ///
-    /// # Errors
-    /// Returns an error as [`LeanSettings::templates`] does.
     pub fn freeze_prompts(&mut self) -> Result<(), PromptsError> {
         let templates = self.templates()?;
         if !templates.is_built_in() {
@@ -239,10 +233,6 @@ impl LeanSettings {
 
     /// Locates the programs, builds the sandbox, and determines which of its layers are available. `launcher` is the program
     /// that enters the sandbox, followed by its leading arguments.
-    ///
-    /// # Errors
-    /// Returns an error if a program is missing or has another version, if a folder cannot be created, or if a required
-    /// layer of the sandbox is unavailable.
     pub fn prepare(&self, launcher: &[OsString]) -> Result<PreparedLean, SettingsError> {
         let root = self.root();
         // Check this before creating folders.

@@ -85,9 +85,6 @@ impl From<Templates> for Prompts {
 
 impl Prompts {
     /// Reads and checks the templates.
-    ///
-    /// # Errors
-    /// Returns an error if a file cannot be read, has an unknown name, or has other placeholders than the built-in template.
     pub(crate) fn read(&self) -> Result<Templates, PromptsError> {
         let texts = match self {
             Self::Folder(folder) if folder.as_os_str().is_empty() => BTreeMap::new(),

@@ -55,9 +55,6 @@ pub fn number(name: &str) -> &str {
 }
 
 /// Runs `lean --version`. `launch` starts the checker's `lean`, in its sandbox and without arguments.
-///
-/// # Errors
-/// Returns an error if Lean does not answer within the start limit, or if the answer contains no version.
 pub fn ask_version(launch: &Launch, limits: &Limits) -> Result<Version, VersionError> {
     let program = launch.program.display().to_string();
     let silent = |fault: ProcessFault| VersionError(format!("`{program} --version` gave no answer: {fault}"));

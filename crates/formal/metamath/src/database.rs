@@ -106,9 +106,6 @@ struct Inclusion {
 
 impl Database {
     /// Parses a file and the files that it includes.
-    ///
-    /// # Errors
-    /// Returns an error if a file cannot be read or is malformed, with the file, line and column.
     pub fn read(path: &Path) -> Result<Self, DatabaseError> {
         let source = SourceFile::read(path)?;
         let folder = path.parent().map(Path::to_owned);
@@ -116,9 +113,6 @@ impl Database {
     }
 
     /// Parses a database from memory. Messages use `name` as the file name. Inclusions are rejected.
-    ///
-    /// # Errors
-    /// Returns an error if the text is malformed, with the line and column.
     pub fn parse(name: &str, text: impl Into<Arc<[u8]>>) -> Result<Self, DatabaseError> {
         DatabaseParser::default().run(SourceFile { name: name.into(), bytes: text.into() })
     }

@@ -213,9 +213,6 @@ pub struct Exporter<'a> {
 
 impl<'a> Exporter<'a> {
     /// Creates a temporary file with the theory's text.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be written, if `path` is not a file, or if the database cannot be extended.
     pub fn create(theory: &'a Theory, path: &Path) -> Result<Self, ExportError> {
         let database = theory.database();
         if let Some(id) = database.global_essential() {

@@ -70,9 +70,6 @@ impl Kernel {
     }
 
     /// Checks a proof.
-    ///
-    /// # Errors
-    /// Returns an error if an operation is invalid, if the proof does not prove the goal, or if it is too large.
     pub fn check(
         &mut self,
         database: &Database,
@@ -314,9 +311,6 @@ fn allowed(database: &Database, goal: &KernelGoal<'_>, x: Symbol, y: Symbol) -> 
 }
 
 /// Checks the proof of a theorem of the database.
-///
-/// # Errors
-/// Returns an error if the statement is not a theorem or if its proof is invalid.
 pub fn verify_theorem(kernel: &mut Kernel, database: &Database, id: StatementId) -> Result<(), String> {
     let assertion = database.assertion(id).ok_or("not an assertion")?;
     let ops = crate::proof::read_proof(database, id, assertion)?;

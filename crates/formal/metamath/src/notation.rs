@@ -24,9 +24,6 @@ pub fn print(text: &StatementText<'_>) -> String {
 }
 
 /// Splits a user's statement into its parts. Accepts canonical text, human-readable notation, or a formula; `|-` is optional.
-///
-/// # Errors
-/// Returns an error if the text has none of these forms.
 pub fn split<'a>(theory: &Theory, text: &'a str) -> Result<StatementText<'a>, Malformed> {
     let text = text.trim_start_matches('\u{feff}');
     let is_canonical = text.split_ascii_whitespace().any(|token| matches!(token, "$d" | "$e" | "$p"));
@@ -112,17 +109,11 @@ fn group<'a>(tokens: &mut impl Iterator<Item = &'a str>) -> Result<Vec<&'a str>,
 
 impl Statement {
     /// Parses a user's statement (see [`split`]).
-    ///
-    /// # Errors
-    /// Returns an error if the text is not a valid statement, with a suggestion if possible.
     pub fn from_user_text(theory: &Theory, text: &str, limits: StatementLimits) -> Result<Self, Malformed> {
         Self::from_user_parts(theory, &split(theory, text)?, limits)
     }
 
     /// Parses a statement from the parts given by a user.
-    ///
-    /// # Errors
-    /// Returns an error if the parts are not a valid statement, with a suggestion if possible.
     pub fn from_user_parts(
         theory: &Theory,
         parts: &StatementText<'_>,

@@ -18,9 +18,6 @@ pub enum ProofOp {
 const INCOMPLETE: &str = "the proof is incomplete (it has a `?`)";
 
 /// Parses the proof of a theorem of the database. Its labels must precede the theorem.
-///
-/// # Errors
-/// Returns an error if the proof is incomplete or malformed.
 pub fn read_proof(
     database: &Database,
     id: StatementId,

@@ -40,9 +40,6 @@ pub enum SliceError {
 }
 
 /// Cuts a database's text after the first `assertions` provable assertions.
-///
-/// # Errors
-/// Returns an error if the database is malformed or has fewer assertions.
 pub fn cut(name: &str, text: &[u8], assertions: usize) -> Result<Vec<u8>, SliceError> {
     let database = Database::parse(name, text)?;
     let provable = database.provable();

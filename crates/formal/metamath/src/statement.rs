@@ -102,17 +102,11 @@ impl Statement {
     }
 
     /// Parses canonical text, in normal form or not.
-    ///
-    /// # Errors
-    /// Returns an error if the text is malformed or exceeds a limit.
     pub fn parse(theory: &Theory, text: &str, limits: StatementLimits) -> Result<Self, Malformed> {
         Self::from_text(theory, &StatementText::split(text)?, limits)
     }
 
     /// Parses a statement from its parts.
-    ///
-    /// # Errors
-    /// Returns an error if a part is malformed or exceeds a limit.
     pub fn from_text(
         theory: &Theory,
         text: &StatementText<'_>,
@@ -344,9 +338,6 @@ fn distinct_groups(pairs: &[Distinct]) -> Vec<Vec<Symbol>> {
 }
 
 /// Returns the first statement that a proof in a context may not use. The empty context includes the whole database.
-///
-/// # Errors
-/// Returns an error if the context is not a label of the database.
 pub fn context_limit(theory: &Theory, context: &str) -> Result<StatementId, Malformed> {
     if context.is_empty() {
         return Ok(StatementId(theory.database().statements().len() as u32));

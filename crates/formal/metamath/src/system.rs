@@ -55,9 +55,6 @@ impl Metamath {
     }
 
     /// Creates the system for a database file and the files that it includes.
-    ///
-    /// # Errors
-    /// Returns an error if the database cannot be read, is malformed, or has an unsupported grammar.
     pub fn read(path: &Path) -> Result<Self, TheoryError> {
         Ok(Self::new(Theory::read(path)?))
     }
@@ -94,9 +91,6 @@ impl Metamath {
     }
 
     /// Parses a user's statement as a problem. Accepts canonical text, human-readable notation, or a formula.
-    ///
-    /// # Errors
-    /// Returns an error if the context is unknown or the text is not a valid statement.
     pub fn problem_from_text(&self, id: &str, text: &str, context: &str) -> Result<Problem, Malformed> {
         context_limit(&self.theory, context)?;
         let statement = Statement::from_user_text(&self.theory, text, StatementLimits::default())?;
@@ -454,9 +448,6 @@ impl FormalSystem for Metamath {
 
 impl Metamath {
     /// Judges a proof in canonical text and returns the problem's goal and the full proof.
-    ///
-    /// # Errors
-    /// Returns the reason if the proof is not valid.
     pub fn proof_operations(&self, problem: &Problem, proof: &str) -> Result<(Goal, Vec<ProofOp>), String> {
         let goal = self.goal(problem)?;
         let steps = self.steps(goal.hypothesis_count(), proof).map_err(|e| e.to_string())?;

@@ -31,9 +31,6 @@ pub fn theorem_proofs(theory: &Theory, max_steps: usize) -> Vec<TheoremProof> {
 }
 
 /// Returns a theorem's proof in the database as essential steps; `None` if it has more than `max_steps`.
-///
-/// # Errors
-/// Returns an error if the proof's text is malformed.
 pub fn theorem_proof(
     theory: &Theory,
     rule: RuleId,

@@ -45,10 +45,6 @@ pub struct Theory {
 
 impl Theory {
     /// Reads a database file.
-    ///
-    /// # Errors
-    /// Returns an error if the database is malformed, its grammar is not supported, a formula does not have exactly one
-    /// parse tree, or a rule has too many variables.
     pub fn read(path: &Path) -> Result<Self, TheoryError> {
         Self::new(Database::read(path)?)
     }

@@ -292,9 +292,6 @@ impl Unifier {
     }
 
     /// Checks a proof. On success, the unifier keeps the substitution for [`Unifier::expand`].
-    ///
-    /// # Errors
-    /// Returns an error if the proof is invalid or exceeds a limit, with the first step at fault.
     pub fn check(
         &mut self,
         theory: &Theory,

@@ -185,9 +185,6 @@ struct CheckedLine {
 /// Verifies every line of `input` and writes their verdicts to `output` in the same order. Valid proofs are added to
 /// `export`, which the caller must finish. `report` is called with a message for each line that is bad or cannot be
 /// exported.
-///
-/// # Errors
-/// Returns an error if reading or writing fails or if the threads cannot be started.
 pub fn verify(
     theory: &Theory,
     input: &mut dyn Read,
@@ -358,8 +355,6 @@ fn check_line(
 }
 
 /// Parses a line as a problem with a proof.
-///
-/// # Errors
 /// Returns the line's id, if it can be parsed, and the reason.
 fn read_line(
     theory: &Theory,

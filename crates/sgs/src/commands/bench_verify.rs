@@ -74,9 +74,6 @@ struct Case {
 }
 
 /// Verifies all short proofs of a database repeatedly.
-///
-/// # Errors
-/// Returns an error if there are no short proofs or if one is rejected.
 pub fn bench(theory: &Theory, options: &VerifyBench) -> Result<VerifyBenchReport> {
     let cases = cases(theory, options.steps)?;
     let limits = ProofLimits::default();

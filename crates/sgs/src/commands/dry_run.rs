@@ -52,9 +52,6 @@ struct Planned {
 }
 
 /// Prints the configuration, its requirements and a forecast of its time and memory.
-///
-/// # Errors
-/// Returns an error if the configuration's model or data set is damaged, or if a sampler's memory is too small.
 pub fn run(resolved: &Resolved, fleet: Option<&FleetConfig>, as_json: bool) -> Result<Outcome> {
     let config = &resolved.config;
     let kind = device::kind(&config.model.device)?;
@@ -124,8 +121,6 @@ impl Planned {
 }
 
 /// Checks that the memory of each role's samplers holds their longest completion, before anything is written.
-///
-/// # Errors
 /// Returns an error that names the keys to change.
 pub fn check_memory(config: &RunConfig, fleet: Option<&FleetConfig>) -> Result<()> {
     // The start of the run reports other errors.

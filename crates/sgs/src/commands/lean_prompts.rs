@@ -7,9 +7,6 @@ use sgs_rundir::files::write_file;
 use std::path::Path;
 
 /// Writes the prompts that `lean.prompts` can replace.
-///
-/// # Errors
-/// Returns an error if a file exists or cannot be written.
 pub fn run(out: &Path) -> Result<Outcome> {
     std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     let files = sgs_lean::BUILT_IN_PROMPTS.iter().map(|(name, text)| (out.join(format!("{name}.txt")), text));

@@ -397,9 +397,6 @@ fn run_on_device<D: Parallel + Decode>(
 }
 
 /// Checks that no requirement is missing, before anything is written.
-///
-/// # Errors
-/// Returns an error that names what is missing.
 pub fn check_requirements(config: &RunConfig, workers: Option<&FleetConfig>, asked: &Layers) -> Result<()> {
     let mut lacks = missing::lacks(config);
     for lack in &lacks {

@@ -48,9 +48,6 @@ pub struct LivePage {
 
 impl LivePage {
     /// Starts to serve a run's folder and prints the address on standard error. Returns `None` without `--serve`.
-    ///
-    /// # Errors
-    /// Returns an error if a non-loopback address has no token, or if the address cannot be bound.
     pub fn start(args: &PageArgs, run: &Path, system: &Arc<dyn FormalSystem>) -> Result<Option<Self>> {
         let Some(address) = args.serve else { return Ok(None) };
         let view = RunView::open(run)?;

@@ -136,9 +136,6 @@ impl Stage {
 
 impl FilterConfig {
     /// Returns the configuration in a file.
-    ///
-    /// # Errors
-    /// Returns an error if a key is unknown, has a value that is not allowed, or is absent although it is required.
     pub fn of(file: &KeyFile) -> Result<Self, FileError> {
         let config: Self = file.decode("sgs data filter --explain")?;
         if config.problems.is_empty() {

@@ -36,10 +36,6 @@ const STATEMENTS_AT_ONCE: usize = 1024;
 const LOST: f64 = 0.05;
 
 /// Attempts the problems that have no result in the ledger. `on_problem` is called with the number of finished problems.
-///
-/// # Errors
-/// Returns an error if the model or the server cannot be used, if too many rollouts are lost, or if the ledger cannot be
-/// written.
 pub(crate) fn attempt(
     stage: &Rollouts,
     seed: u64,

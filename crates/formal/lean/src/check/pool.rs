@@ -66,9 +66,6 @@ const LOOK_AHEAD: usize = 64;
 
 impl Pool {
     /// Starts a pool of `slots` slots.
-    ///
-    /// # Errors
-    /// Returns an error if a worker's folder or a thread cannot be created.
     pub fn new(checker: &CheckerConfig, slots: usize) -> std::io::Result<Self> {
         let backend = |slot| -> std::io::Result<Box<dyn Backend>> {
             Ok(match checker {
@@ -80,9 +77,6 @@ impl Pool {
     }
 
     /// Starts a pool with one slot per backend.
-    ///
-    /// # Errors
-    /// Returns an error if a thread cannot be created.
     pub fn over(backends: Vec<Box<dyn Backend>>) -> std::io::Result<Self> {
         let deadline = backends.iter().map(|b| b.deadline(b.batch())).max().unwrap_or_default();
         let mut pool = Self { shared: Arc::default(), threads: Vec::new(), patience: deadline };

@@ -9,9 +9,6 @@ use std::path::Path;
 /// Reads a complete file of any format except Parquet. `.zst` is decompressed. [`stream_file`] reads one record at a time.
 ///
 /// `header` is the context of problems without their own.
-///
-/// # Errors
-/// Returns an error if the file cannot be read, is too large, or is not in the format that was detected.
 pub fn read_file(path: &Path, header: &str) -> Result<Import, DataSetError> {
     collect(|take| stream_file(path, header, take))
 }

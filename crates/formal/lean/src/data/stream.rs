@@ -76,9 +76,6 @@ impl<'a> Records<'a> {
 }
 
 /// Reads a file of any format except Parquet and passes on each record. `.zst` is decompressed.
-///
-/// # Errors
-/// Returns an error if the file cannot be read, is too large or is not in the detected format, or if the consumer does.
 pub fn stream_file<'a>(path: &Path, header: &'a str, take: &'a mut Take<'a>) -> Result<(), DataSetError> {
     let io = |error| DataSetError::Io { path: path.to_owned(), error };
     let file = File::open(path).map_err(io)?;

@@ -29,9 +29,6 @@ pub fn read_conjecture(completion: &str, bounds: &Bounds) -> Result<String, Malf
 /// Extracts a conjecture as the paper's code does. The conjecture is the text between the last `lean4` fence and the
 /// last fence. It must contain exactly one `:= by` and at most one `sorry`, and end in either. Commands before the
 /// theorem are kept, so do not use this function for a model that is trained on the result.
-///
-/// # Errors
-/// Returns an error if the completion has another form.
 pub fn read_conjecture_strict(completion: &str) -> Result<String, Malformed> {
     let refuse = |detail: &str| Err(Malformed::new("strict", detail));
     let Some((_, after)) = completion.rsplit_once("```lean4") else { return refuse("no `lean4` fence") };

@@ -52,9 +52,6 @@ const CONTEXT: &str = "import open set_option universe universes variable variab
 /// the last block that declares any theorem, and otherwise from the last block, which is read as bare tactics. The
 /// completion's copies of statement and header and everything after the proof are dropped. Declarations before the
 /// theorem become helpers.
-///
-/// # Errors
-/// Returns an error if the completion contains no proof.
 pub fn read_proof(statement: &str, completion: &str, bounds: &Bounds) -> Result<Proof, Malformed> {
     if completion.len() > bounds.bytes * 4 {
         return Err(Malformed::new("too-long", format!("{} bytes", completion.len())));
@@ -175,9 +172,6 @@ fn bare_tactics(code: &str) -> Result<Proof, Malformed> {
 
 /// Extracts a proof as the paper's code does. The completion must be exactly one `lean4` block and contain exactly one of
 /// the substrings `theorem `, `lemma ` and `def `. The proof is the text after the first `:= by`.
-///
-/// # Errors
-/// Returns an error if the completion has another form.
 pub fn read_proof_strict(completion: &str) -> Result<Proof, Malformed> {
     let refuse = |detail: &str| Err(Malformed::new("strict", detail));
     let trimmed = completion.trim();

@@ -4,9 +4,6 @@ use sgs_formal::Malformed;
 use sgs_selfplay::Review;
 
 /// Extracts the three scores: relevance 0 to 5, redundancy 0 to 1, complexity 0 to 4.
-///
-/// # Errors
-/// Returns an error if a score is missing, not a number, or out of range.
 pub fn read_review(completion: &str) -> Result<Review, Malformed> {
     let review = read_review_strict(completion)?;
     for (name, value, limit) in [
@@ -25,9 +22,6 @@ pub fn read_review(completion: &str) -> Result<Review, Malformed> {
 }
 
 /// Extracts the three scores as the paper's code does: the last of each tag, as Python's `float()`, in any range.
-///
-/// # Errors
-/// Returns an error if a score is missing or not a number.
 pub fn read_review_strict(completion: &str) -> Result<Review, Malformed> {
     Ok(Review {
         relevance: score(completion, "relevance")?,

@@ -153,9 +153,6 @@ fn launch(args: &[OsString]) -> Result<(), String> {
 }
 
 /// Returns the layers that this machine supports. A launcher process tries them, so that the caller is not restricted.
-///
-/// # Errors
-/// Returns an error if the launcher does not start, or prints no report.
 pub fn available(sandbox: &Sandbox, launcher: &[OsString]) -> Result<Vec<LayerStatus>, String> {
     let (program, leading) = launcher.split_first().ok_or("no launcher is configured")?;
     let specification =

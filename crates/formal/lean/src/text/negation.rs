@@ -13,9 +13,6 @@ use std::ops::Range;
 ///
 /// With `autoImplicit`, Lean would bind undeclared names outside of the negation. The result is a negation only if that
 /// option is off.
-///
-/// # Errors
-/// Returns an error if the result is not a statement.
 pub fn negation(statement: &LeanStatement) -> Result<LeanStatement, LeanStatementError> {
     let source = &statement.text;
     let parts = &statement.declaration;

@@ -31,8 +31,6 @@ pub fn ask(program: &Path, args: &[&str]) -> Option<String> {
 }
 
 /// Runs a program that prints a few lines, and returns its standard output.
-///
-/// # Errors
 /// Returns the reason if the program cannot be started, fails, or takes longer than five seconds.
 pub fn run(program: &Path, args: &[&str]) -> Result<String, String> {
     const PATIENCE: Duration = Duration::from_secs(5);

@@ -38,8 +38,6 @@ fn area_with(run: &Path, other: sgs_rundir::Result<()>) -> Result<Area> {
 }
 
 /// Checks the files of a run and prints a summary. `sgs resume` itself decides whether the run needs its `fleet.toml`.
-///
-/// # Errors
 /// Returns an error that lists all damage.
 pub fn read_whole(run: &Path) -> Result<()> {
     let area = area_with(run, Ok(()))?;

@@ -122,9 +122,6 @@ impl SweepPlan {
     }
 
     /// Returns all runs, in folders below `out`. Every configuration is resolved before the first run starts.
-    ///
-    /// # Errors
-    /// Returns an error for an invalid method, size, key or value, or if two runs have the same name.
     pub fn members(&self, out: &Path) -> Result<Vec<SweepRun>> {
         let count = self.count();
         if count > MAX_RUNS {
@@ -230,8 +227,6 @@ fn name_of(method: &str, varied: &[(&str, &Value)], seed: u64) -> String {
 
 impl SweepRun {
     /// Returns whether the run is finished.
-    ///
-    /// # Errors
     /// Returns an error if the folder contains a run with another configuration or cannot be read.
     pub fn is_finished(&self) -> Result<bool> {
         if !self.folder.join("config.toml").is_file() {
