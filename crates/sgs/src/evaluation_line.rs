@@ -1,5 +1,6 @@
 //! Formats an evaluation as one line.
 
+use sgs_analysis::plot;
 use sgs_rundir::MetricValues;
 use sgs_rundir::metrics::names::HELD_OUT;
 
@@ -29,10 +30,10 @@ fn of(metrics: &MetricValues, name: &str) -> Option<f64> {
 
 /// Formats a rate, next to that of the base model.
 fn percent(name: &str, metrics: &MetricValues, base: Option<&MetricValues>) -> String {
-    let now = of(metrics, name).map_or_else(|| "-".to_owned(), |x| format!("{:.1}", 100.0 * x));
+    let now = of(metrics, name).map_or("-%".to_owned(), plot::percent);
     let before = base.filter(|_| metrics.round > 0).and_then(|base| of(base, name));
-    let before = before.map_or_else(String::new, |x| format!(" (base model {:.1}%)", 100.0 * x));
-    format!("{name} {now}%{before}")
+    let before = before.map_or_else(String::new, |x| format!(" (base model {})", plot::percent(x)));
+    format!("{name} {now}{before}")
 }
 
 /// Describes the weights that were evaluated.

@@ -7,6 +7,7 @@ use crate::terminal::{columns, harmless};
 use crate::wrap::{fitted, wrapped};
 use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
+use sgs_analysis::plot::grouped;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
@@ -31,6 +32,11 @@ pub fn unwritten_verdicts(error: &io::Error) -> anyhow::Error {
 /// Formats a count with its noun: `1 round`, `2 rounds`.
 pub fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Formats a number, with two decimals unless it is whole.
+pub fn number(value: f64) -> String {
+    if value.fract() == 0.0 { grouped(value) } else { format!("{value:.2}") }
 }
 
 /// Writes a line, wrapped to the width of a terminal. Further lines are indented by `indent` columns.

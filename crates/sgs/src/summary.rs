@@ -2,7 +2,7 @@
 
 use crate::{output, pace};
 use anyhow::Result;
-use sgs_analysis::plot::grouped;
+use sgs_analysis::plot::{grouped, percent};
 use sgs_analysis::report::describe_held_out_change;
 use sgs_analysis::run::{EvaluationData, RunData, metric, stage_totals};
 use sgs_analysis::stats::pass_at_k_interval;
@@ -55,10 +55,6 @@ pub fn lines(run: &RunData, view: &RunView) -> Result<Vec<String>> {
     line("next", format!("sgs prove --run {}", view.path().display()));
     line(CONTINUE, continue_command(view, &folder::config_of(view)?));
     Ok(lines)
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1}%", 100.0 * share)
 }
 
 fn solved(run: &RunData) -> String {

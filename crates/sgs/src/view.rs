@@ -6,7 +6,7 @@ use crate::pace::Pace;
 use crate::page::LivePage;
 use crate::terminal::{self, LiveGuard, LiveLine, StyledText, Tone, paint};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
-use sgs_analysis::plot::grouped;
+use sgs_analysis::plot::{grouped, percent};
 use sgs_formal::FormalSystem;
 use sgs_run::{RoundStage, RunEvent};
 use sgs_rundir::metrics::MetricValues;
@@ -261,8 +261,8 @@ impl View {
         self.head.set(vec![(Some(Tone::Strong), stage), (None, left)]);
         self.counts.set(Vec::new());
         let Some(ever) = self.rates.last() else { return };
-        let last = self.last_rate.map(|rate| format!("   last round {:.1}% of rollouts", 100.0 * rate));
-        let ever = (Some(Tone::Good), format!("ever solved {:.1}%", 100.0 * ever));
+        let last = self.last_rate.map(|rate| format!("   last round {} of rollouts", percent(rate)));
+        let ever = (Some(Tone::Good), format!("ever solved {}", percent(*ever)));
         self.standing
             .set(vec![ever, (None, format!("{}   {}", last.unwrap_or_default(), sparkline(&self.rates)))]);
     }
@@ -292,11 +292,7 @@ impl View {
     /// Shows an evaluation of held-out problems.
     fn evaluated(&mut self, metrics: &MetricValues) {
         match self.show {
-            ProgressFormat::Json => {
-                if let Ok(line) = serde_json::to_string(metrics) {
-                    let _ = output::line(line);
-                }
-            }
+            ProgressFormat::Json => print_json(metrics),
             ProgressFormat::Lines => {
                 drop(evaluation_line::line(metrics, self.base.as_ref()).map(output::line))
             }
@@ -322,12 +318,7 @@ impl View {
         self.last_rate = get("target_solve_rate");
         self.pace.record(get("time_round_s").unwrap_or(0.0), get("generations").unwrap_or(0.0));
         match self.show {
-            ProgressFormat::Json => {
-                if let Ok(line) = serde_json::to_string(metrics) {
-                    // A closed pipe does not stop the run.
-                    let _ = output::line(line);
-                }
-            }
+            ProgressFormat::Json => print_json(metrics),
             ProgressFormat::Lines => {
                 let line = line(outcome, metrics, outcome.newly_solved.len());
                 // No round follows the one that reaches a limit.
@@ -412,6 +403,13 @@ impl View {
     }
 }
 
+fn print_json(metrics: &MetricValues) {
+    if let Ok(line) = serde_json::to_string(metrics) {
+        // A closed pipe does not stop the run.
+        let _ = output::line(line);
+    }
+}
+
 /// Returns a message if almost no completion of a role has the form that the formal system reads.
 fn mostly_malformed(role: Role, round: u32, metrics: &MetricValues) -> Option<String> {
     let get = |name: &str| metrics.scalars.get(name).copied().unwrap_or(0.0);
@@ -459,13 +457,13 @@ fn short_line(outcome: &RoundOutcome, metrics: &MetricValues, newly: usize, colu
 /// Formats a finished round as one line. `newly` targets were solved since the last line.
 fn line(outcome: &RoundOutcome, metrics: &MetricValues, newly: usize) -> String {
     let get = |name: &str| metrics.scalars.get(name).copied();
-    let percent = |name: &str| get(name).map_or_else(|| "    -".to_owned(), |x| format!("{:5.1}", 100.0 * x));
+    let rate = |name: &str| get(name).map_or_else(|| "    -".to_owned(), |x| format!("{:5.1}", 100.0 * x));
     let mut out = format!(
         "round {:>4}  generations {:>9}  ever solved {}% ({newly:+})  this round pass@1 {}%",
         outcome.round,
         grouped(get("generations").unwrap_or(0.0)),
-        percent("cumulative_solve_rate"),
-        percent("target_solve_rate"),
+        rate("cumulative_solve_rate"),
+        rate("target_solve_rate"),
     );
     if !outcome.conjectures.is_empty() {
         out.push_str(&format!(

@@ -6,7 +6,7 @@ use super::{FigureOptions, PlottedRun, SeedGroup, groups, is_baseline};
 use crate::baseline::Baseline;
 use crate::compare::asymptote_over_seeds;
 use crate::fit::Fit;
-use crate::plot::{Axis, Figure, Ink, PanelShape, ReferenceLine, Series, SeriesStyle, Unit, Xy};
+use crate::plot::{Axis, Figure, Ink, PanelShape, ReferenceLine, Series, SeriesStyle, Unit, Xy, percent};
 use crate::run::{RunData, metric};
 use sgs_selfplay::Method;
 
@@ -48,9 +48,7 @@ pub(crate) const UNDETERMINED: &str = "not determined";
 /// Describes a fit by its asymptote and its uncertainty.
 pub(crate) fn describe(fit: &Fit) -> String {
     match fit.uncertainty(0.95).filter(|_| fit.is_identified()) {
-        Some(half) => {
-            format!("{:.1}% ± {:.1}", 100.0 * fit.law.asymptote, 100.0 * half)
-        }
+        Some(half) => format!("{} ± {:.1}", percent(fit.law.asymptote), 100.0 * half),
         None => UNDETERMINED.to_owned(),
     }
 }

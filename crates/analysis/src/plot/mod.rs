@@ -21,7 +21,7 @@ pub(crate) use csv::inert;
 pub use csv::write_csv;
 pub use hover::hover_json;
 pub use legend::{LegendEntry, entries};
-pub use scale::{Scale, Unit, format_value, grouped};
+pub use scale::{Scale, Unit, format_value, grouped, percent};
 pub(crate) use svg::with_subscripts;
 pub use svg::{Svg, escape, text_width};
 pub use theme::Ink;

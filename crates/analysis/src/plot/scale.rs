@@ -124,6 +124,11 @@ pub fn grouped(count: f64) -> String {
     format!("{sign}{}", groups.join(","))
 }
 
+/// Formats a fraction as a percentage with one decimal.
+pub fn percent(share: f64) -> String {
+    format!("{:.1}%", 100.0 * share)
+}
+
 /// Formats a value for axes, tooltips and tables, with `digits` significant digits.
 pub fn format_value(value: f64, unit: Unit, digits: usize) -> String {
     if !value.is_finite() {

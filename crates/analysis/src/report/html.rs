@@ -1,6 +1,6 @@
 //! Tables and text as HTML and CSV.
 
-use crate::plot::{Unit, escape, format_value, grouped, inert, with_subscripts};
+use crate::plot::{Unit, escape, format_value, grouped, inert, percent, with_subscripts};
 use crate::stats::Interval;
 use std::fmt::Write;
 
@@ -35,7 +35,7 @@ impl Format {
     fn show(self, value: f64) -> String {
         match self {
             Self::Plain => format_value(value, Unit::Plain, 3),
-            Self::Percent => format!("{:.1}%", 100.0 * value),
+            Self::Percent => percent(value),
             // Large counts are rounded.
             Self::Count if value.abs() < 1e7 => grouped(value),
             Self::Count => format_value(value.round(), Unit::Count, 4),

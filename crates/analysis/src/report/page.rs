@@ -3,10 +3,9 @@
 use super::html::{Cell, Format, ReportTable, formulas};
 use super::{examples, tables, verdict};
 use crate::figures::{self, FigureOptions, PlottedRun};
-use crate::plot::Unit;
 use crate::plot::{
-    Figure, FigurePanel, PanelContent, PanelShape, entries, escape, format_value, grouped, hover_json,
-    panel_svg, swatch_svg, theme,
+    Figure, FigurePanel, PanelContent, PanelShape, Unit, entries, escape, format_value, grouped, hover_json,
+    panel_svg, percent, swatch_svg, theme,
 };
 use crate::run::{RunData, metric};
 use sgs_rundir::metrics::names;
@@ -291,7 +290,7 @@ fn tiles(d: &PlottedRun<'_>) -> String {
         let of = run.last(metric::SOLVED_EVER).zip(run.last(metric::TARGETS));
         let of =
             of.map_or_else(String::new, |(solved, all)| format!(", {} of {}", grouped(solved), grouped(all)));
-        tiles.push((format!("{:.1}%", 100.0 * rate), format!("targets solved{of}")));
+        tiles.push((percent(rate), format!("targets solved{of}")));
     }
     if let Some(last) = run.held_out().next_back()
         && let Some(rate) = last.held_out_pass_at(1)
@@ -299,10 +298,10 @@ fn tiles(d: &PlottedRun<'_>) -> String {
         let base = run.held_out().next().filter(|first| first.after == 0);
         let base = match base.and_then(|first| first.held_out_pass_at(1)) {
             _ if last.after == 0 => " of the base model".to_owned(),
-            Some(base) => format!(" (base model {:.1}%)", 100.0 * base),
+            Some(base) => format!(" (base model {})", percent(base)),
             None => String::new(),
         };
-        tiles.push((format!("{:.1}%", 100.0 * rate), format!("held out, pass@1{base}")));
+        tiles.push((percent(rate), format!("held out, pass@1{base}")));
     }
     if let Some(generations) = run.last(metric::GENERATIONS) {
         tiles.push((

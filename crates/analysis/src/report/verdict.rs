@@ -3,7 +3,7 @@
 use super::html::signed_points;
 use crate::compare::{UNEQUAL, last_comparable};
 use crate::figures::{Curve, PlottedRun, SeedGroup, groups, is_baseline, main_run};
-use crate::plot::grouped;
+use crate::plot::{grouped, percent};
 use crate::run::{ReviewCounts, RunData, metric};
 use crate::stats::{Interval, bootstrap_mean, measured_at};
 use sgs_selfplay::Method;
@@ -32,7 +32,7 @@ pub(super) fn sentences(drawn: &[PlottedRun<'_>]) -> Vec<String> {
         ),
         None => (format!("{} of the targets", percent(last.1)), percent(first.1)),
     };
-    let mut targets = format!("{name} proved {proved} in {} generations", count(last.0));
+    let mut targets = format!("{name} proved {proved} in {} generations", grouped(last.0));
     if curve.len() > 1 {
         targets.push_str(&format!(" ({at_first} in the first round)"));
     }
@@ -48,7 +48,7 @@ pub(super) fn sentences(drawn: &[PlottedRun<'_>]) -> Vec<String> {
         targets.push_str(&match end < last.0 {
             false => format!("; the untrained base model proves {rate} in as many generations"),
             true => {
-                let at = count(end);
+                let at = grouped(end);
                 format!("; at {at} generations, the Solver had proved {own_rate} and the untrained base model {rate}")
             }
         });
@@ -121,7 +121,7 @@ fn against(curve: &Curve, main: &SeedGroup<'_, '_>, other: &SeedGroup<'_, '_>) -
             "{own_name} and {name} have no rounds that end after almost equal numbers of generations."
         );
     };
-    let (at, own, others) = (count(end), percent(own), percent(others));
+    let (at, own, others) = (grouped(end), percent(own), percent(others));
     let seeds = if main.runs.len() == 1 && other.runs.len() == 1 { " (one seed each)" } else { "" };
     format!("After {at} generations, {own_name} has proved {own} of the targets and {name} {others}{seeds}.")
 }
@@ -135,7 +135,7 @@ fn held_out(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
                 .to_owned(),
         };
     };
-    let ([before, after], generations) = (own.printed(), count(own.generations));
+    let ([before, after], generations) = (own.printed(), grouped(own.generations));
     let went = format!("went from {before} for the base model to {after} (after {generations} generations):");
     let stayed = format!("stayed at the base model's {after} after {generations} generations");
     let Some(change) = own.describe(&went, &stayed) else {
@@ -154,7 +154,7 @@ fn held_out(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
         && let Some(change) = held_out_change(other, 1)
     {
         let (name, rate) = (&other.label, percent(mean(&change.after)));
-        text.push_str(&format!(". {name} reached {rate} after {} generations", count(change.generations)));
+        text.push_str(&format!(". {name} reached {rate} after {} generations", grouped(change.generations)));
         let more = change.generations / own.generations - 1.0;
         if more.abs() > UNEQUAL {
             let (share, word) = (100.0 * more.abs(), if more > 0.0 { "more" } else { "fewer" });
@@ -300,14 +300,6 @@ fn guide(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
 fn mean(values: &[f64]) -> f64 {
     let known: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
     known.iter().sum::<f64>() / known.len() as f64
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1}%", 100.0 * share)
-}
-
-fn count(generations: f64) -> String {
-    grouped(generations)
 }
 
 #[cfg(test)]

@@ -5,12 +5,12 @@ mod methods;
 use super::report::warn;
 use crate::args::CompareArgs;
 use crate::exit::{Outcome, Usage};
-use crate::output;
+use crate::output::{self, number};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use sgs_analysis::compare::{BUDGET, are_near, common_generations};
 use sgs_analysis::methods::MethodTable;
-use sgs_analysis::plot::grouped;
+use sgs_analysis::plot::{grouped, percent};
 use sgs_analysis::run::{EvaluationData, RunData, metric, read_metrics};
 use sgs_analysis::stats::measured_at;
 use sgs_run::config::folder;
@@ -171,7 +171,7 @@ pub fn ends_table(runs: &[(&str, &RunData)]) -> String {
             (*name).to_owned(),
             data.rounds.len().to_string(),
             show(data.last(metric::GENERATIONS)),
-            percent(data.last(metric::CUMULATIVE)),
+            share(data.last(metric::CUMULATIVE)),
             show(data.clock().last().map(|point| point.1)),
         ]
     };
@@ -226,7 +226,7 @@ fn configuration(sides: &[ComparedRun], differences: &[(String, Vec<Option<Strin
 
 fn curves(sides: &[ComparedRun], common: &[f64]) -> String {
     let row = |generations: &f64| {
-        let cells = sides.iter().map(|side| percent(side.at(metric::CUMULATIVE, *generations)));
+        let cells = sides.iter().map(|side| share(side.at(metric::CUMULATIVE, *generations)));
         [grouped(*generations)].into_iter().chain(cells).collect()
     };
     let rows: Vec<Vec<String>> = common.iter().map(row).collect();
@@ -242,7 +242,7 @@ fn numbers(sides: &[ComparedRun], generations: f64) -> String {
     for (name, metric, is_share) in NUMBERS {
         let values: Vec<Option<f64>> = sides.iter().map(|side| side.number(metric, generations)).collect();
         if values.iter().any(Option::is_some) {
-            let show = |value: &Option<f64>| if is_share { percent(*value) } else { plain(*value) };
+            let show = |value: &Option<f64>| if is_share { share(*value) } else { plain(*value) };
             rows.push([name.to_owned()].into_iter().chain(values.iter().map(show)).collect());
         }
     }
@@ -274,7 +274,7 @@ fn held_out(sides: &[ComparedRun]) -> Option<String> {
     for k in ks {
         for (which, whose) in [(1, ""), (0, ", base model")] {
             row(format!("pass@{k}{whose}"), &|i| {
-                Some(percent(Some(evaluations[i][which]?.held_out_pass_at(k)?)))
+                Some(share(Some(evaluations[i][which]?.held_out_pass_at(k)?)))
             });
         }
     }
@@ -282,15 +282,13 @@ fn held_out(sides: &[ComparedRun]) -> Option<String> {
     Some(format!("Last evaluation on held-out problems:\n\n{}", output::table(&header, &rows)))
 }
 
-fn percent(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| format!("{:.1}%", 100.0 * value))
+/// Formats a fraction.
+fn share(value: Option<f64>) -> String {
+    value.map_or("-".to_owned(), percent)
 }
 
 fn plain(value: Option<f64>) -> String {
-    value.map_or_else(
-        || "-".to_owned(),
-        |value| if value.fract() == 0.0 { grouped(value) } else { format!("{value:.2}") },
-    )
+    value.map_or("-".to_owned(), number)
 }
 
 fn as_json(

@@ -7,7 +7,7 @@ use crate::output;
 use anyhow::{Result, bail};
 use serde_json::json;
 use sgs_analysis::figures::problem_types;
-use sgs_analysis::plot::standalone_svg;
+use sgs_analysis::plot::{percent, standalone_svg};
 use sgs_data::sets::classify::{ENOUGH, classify};
 use sgs_data::sets::label::{AREAS, DIFFICULTIES};
 use sgs_run::config::system;
@@ -32,11 +32,11 @@ pub fn run(args: &DataClassifyArgs) -> Result<Outcome> {
             "difficulties": DIFFICULTIES, "areas": AREAS, "counts": found.counts,
         }))?,
         false => output::line(format!(
-            "{} of {} problems classified by {} ({:.1}%)\n\n{}\n\n{}",
+            "{} of {} problems classified by {} ({})\n\n{}\n\n{}",
             found.classified,
             found.problems,
             found.model.as_deref().unwrap_or("a served model"),
-            100.0 * found.share(),
+            percent(found.share()),
             table(&found.counts),
             args.out.join("classes.svg").display()
         ))?,

@@ -9,7 +9,7 @@ use crate::terminal::{COLUMNS, columns};
 use crate::{evaluation_line, page, wrap};
 use anyhow::{Context, Result};
 use serde::Serialize;
-use sgs_analysis::plot::grouped;
+use sgs_analysis::plot::{grouped, percent};
 use sgs_analysis::run::{RunData, metric};
 use sgs_base::excerpt;
 use sgs_fleet::BoardStatus;
@@ -298,7 +298,7 @@ fn solved(metrics: &MetricValues, limit: Option<u64>) -> String {
     let limit = limit.map(|limit| format!(" (limit {})", grouped(limit as f64))).unwrap_or_default();
     let value = |name| RunData::value(metrics, name);
     let count = |name| value(name).map_or("?".to_owned(), grouped);
-    let rate = value(metric::CUMULATIVE).map_or("?".to_owned(), |r| format!("{:.1}%", 100.0 * r));
+    let rate = value(metric::CUMULATIVE).map_or("?".to_owned(), percent);
     format!(
         "{} of {} targets ({rate}) after {} generations{limit}",
         count(metric::SOLVED_EVER),
@@ -335,9 +335,8 @@ fn table_of(rounds: &[MetricValues], columns: &[RoundColumn]) -> String {
     header.extend(columns.iter().map(|c| c.0));
     let cell = |round: &MetricValues, name: &str, is_share: bool| match RunData::value(round, name) {
         None => "-".to_owned(),
-        Some(v) if is_share => format!("{:.1}%", 100.0 * v),
-        Some(v) if v.fract() == 0.0 => grouped(v),
-        Some(v) => format!("{v:.2}"),
+        Some(v) if is_share => percent(v),
+        Some(v) => output::number(v),
     };
     let line = |number| header.iter().map(move |name| name.rsplit('\n').nth(number).unwrap_or_default());
     let mut rows: Vec<Vec<String>> = [1, 0].map(|number| line(number).map(str::to_owned).collect()).into();

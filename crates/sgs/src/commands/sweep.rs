@@ -14,6 +14,7 @@ use machine::{RunSlot, SlotPool};
 use mps::MpsControl;
 use plan::{SweepPlan, SweepRun};
 use sgs_analysis::figures::FigureOptions;
+use sgs_analysis::plot::percent;
 use sgs_analysis::run::{RunData, metric, read_metrics};
 use sgs_base::excerpt;
 use sgs_data::base::made::MadeBase;
@@ -252,7 +253,7 @@ fn progress_of(run: &Path) -> String {
     let progress = |data: RunData| Some((data.rounds.len(), data.last(metric::CUMULATIVE)?));
     match read_metrics(run).ok().and_then(progress) {
         Some((rounds, solved)) => {
-            format!("{}, solved {:.1}%", output::counted(rounds, "round"), 100.0 * solved)
+            format!("{}, solved {}", output::counted(rounds, "round"), percent(solved))
         }
         None => "done".to_owned(),
     }

@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use roles::{ConjecturerResult, GuideResult, guide_json, guide_text};
 use serde_json::{Value, json};
+use sgs_analysis::plot::percent;
 use sgs_analysis::stats::{Interval, pass_at_k_interval};
 use sgs_data::corpus;
 use sgs_formal::FormalSystem;
@@ -356,7 +357,6 @@ fn as_text(args: &EvalArgs, set: &str, name: &str, done: &EvalResults) -> String
         [(all, "problem"), (args.k as usize, "sample")].map(|(n, noun)| output::counted(n, noun));
     let mut text = format!("{problems} of {set}, {samples} each{turns}, {name}\n");
     text.push_str(&format!("solved {solved} of {all}\n\n"));
-    let percent = |x: f64| format!("{:.1}%", 100.0 * x);
     let rows: Vec<Vec<String>> = powers(args.k)
         .map(|k| {
             let name = format!("pass@{k}");

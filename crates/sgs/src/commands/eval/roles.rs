@@ -7,6 +7,7 @@ use crate::model_source::{ModelSource, RoleModel};
 use crate::output;
 use anyhow::Result;
 use serde_json::{Value, json};
+use sgs_analysis::plot::percent;
 use sgs_analysis::stats::{area_under_curve, rank_correlation};
 use sgs_data::corpus;
 use sgs_data::metamath::guide::Relation;
@@ -156,7 +157,6 @@ pub fn review<D: Device + Decode>(
 }
 
 pub fn guide_text(g: &GuideResult) -> String {
-    let percent = |x: f64| format!("{:.1}%", 100.0 * x);
     let share = |n: u64| percent(n as f64 / g.well_formed.max(1) as f64);
     let [relevance, redundancy, complexity] = g.agree.map(share);
     let mut text = format!(
