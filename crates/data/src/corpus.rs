@@ -46,7 +46,6 @@ pub fn read(path: &Path) -> Result<CorpusRows> {
     }
 }
 
-/// A corpus as JSON Lines.
 struct CorpusLines {
     path: PathBuf,
     reader: BufReader<File>,

@@ -139,7 +139,6 @@ pub fn method() -> Completed {
     Completed(Method::ALL.map(Method::as_str).to_vec())
 }
 
-/// Accepts a size.
 pub fn size() -> Completed {
     Completed(SIZES.iter().map(|(name, _)| *name).collect())
 }
@@ -159,12 +158,10 @@ pub fn setting() -> Completed {
     Completed(SETTINGS.iter().map(String::as_str).collect())
 }
 
-/// Accepts a problem set or a file.
 pub fn problem_set() -> Completed {
     Completed(METAMATH_SETS.into_iter().chain(LEAN_SETS).collect())
 }
 
-/// Parses a device.
 pub fn devices() -> impl TypedValueParser<Value = DeviceKind> {
     PossibleValuesParser::new([
         PossibleValue::new("cpu")
@@ -176,7 +173,6 @@ pub fn devices() -> impl TypedValueParser<Value = DeviceKind> {
     .try_map(|name| name.parse::<DeviceKind>())
 }
 
-/// Parses a formal system.
 pub fn systems() -> impl TypedValueParser<Value = SystemName> {
     PossibleValuesParser::new([
         PossibleValue::new("metamath").help("Metamath, embedded"),
@@ -185,13 +181,11 @@ pub fn systems() -> impl TypedValueParser<Value = SystemName> {
     .try_map(|name| name.parse::<SystemName>())
 }
 
-/// Parses a role.
 pub fn roles() -> impl TypedValueParser<Value = Role> {
     let names = [Role::Solver, Role::Conjecturer, Role::Guide].map(Role::as_str);
     PossibleValuesParser::new(names).try_map(|name| serde_json::from_value::<Role>(name.into()))
 }
 
-/// Parses an address to listen on.
 pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "write ADDRESS:PORT, such as 127.0.0.1:8000".to_owned())
 }

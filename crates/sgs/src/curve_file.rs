@@ -11,7 +11,6 @@ const CURVE_COLUMNS: [&str; 8] = ["run", "method", "variant", "name", "series", 
 const GENERATIONS: [&str; 2] = ["generations", "c"];
 const RATES: [&str; 4] = ["cumulative_solve_rate", "rate", "solve_rate", "r"];
 
-/// The columns of a row.
 #[derive(Default)]
 struct Columns {
     generations: usize,

@@ -37,7 +37,6 @@ impl TextDisplay {
 }
 
 impl TextDisplay {
-    /// Returns the number of steps of a proof.
     pub fn steps(&self, proof: &str) -> u32 {
         self.0.as_ref().map_or_else(|| sgs_formal::lines_of(proof), |system| system.proof_steps(proof))
     }

@@ -4,7 +4,6 @@ use crate::args::{Cli, GROUPS};
 use clap::CommandFactory;
 use std::fmt::Write as _;
 
-/// Returns the definition of the command line.
 pub fn command() -> clap::Command {
     let command = negative_numbers_are_values(Cli::command());
     let template = template(&command);

@@ -137,7 +137,6 @@ impl ModelSource {
         }
     }
 
-    /// Returns the formal system.
     pub fn system(&self) -> SystemName {
         self.system
     }
@@ -260,7 +259,6 @@ impl ModelSource {
         Ok(answers.iter().map(|answer| answer.text().to_owned()).collect())
     }
 
-    /// Loads a role's tokenizer and weights.
     pub fn load(&self, role: Role) -> Result<(Tokenizer, HostWeights)> {
         let folder = self.model_folder(role)?;
         let tokenizer = Tokenizer::load(&folder).map_err(usage)?;
@@ -305,7 +303,6 @@ pub struct RoleModel<D: Device> {
 }
 
 impl<D: Device + Decode> RoleModel<D> {
-    /// Loads a role's model.
     pub fn load(source: &ModelSource, role: Role, device: &Arc<D>) -> Result<Self> {
         let (tokenizer, weights) = source.load(role)?;
         Ok(Self { tokenizer, model: Model::new(Arc::clone(device), weights, source.positions())? })
@@ -332,9 +329,7 @@ impl<D: Device + Decode> RoleModel<D> {
 
 /// What decides how much memory a sampler needs.
 pub struct SamplingMemory<'a> {
-    /// The device.
     pub footprint: &'a dyn Footprint,
-    /// The shape of the model.
     pub config: &'a ModelConfig,
     /// Context window, in tokens.
     pub context: usize,

@@ -18,13 +18,11 @@ use std::time::Duration;
 /// Time after a signal during which another one counts as the same, because `timeout` sends its signal twice.
 const SAME_REQUEST: Duration = Duration::from_millis(200);
 
-/// State of the handlers.
 struct Handlers {
     /// The signals that have handlers. These are never removed, because after removal a signal would have no effect at all.
     handled: Vec<i32>,
     /// Set by the first signal.
     interrupt: Option<StopFlag>,
-    /// Number of guards.
     guards: usize,
     /// Whether a signal has arrived while a guard existed. The command then ends as interrupted.
     is_taken: bool,

@@ -20,12 +20,10 @@ pub fn is_command(line: &str) -> bool {
     line.starts_with("next ") || line.starts_with(CONTINUE)
 }
 
-/// Formats a line of the summary.
 pub fn line(name: &str, text: &str) -> String {
     format!("{name:<NAME$}{text}")
 }
 
-/// Returns the summary of a finished run.
 pub fn lines(run: &RunData, view: &RunView) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     let mut line = |name: &str, text: String| lines.push(line(name, &text));
@@ -129,7 +127,6 @@ fn time(run: &RunData) -> String {
     text
 }
 
-/// Returns the command that continues a finished run.
 pub fn continue_command(view: &RunView, config: &RunConfig) -> String {
     // A round that was in progress at the time limit was completed, so the run may have worked for longer.
     let worked = folder::seconds_worked(view).unwrap_or_default() / 60.0;

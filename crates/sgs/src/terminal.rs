@@ -135,13 +135,9 @@ impl LiveLine {
 /// The meaning of a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
-    /// A success.
     Good,
-    /// A problem.
     Bad,
-    /// Important text.
     Strong,
-    /// Secondary text.
     Quiet,
 }
 

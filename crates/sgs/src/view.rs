@@ -15,12 +15,10 @@ use sgs_selfplay::{Problem, Progress, Review, Role, RoundOutcome, TaskKind};
 use std::io::IsTerminal;
 use std::sync::Arc;
 
-/// How progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgressFormat {
     /// A display that is updated in place.
     Live,
-    /// One line per round.
     Lines,
     /// One JSON object per round.
     Json,
@@ -206,7 +204,6 @@ impl View {
         }
     }
 
-    /// Handles one event of the run.
     pub fn on(&mut self, event: &RunEvent<'_>) {
         if let Some(page) = &mut self.page {
             page.on(event);
@@ -310,7 +307,6 @@ impl View {
         }
     }
 
-    /// Shows a finished round.
     fn end_round(&mut self, outcome: &RoundOutcome, metrics: &MetricValues) {
         let get = |name: &str| metrics.scalars.get(name).copied();
         let (before, now) = (self.rates.last().copied(), get("cumulative_solve_rate").unwrap_or(0.0));

@@ -7,7 +7,6 @@ use super::theme::Ink;
 use super::xy::{draw_y_axis, panel_title, x_label};
 use super::{Bars, svg::Stroke};
 
-/// Draws a bar chart.
 pub(super) fn draw(svg: &mut Svg, bars: &Bars, title: &str, width: f64, height: f64) {
     let (low, high) = nice_range(0.0, highest(bars), (Some(bars.y.fixed.0.unwrap_or(0.0)), bars.y.fixed.1));
     let mut y = Scale { low, high, from: 0.0, to: 0.0 };

@@ -13,7 +13,6 @@ const GAP: f64 = 6.0;
 /// Maximum share of a panel's width for labels to the right of the axes.
 const MOST: f64 = 0.3;
 
-/// Place of a label.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Place {
     pub x: f64,

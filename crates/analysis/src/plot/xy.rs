@@ -40,7 +40,6 @@ pub(super) fn draw(svg: &mut Svg, xy: &Xy, title: &str, width: f64, height: f64)
     }
 }
 
-/// Draws the title of a panel.
 pub(super) fn panel_title(svg: &mut Svg, title: &str) {
     let style = TextStyle { size: TITLE_SIZE, bold: true, ink: Ink::Text, anchor: Anchor::Start };
     if !title.is_empty() {

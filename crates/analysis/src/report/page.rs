@@ -154,7 +154,6 @@ impl PageBuilder<'_> {
         self.section(id, name);
     }
 
-    /// Adds a section with one figure.
     fn figure_section(&mut self, id: &str, is_folded: bool) {
         let title = self.figure(id).unwrap_or_default();
         self.open.is_folded = is_folded;
@@ -435,7 +434,6 @@ fn configurations(drawn: &[PlottedRun<'_>], reproduce: &str) -> String {
     out
 }
 
-/// Renders the navigation.
 pub(crate) fn navigation(fragment: &Fragment) -> String {
     let mut before = "";
     let mut links = String::new();

@@ -12,7 +12,6 @@ use sgs_rundir::metrics::names;
 /// Maximum length of a statement in a table, in characters.
 const LONGEST_STATEMENT: usize = 300;
 
-/// Returns the number of the last round.
 pub(super) fn last_round(run: &RunData) -> Cell {
     Cell::round(run.rounds.last().map(|r| r.round))
 }

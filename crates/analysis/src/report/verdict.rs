@@ -86,7 +86,6 @@ fn only_other<'c, 'a, 'b>(
     other.filter(|_| others.next().is_none())
 }
 
-/// Returns the group of the main run.
 fn main_group<'a, 'b, 'c>(
     groups: &'c [SeedGroup<'a, 'b>],
     drawn: &[PlottedRun<'a>],

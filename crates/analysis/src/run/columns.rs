@@ -26,7 +26,6 @@ table_row! {
 }
 
 table_row! {
-    /// Scores of a conjecture.
     pub(super) struct ConjectureScores {
         pub r_solve: Option<f64>,
         pub r_guide: Option<f64>,

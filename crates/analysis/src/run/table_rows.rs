@@ -70,7 +70,6 @@ impl TableRows {
         }
     }
 
-    /// Returns all notes in order.
     pub(super) fn notes(&self) -> &[String] {
         &self.notes
     }

@@ -124,7 +124,6 @@ struct Subject<'a> {
     steps: &'a [Intermediate],
     /// The rules that its proof uses, in order.
     uses: Vec<RuleId>,
-    /// Its formulas and terms, by type.
     terms: FxHashMap<TypeId, Vec<&'a [TreeNode]>>,
 }
 

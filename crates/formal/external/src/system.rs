@@ -118,13 +118,11 @@ enum ReportedVerdict {
     Resource,
 }
 
-/// The result of `read_proof`.
 #[derive(Deserialize)]
 struct ReadProof {
     proof: String,
 }
 
-/// The result of `read_conjecture`.
 #[derive(Deserialize)]
 struct ReadConjecture {
     statement: String,

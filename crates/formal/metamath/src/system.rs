@@ -28,7 +28,6 @@ use std::time::Instant;
 /// The checkers of every database ([`FormalSystem::identity`]).
 pub const IDENTITY: &str = "the unifier and the kernel";
 
-/// Limits of a conjecture.
 const CONJECTURE_LIMITS: StatementLimits =
     StatementLimits { symbols: 200, hypotheses: HYPOTHESES, variables: 32 };
 

@@ -172,7 +172,6 @@ struct VerifyOutput {
     judgement: Judgement,
 }
 
-/// A line with its verdict.
 struct CheckedLine {
     number: u64,
     bad: bool,

@@ -3,7 +3,6 @@
 use sgs_keys::{KeyFile, KeyTable as _};
 
 sgs_keys::table! {
-    /// A file.
     #[derive(Clone, Debug, PartialEq)]
     struct Course {
         /// A name.
@@ -16,7 +15,6 @@ sgs_keys::table! {
 }
 
 sgs_keys::table! {
-    /// A part.
     #[derive(Clone, Debug, PartialEq)]
     struct Part {
         /// Hours.
@@ -27,7 +25,6 @@ sgs_keys::table! {
 }
 
 sgs_keys::table! {
-    /// A room.
     #[derive(Clone, Debug, PartialEq)]
     struct Room {
         /// Seats.

@@ -15,7 +15,6 @@ use sgs_run::config::machine;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Runs a benchmark and prints its results.
 pub fn run(command: &BenchCommand) -> Result<Outcome> {
     match command {
         BenchCommand::Verify(args) => checking(args)?,

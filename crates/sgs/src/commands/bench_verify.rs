@@ -12,7 +12,6 @@ use std::fmt;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// Options of the benchmark.
 pub struct VerifyBench {
     /// Maximum number of steps of a proof.
     pub steps: usize,
@@ -22,19 +21,15 @@ pub struct VerifyBench {
     pub threads: usize,
 }
 
-/// Proofs per second.
 #[derive(Clone, Copy, Serialize)]
 struct ProofRate {
     one_thread: f64,
     all_threads: f64,
 }
 
-/// The result of the benchmark.
 #[derive(Serialize)]
 pub struct VerifyBenchReport {
-    /// Number of proofs.
     proofs: usize,
-    /// Total number of steps.
     steps: usize,
     repeats: usize,
     threads: usize,
@@ -67,7 +62,6 @@ impl fmt::Display for VerifyBenchReport {
     }
 }
 
-/// A theorem with its proof.
 struct Case {
     goal: Goal,
     steps: Vec<ProofStep>,

@@ -48,7 +48,6 @@ const NUMBERS: [(&str, &str, bool); 9] = [
 const ONE_SEED: &str = "Differences between single runs can be chance. For intervals, compare several seeds of each method \
                         (`sgs sweep` runs them).";
 
-/// A run in the comparison.
 struct ComparedRun {
     name: String,
     /// The configuration, flattened.
@@ -104,7 +103,6 @@ impl ComparedRun {
     }
 }
 
-/// Prints the comparison.
 pub fn run(args: &CompareArgs) -> Result<Outcome> {
     let runs = crate::run_folder::expanded(&args.runs);
     if runs.len() < 2 {

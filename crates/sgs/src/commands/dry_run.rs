@@ -36,7 +36,6 @@ fn external_lack(config: &RunConfig) -> Option<MissingRequirement> {
     Some(MissingRequirement { what: "program", found: format!("{error:#}"), remedy: None })
 }
 
-/// The parts of a forecast.
 struct Planned {
     model: ModelConfig,
     /// Whether the model's shape is known.
@@ -105,7 +104,6 @@ fn on_this_machine(
 }
 
 impl Planned {
-    /// Formats the forecast.
     fn lines(&self, config: &RunConfig) -> Vec<String> {
         let Self { work, hardware, assumed, forecast, held_out, unfit, .. } = self;
         let mut lines: Vec<String> = held_out.iter().cloned().collect();
@@ -137,7 +135,6 @@ pub fn check_memory(config: &RunConfig, fleet: Option<&FleetConfig>) -> Result<(
     }
 }
 
-/// Forecasts the run.
 fn plan(config: &RunConfig, kind: DeviceKind, fleet: Option<&FleetConfig>) -> Result<Planned> {
     let (model, known) = shape(config)?;
     let own_guide = Path::new(&config.model.guide);
@@ -167,7 +164,6 @@ fn unfit_prompts(config: &RunConfig, model: &ModelConfig, problems: &[Problem]) 
 
 /// Multiprocessors of an H100 or H200.
 const PROCESSORS: usize = 132;
-/// Memory of an H200, in bytes.
 const H200_BYTES: u64 = 139 << 30;
 /// Assumed memory of a process's context and libraries on a GPU, in bytes.
 const CONTEXT_BYTES: u64 = 1 << 30;

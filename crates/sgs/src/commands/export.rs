@@ -19,7 +19,6 @@ use sgs_rundir::rows::ProblemKind;
 use sgs_rundir::{RunView, files};
 use std::path::Path;
 
-/// Exports the theorems of a run.
 pub fn run(args: &ExportArgs) -> Result<Outcome> {
     crate::run_folder::check("sgs export", &args.dir)?;
     let view = RunView::open(&args.dir)?;

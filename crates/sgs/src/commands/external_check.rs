@@ -62,7 +62,6 @@ struct ProofLine {
     proof: String,
 }
 
-/// Reads a file of proofs.
 fn proofs(path: &Path) -> Result<Vec<ProvedProblem>> {
     let text = fs::read_to_string(path).map_err(|e| Usage(format!("cannot read {}: {e}", path.display())))?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());

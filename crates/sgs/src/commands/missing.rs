@@ -10,7 +10,6 @@ use sgs_run::config::{BaseSource, RunConfig, SHIPPED, SystemName};
 use sgs_run::workers::config::{By, FleetConfig};
 use std::path::{Path, PathBuf};
 
-/// A missing requirement.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct MissingRequirement {
     /// Its kind: `GPU`, `Lean`, `model`, `Guide`, `problems`, `held-out`, `program` or `Slurm`.

@@ -42,7 +42,6 @@ use crate::signals;
 use anyhow::Result;
 use signal_hook::consts::SIGHUP;
 
-/// Runs a command.
 pub fn dispatch(cli: Cli) -> Result<Outcome> {
     start_logging(cli.verbose);
     let outcome = run_command(cli);

@@ -13,7 +13,6 @@ use sgs_rundir::RunView;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-/// Writes a report.
 pub fn run(args: &ReportArgs) -> Result<Outcome> {
     let runs = crate::run_folder::expanded(&args.runs);
     let out = match (&args.out, args.runs.as_slice()) {

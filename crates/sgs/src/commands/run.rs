@@ -40,7 +40,6 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Starts a run.
 pub fn run(args: &RunArgs) -> Result<Outcome> {
     begin(args, FleetConfig::default())
 }
@@ -190,7 +189,6 @@ fn cannot_begin(error: &anyhow::Error, out: &Path) -> bool {
         && RunView::open(out).and_then(|view| view.has_results()).is_ok_and(|has| !has)
 }
 
-/// Resumes a run.
 pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
     let ExecutionArgs { ranks, fleet: fleet_args, page, .. } = &args.execution;
     page.check()?;
@@ -477,7 +475,6 @@ fn print_summary(lines: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The finished rounds of a run.
 #[derive(Default)]
 struct FinishedRounds {
     /// Cumulative solve rate after each round.

@@ -155,7 +155,6 @@ fn properties_of(table: &mut Map<String, Value>) -> &mut Map<String, Value> {
     properties.expect("invariant: every table has properties")
 }
 
-/// Returns the schema of one key.
 fn value_schema(key: &KeySpec, default: Option<&Value>) -> Value {
     let mut schema = match key.allowed {
         Allowed::Switch => json!({"type": "boolean"}),

@@ -20,7 +20,6 @@ use sgs_rundir::{MetricValues, RunView};
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 
-/// The status of a run.
 #[derive(Debug, Serialize)]
 struct RunStatus {
     run: String,
@@ -39,14 +38,12 @@ struct RunStatus {
     progress: Option<RoundInProgress>,
     checkpoints: Vec<u32>,
     free_disk_bytes: Option<u64>,
-    /// Metrics of the latest rounds.
     last: Vec<MetricValues>,
     /// Metrics of the newest round that can be read.
     #[serde(skip)]
     newest: Option<MetricValues>,
     /// Metrics of the base model's evaluation, if there is one.
     base_evaluation: Option<MetricValues>,
-    /// Metrics of the last evaluation.
     last_evaluation: Option<MetricValues>,
     /// Path of the report, if it exists.
     report: Option<String>,
@@ -88,7 +85,6 @@ fn print_journal(view: &RunView) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Prints the status.
 pub fn run(args: &StatusArgs) -> Result<Outcome> {
     args.page.check()?;
     crate::run_folder::check("sgs status", &args.dir)?;

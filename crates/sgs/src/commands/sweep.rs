@@ -102,7 +102,6 @@ fn check_requirements(waiting: &VecDeque<SweepRun>) -> Result<()> {
     Ok(())
 }
 
-/// The runs by state.
 struct Sweep {
     all: usize,
     waiting: VecDeque<SweepRun>,
@@ -248,7 +247,6 @@ fn interrupt(working: &mut ActiveRun) {
     }
 }
 
-/// Formats the progress of a run.
 fn progress_of(run: &Path) -> String {
     let progress = |data: RunData| Some((data.rounds.len(), data.last(metric::CUMULATIVE)?));
     match read_metrics(run).ok().and_then(progress) {

@@ -16,7 +16,6 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// One line of output.
 #[derive(Serialize)]
 struct VerdictLine<'a> {
     id: Option<&'a str>,

@@ -77,7 +77,6 @@ impl LivePage {
         }))
     }
 
-    /// Handles one event of the run.
     pub fn on(&mut self, event: &RunEvent<'_>) {
         self.feed.on(event);
         match event {

@@ -30,7 +30,6 @@ pub fn watch(run: &Path, address: SocketAddr, args: &PageArgs) -> Result<()> {
     Ok(())
 }
 
-/// Follows the journal of a run.
 struct JournalFollower {
     view: RunView,
     /// Number of rounds in the run's configuration.

@@ -76,7 +76,6 @@ struct IdleJudge {
 /// Number of candidates after which a persistent process is replaced.
 const MAX_SERVED: usize = 4096;
 
-/// The task of a judge process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum JudgeTask {
     /// Elaborates proofs and has the kernel check them.

@@ -30,7 +30,6 @@ pub struct Target {
     pub expect: Option<Verdict>,
 }
 
-/// A text format of data sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DataSetFormat {
     /// A JSON object with the key `target_statements`: the paper's D_3k.

@@ -18,11 +18,9 @@ use serde::Serialize;
 use serde_json::json;
 use std::io::IsTerminal as _;
 
-/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum CheckState {
-    /// Usable.
     Ok,
     /// Usable, with a note.
     Warning,
@@ -43,12 +41,10 @@ impl CheckState {
     }
 }
 
-/// One check.
 #[derive(Clone, Debug, Serialize)]
 struct Check {
     name: String,
     state: CheckState,
-    /// The findings.
     found: String,
     /// The remedy; empty if none is needed.
     advice: String,
@@ -69,15 +65,12 @@ impl Check {
     }
 }
 
-/// A feature with its requirements.
 #[derive(Clone, Debug, Serialize)]
 struct Area {
     /// `metamath`, `gpu`, `lean` or `slurm`; or `run`.
     name: &'static str,
     purpose: &'static str,
-    /// Whether the feature is usable here.
     usable: bool,
-    /// The checks of its requirements.
     checks: Vec<Check>,
 }
 
@@ -112,7 +105,6 @@ pub fn missing_gpu_requirements() -> Vec<(String, String)> {
 
 pub use slurm::controller as slurm_controller;
 
-/// Returns whether a program is missing from the PATH.
 pub fn lacks_program(name: &str) -> bool {
     lookup::program(name).is_none()
 }

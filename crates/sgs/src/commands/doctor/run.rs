@@ -8,10 +8,8 @@ use sgs_rundir::RunView;
 use std::path::Path;
 use std::time::Instant;
 
-/// Name of the area.
 pub const NAME: &str = "run";
 
-/// Checks the files of a run.
 pub fn area(run: &Path) -> Result<Area> {
     let fleet = RunView::open(run)?.check_fleet();
     area_with(run, fleet)

@@ -31,7 +31,6 @@ use sgs_selfplay::{FailedProof, Problem, Role};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Confidence level of the intervals.
 const LEVEL: f64 = 0.95;
 
 /// Returns the set of problems that the arguments name: by default, that of the run or of the formal system.
@@ -61,7 +60,6 @@ fn open(args: &EvalArgs, players: &ModelSource) -> Result<Opened> {
     }
 }
 
-/// Evaluates a model.
 pub fn run(args: &EvalArgs) -> Result<Outcome> {
     let players = ModelSource::choose(&args.play)?;
     if let Some(reviews) = &args.reviews {
@@ -170,14 +168,12 @@ struct Evaluator<'a> {
     problems: &'a [Arc<Problem>],
 }
 
-/// The results of an evaluation, by role.
 struct EvalResults {
     solver: SolverResult,
     conjecturer: Option<ConjecturerResult>,
     guide: Option<GuideResult>,
 }
 
-/// The results of the Solver.
 struct SolverResult {
     problems: Vec<ProblemAttempts>,
     /// Verdicts and defects of the rollouts by name.

@@ -75,7 +75,6 @@ pub fn conjecture<D: Device + Decode>(
 
 /// A conjecture whose scores are known.
 struct KnownReview {
-    /// The Guide's prompt.
     prompt: Prompt,
     review: Review,
     /// The conjecture's relation to its target (`main-step`, `known`, `one-step`, …).
@@ -98,10 +97,8 @@ pub struct GuideResult {
     scores: Vec<(String, f64, f64)>,
 }
 
-/// Parses a review.
 pub type ReadReview<'a> = dyn Fn(&str) -> Result<Review, Malformed> + 'a;
 
-/// Evaluates only the Guide.
 pub fn only_reviews(args: &EvalArgs, players: &ModelSource, reviews: &Path) -> Result<Outcome> {
     let metamath = match players.system() {
         SystemName::Metamath => Some(Metamath::shipped()?),

@@ -52,7 +52,6 @@ struct ProofSampler<'a, D: Device + Decode> {
 }
 
 impl<D: Device + Decode> ProofSampler<'_, D> {
-    /// Proves one problem.
     fn prove(&self, system: &dyn FormalSystem, problem: &Problem) -> Result<Outcome> {
         let started = Instant::now();
         let search = search(system, problem, &self.solver, self.args)?;

@@ -13,10 +13,8 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// The result of a search.
 #[derive(Default)]
 pub struct ProofSearch {
-    /// Number of samples.
     pub sampled: u32,
     /// A valid proof, if one was found.
     pub proof: Option<Arc<str>>,
@@ -27,7 +25,6 @@ pub struct ProofSearch {
 /// The option that limits the batch.
 pub const BATCH: &str = "--samples";
 
-/// Returns the options of the sampler.
 pub fn options_of(args: &ProveArgs) -> SamplerOptions {
     options(args.sample.samples.min(256) as usize, args.sample.play.memory_mib)
 }

@@ -21,7 +21,6 @@ pub struct SlotPool {
     mps: Option<MpsDaemon>,
 }
 
-/// The resources of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunSlot {
     /// The value of `CUDA_VISIBLE_DEVICES` without MPS.
@@ -39,7 +38,6 @@ impl SlotPool {
         Self::share(wanted, gpus, cores())
     }
 
-    /// Divides GPUs and cores.
     pub fn share(wanted: Option<usize>, gpus: Vec<String>, cores: Vec<usize>) -> Self {
         let fit = if gpus.is_empty() { cores.len() / CORES_PER_RUN } else { gpus.len() };
         let all = wanted.unwrap_or(fit).max(1);
@@ -81,7 +79,6 @@ impl SlotPool {
         text
     }
 
-    /// Returns the number of slots.
     pub fn len(&self) -> usize {
         self.all
     }
@@ -91,12 +88,10 @@ impl SlotPool {
         &self.what
     }
 
-    /// Takes a free slot.
     pub fn free(&mut self) -> Option<RunSlot> {
         self.free.pop()
     }
 
-    /// Returns a slot.
     pub fn release(&mut self, slot: RunSlot) {
         self.free.push(slot);
     }
@@ -126,7 +121,6 @@ impl RunSlot {
         child
     }
 
-    /// Describes the slot.
     pub fn what(&self) -> String {
         match &self.gpu {
             Some(gpu) => format!("GPU {gpu}"),

@@ -184,7 +184,6 @@ fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     }
 }
 
-/// Ends the process group of a child.
 fn end_group(child: &mut Child) {
     if matches!(child.try_wait(), Ok(None)) {
         let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
@@ -235,7 +234,6 @@ read -r command
             control_at(self.path("control"))
         }
 
-        /// Returns the words of the log.
         fn log(&self) -> Vec<String> {
             let text = fs::read_to_string(self.path("log")).unwrap_or_default();
             text.split_whitespace().map(str::to_owned).collect()

@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use toml::Value;
 
-/// Maximum number of runs.
 const MAX_RUNS: usize = 10_000;
 
 /// The contents of a sweep's file.
@@ -31,7 +30,6 @@ pub struct SweepPlan {
     /// The size of all runs.
     size: Option<String>,
     pub jobs: Option<usize>,
-    /// Keys of all runs.
     #[serde(default)]
     set: toml::Table,
     /// Keys with their values: every combination is a run.
@@ -47,7 +45,6 @@ fn one() -> Vec<u64> {
     vec![1]
 }
 
-/// One run of a sweep.
 pub struct SweepRun {
     /// Position in the order of the file.
     pub number: usize,
@@ -59,7 +56,6 @@ pub struct SweepRun {
 }
 
 impl SweepPlan {
-    /// Reads the file.
     pub fn read(file: &Path) -> Result<Self> {
         let path = file.display();
         let file = KeyFile::read(file)?;
@@ -115,7 +111,6 @@ impl SweepPlan {
         Ok(plan)
     }
 
-    /// Returns the number of runs.
     fn count(&self) -> usize {
         let varied = self.vary.values().map(Vec::len);
         [self.methods.len(), self.seeds.len()].into_iter().chain(varied).fold(1, usize::saturating_mul)
@@ -277,7 +272,6 @@ impl SweepRun {
         arguments
     }
 
-    /// Returns the command of the process that executes the run.
     pub fn process(&self) -> Result<Command> {
         let path = self.log();
         let log = OpenOptions::new().create(true).append(true).open(&path);
