@@ -27,10 +27,7 @@ pub fn print(text: &StatementText<'_>) -> String {
 pub fn split<'a>(theory: &Theory, text: &'a str) -> Result<StatementText<'a>, Malformed> {
     let text = text.trim_start_matches('\u{feff}');
     let is_canonical = text.split_ascii_whitespace().any(|token| matches!(token, "$d" | "$e" | "$p"));
-    let mut parts = match is_canonical {
-        true => StatementText::split(text)?,
-        false => split_printed(theory, text)?,
-    };
+    let mut parts = if is_canonical { StatementText::split(text)? } else { split_printed(theory, text)? };
     parts.hypotheses.iter_mut().chain([&mut parts.conclusion]).for_each(begin_with_turnstile);
     Ok(parts)
 }

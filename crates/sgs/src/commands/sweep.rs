@@ -138,10 +138,7 @@ impl Sweep {
         let all = members.len();
         let (mut waiting, mut done) = (VecDeque::new(), Vec::new());
         for member in members {
-            match member.is_finished()? {
-                true => done.push(member),
-                false => waiting.push_back(member),
-            }
+            if member.is_finished()? { done.push(member) } else { waiting.push_back(member) }
         }
         Ok(Self { all, waiting, done, failed: 0 })
     }

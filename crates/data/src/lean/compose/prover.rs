@@ -240,10 +240,7 @@ impl Prover {
         let alone = premises.len() == 1;
         for goal in premises {
             let found = self.part(Sequent { goal, ..s })?;
-            match alone {
-                true => lines.extend(found),
-                false => lines.extend(bullet(found)),
-            }
+            if alone { lines.extend(found) } else { lines.extend(bullet(found)) }
         }
         Some(lines)
     }

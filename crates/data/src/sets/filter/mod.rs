@@ -238,10 +238,7 @@ type Map = serde_json::Map<String, Value>;
 
 /// Identifies a model, independently of the server.
 fn model(folder: &str, endpoint: &EndpointConfig) -> Value {
-    match endpoint.url.is_empty() {
-        true => json!(folder),
-        false => json!({ "served": endpoint.model }),
-    }
+    if endpoint.url.is_empty() { json!(folder) } else { json!({ "served": endpoint.model }) }
 }
 
 /// Decides about a problem from its rollouts.

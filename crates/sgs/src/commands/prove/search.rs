@@ -71,10 +71,7 @@ pub fn search<D: Device + Decode>(
     let mut refused = Ok(());
     sampler.each(&asks, |_, answer| {
         refused = check_accepted(&answer);
-        match refused.is_ok() {
-            true => search.add(judge(system, problem, &answer)),
-            false => ControlFlow::Break(()),
-        }
+        if refused.is_ok() { search.add(judge(system, problem, &answer)) } else { ControlFlow::Break(()) }
     })?;
     refused.map(|()| search)
 }
