@@ -1,7 +1,9 @@
 //! Helpers that several figures share: axes, panels, running means and captions.
 
 use super::{MOST_POINTS, PlottedRun, SeedGroup, groups, thinned};
-use crate::plot::{Axis, FigurePanel, PanelContent, PanelShape, Series, SeriesStyle, Unit, Xy, format_value};
+use crate::plot::{
+    Axis, Bars, FigurePanel, PanelContent, PanelShape, Series, SeriesStyle, Unit, Xy, format_value,
+};
 use crate::run::{RunData, metric};
 
 pub(super) fn generations_axis() -> Axis {
@@ -10,6 +12,11 @@ pub(super) fn generations_axis() -> Axis {
 
 pub(super) fn panel(title: &str, shape: PanelShape, xy: Xy) -> FigurePanel {
     FigurePanel { title: title.to_owned(), shape, content: PanelContent::Xy(xy) }
+}
+
+/// Returns the only panel of a figure of bars.
+pub(super) fn bars_panel(bars: Bars) -> FigurePanel {
+    FigurePanel { title: String::new(), shape: PanelShape::Wide, content: PanelContent::Bars(bars) }
 }
 
 /// Describes groups with several seeds, for captions.

@@ -95,14 +95,11 @@ pub(super) fn cumulative(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> O
             });
         }
     }
-    let mut lines = Vec::new();
-    for (i, yardstick) in options.yardsticks.iter().enumerate() {
-        lines.push(ReferenceLine {
-            value: yardstick.rate,
-            label: yardstick.label.clone(),
-            ink: if i == 0 { Ink::Text } else { Ink::Muted },
-        });
-    }
+    let line = |(i, Yardstick { label, rate }): (usize, &Yardstick)| {
+        let ink = if i == 0 { Ink::Text } else { Ink::Muted };
+        ReferenceLine { value: *rate, label: label.clone(), ink }
+    };
+    let lines = options.yardsticks.iter().enumerate().map(line).collect();
     let y = Axis::new("Cumulative solve rate", Unit::Percent);
     let laws = match laws.len() {
         0 => " The points do not yet determine a scaling law.".to_owned(),

@@ -1,7 +1,7 @@
 //! Figures of the training dynamics: rewards, conjectures, health and time (paper, Fig. 2, 3, 7).
 
 use super::PlottedRun;
-use super::common::{about_means, generations_axis, panel, smoothed_series};
+use super::common::{about_means, bars_panel, generations_axis, panel, smoothed_series};
 use crate::plot::{
     Axis, BarSeries, Bars, Figure, FigurePanel, Ink, PanelContent, PanelShape, ReferenceLine, Unit, Xy,
 };
@@ -134,15 +134,11 @@ pub(super) fn timings(run: &RunData) -> Option<Figure> {
         caption: format!(
             "Wall time of the rounds by stage{per}. The stages add up to the wall time. Conjectures, rollouts and reviews are sampled at the same time: the time of the sampling stage is divided among them in proportion to the time that each spent in the sampler. Checks overlap with sampling, and the publication of a round with the next round; neither is a separate stage."
         ),
-        panels: vec![FigurePanel {
-            title: String::new(),
-            shape: PanelShape::Wide,
-            content: PanelContent::Bars(Bars {
-                x_label: "Round".into(),
-                categories,
-                y: Axis::new("Wall time", Unit::Duration).from(0.0),
-                series,
-            }),
-        }],
+        panels: vec![bars_panel(Bars {
+            x_label: "Round".into(),
+            categories,
+            y: Axis::new("Wall time", Unit::Duration).from(0.0),
+            series,
+        })],
     })
 }

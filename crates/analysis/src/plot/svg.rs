@@ -111,23 +111,10 @@ impl Svg {
 
     /// Draws a filled rectangle.
     pub fn rect(&mut self, x: f64, y: f64, width: f64, height: f64, ink: Ink, tooltip: Option<&str>) {
-        let shade = ink.shade();
-        let _ = write!(
-            self.body,
-            r#"<rect x="{}" y="{}" width="{}" height="{}" fill="{}" class="f{}""#,
-            num(x),
-            num(y),
-            num(width),
-            num(height),
-            shade.light,
-            shade.name
-        );
-        match tooltip {
-            Some(text) => {
-                let _ = write!(self.body, "><title>{}</title></rect>", escape(text));
-            }
-            None => self.body.push_str("/>"),
-        }
+        let [x, y, width, height] = [x, y, width, height].map(num);
+        let fill = filled(ink);
+        let end = tooltip.map_or("/>".to_owned(), |text| format!("><title>{}</title></rect>", escape(text)));
+        let _ = write!(self.body, r#"<rect x="{x}" y="{y}" width="{width}" height="{height}" {fill}{end}"#);
     }
 
     /// Draws a stroked path.
@@ -151,24 +138,14 @@ impl Svg {
         if d.is_empty() {
             return;
         }
-        let shade = ink.shade();
         let opacity = if opacity < 1.0 { format!(r#" fill-opacity="{opacity}""#) } else { String::new() };
-        let _ =
-            write!(self.body, r#"<path d="{d}" fill="{}" class="f{}"{opacity}/>"#, shade.light, shade.name);
+        let _ = write!(self.body, r#"<path d="{d}" {}{opacity}/>"#, filled(ink));
     }
 
     /// Draws a filled circle.
     pub fn dot(&mut self, x: f64, y: f64, radius: f64, ink: Ink) {
-        let shade = ink.shade();
-        let _ = write!(
-            self.body,
-            r#"<circle cx="{}" cy="{}" r="{}" fill="{}" class="f{}"/>"#,
-            num(x),
-            num(y),
-            num(radius),
-            shade.light,
-            shade.name
-        );
+        let [x, y, radius] = [x, y, radius].map(num);
+        let _ = write!(self.body, r#"<circle cx="{x}" cy="{y}" r="{radius}" {}/>"#, filled(ink));
     }
 
     /// Draws a line of text with its baseline at y.
@@ -193,7 +170,6 @@ impl Svg {
     }
 
     fn text_with(&mut self, place: &str, text: &str, style: TextStyle) {
-        let shade = style.ink.shade();
         let anchor = match style.anchor {
             Anchor::Start => "",
             Anchor::Middle => r#" text-anchor="middle""#,
@@ -202,16 +178,21 @@ impl Svg {
         let weight = if style.bold { r#" font-weight="600""# } else { "" };
         let _ = write!(
             self.body,
-            r#"<text {place} font-size="{}"{weight}{anchor} fill="{}" class="f{}">{}</text>"#,
+            r#"<text {place} font-size="{}"{weight}{anchor} {}>{}</text>"#,
             num(style.size),
-            shade.light,
-            shade.name,
+            filled(style.ink),
             with_subscripts(text, |index| {
                 let size = num(0.72 * style.size);
                 format!(r#"<tspan font-size="{size}" dy="{}">{index}</tspan>"#, num(0.22 * style.size))
             })
         );
     }
+}
+
+/// Returns the attributes of a filled shape: the light colour, and the class of the page's rules.
+fn filled(ink: Ink) -> String {
+    let shade = ink.shade();
+    format!(r#"fill="{}" class="f{}""#, shade.light, shade.name)
 }
 
 /// The paper's symbols that have an index.

@@ -1,7 +1,7 @@
 //! Lists of conjectures and solved targets with a search field.
 
 use super::html::{round_attribute, search, shortened};
-use crate::plot::escape;
+use crate::plot::{Unit, escape, format_value};
 use crate::run::{RunData, ShownConjecture, SolvedExample};
 use std::fmt::Write;
 
@@ -10,10 +10,7 @@ const LONGEST: usize = 20_000;
 const LONGEST_SUMMARY: usize = 300;
 
 fn score(value: Option<f64>, most: &str) -> String {
-    value.map_or_else(
-        || "–".to_owned(),
-        |v| format!("{}{most}", crate::plot::format_value(v, crate::plot::Unit::Plain, 3)),
-    )
+    value.map_or("–".to_owned(), |v| format!("{}{most}", format_value(v, Unit::Plain, 3)))
 }
 
 /// Returns the list of conjectures with their scores.
@@ -31,17 +28,12 @@ pub(super) fn conjectures(run: &RunData, index: usize) -> Option<String> {
     .to_owned();
     out += &search(&list, "conjectures", run.shown_conjectures.iter().map(|c| Some(c.round)));
     let _ = write!(out, r#"<div class="cards list" id="{list}">"#);
-    for c in &run.shown_conjectures {
-        out.push_str(&conjecture(c));
-    }
-    out.push_str("</div>");
-    Some(out)
+    out.extend(run.shown_conjectures.iter().map(conjecture));
+    Some(out + "</div>")
 }
 
 fn conjecture(c: &ShownConjecture) -> String {
-    let mut out = String::new();
-    let _ = write!(
-        out,
+    let mut out = format!(
         r#"<article class="card"{}><header><span class="round">Round {}</span><span class="for">for <code>{}</code></span>"#,
         round_attribute(Some(c.round)),
         c.round,
@@ -53,26 +45,25 @@ fn conjecture(c: &ShownConjecture) -> String {
     out.push_str("</header>");
     let _ = write!(out, "<pre>{}</pre>", escape(&shortened(&c.statement, LONGEST)));
     if c.status == "accepted" {
+        let chip = |title: &str, text: String| format!(r#"<span class="chip" title="{title}">{text}</span>"#);
+        let reward = |index: &str, value| {
+            chip(&format!("R_{index}"), format!("R<sub>{index}</sub> {}", score(value, "")))
+        };
+        let review = c.review.map(|[relevance, redundancy, complexity]| {
+            let [relevance, redundancy, complexity] =
+                [(relevance, "/5"), (redundancy, "/1"), (complexity, "/4")]
+                    .map(|(v, most)| score(Some(v), most));
+            let text = format!("relevance {relevance} · redundancy {redundancy} · complexity {complexity}");
+            chip("The Guide's scores", text)
+        });
         let _ = write!(
             out,
-            r#"<p class="chips"><span class="chip" title="Solve rate">s {}</span><span class="chip" title="R_solve">R<sub>solve</sub> {}</span>"#,
-            score(c.solve_rate, ""),
-            score(c.r_solve, "")
-        );
-        if let Some([relevance, redundancy, complexity]) = c.review {
-            let _ = write!(
-                out,
-                r#"<span class="chip" title="The Guide's scores">relevance {} · redundancy {} · complexity {}</span>"#,
-                score(Some(relevance), "/5"),
-                score(Some(redundancy), "/1"),
-                score(Some(complexity), "/4")
-            );
-        }
-        let _ = write!(
-            out,
-            r#"<span class="chip" title="R_guide">R<sub>guide</sub> {}</span><span class="chip strong" title="R_synth">R<sub>synth</sub> {}</span></p>"#,
-            score(c.r_guide, ""),
-            score(c.r_synth, "")
+            r#"<p class="chips">{}{}{}{}{}</p>"#,
+            chip("Solve rate", format!("s {}", score(c.solve_rate, ""))),
+            reward("solve", c.r_solve),
+            review.unwrap_or_default(),
+            reward("guide", c.r_guide),
+            reward("synth", c.r_synth).replacen("chip", "chip strong", 1)
         );
     }
     let _ = write!(
@@ -96,11 +87,8 @@ pub(super) fn solved(run: &RunData, index: usize) -> Option<String> {
     let list = format!("solved-{index}");
     let mut out = search(&list, "solved targets and their proofs", run.solved.iter().map(|s| Some(s.round)));
     let _ = write!(out, r#"<div class="theorems list" id="{list}">"#);
-    for s in &run.solved {
-        out.push_str(&theorem(s));
-    }
-    out.push_str("</div>");
-    Some(out)
+    out.extend(run.solved.iter().map(theorem));
+    Some(out + "</div>")
 }
 
 fn theorem(s: &SolvedExample) -> String {

@@ -253,33 +253,25 @@ fn title(runs: &[RunData]) -> String {
 
 /// Renders the title, the verdict and the most important numbers.
 fn head(drawn: &[PlottedRun<'_>], title: &str) -> String {
-    let mut out = format!("<header class=\"head\"><h1>{}</h1>", escape(title));
-    if let [d] = drawn {
-        let mut facts = Vec::new();
-        facts.extend(d.run.method.map(|m| m.description().to_owned()));
-        facts.extend(d.run.seed.map(|s| format!("seed {s}")));
-        facts.extend(d.run.version.as_ref().map(|v| format!("sgs {v}")));
-        let _ = write!(out, "<p>{}</p>", escape(&facts.join(" · ")));
-    } else {
-        let names: Vec<String> = drawn.iter().map(|d| d.label.clone()).collect();
-        let _ = write!(out, "<p>{}</p>", escape(&names.join(" · ")));
-    }
     let mut verdict = verdict::sentences(drawn);
+    let (mut about, mut tiles_of_run) = (Vec::new(), String::new());
     if let [d] = drawn {
+        about.extend(d.run.method.map(|m| m.description().to_owned()));
+        about.extend(d.run.seed.map(|s| format!("seed {s}")));
+        about.extend(d.run.version.as_ref().map(|v| format!("sgs {v}")));
         verdict.extend(d.run.ended.as_ref().map(|why| format!("The run has ended: {why}.")));
+        tiles_of_run = tiles(d);
+    } else {
+        about.extend(drawn.iter().map(|d| d.label.clone()));
     }
+    let (title, about) = (escape(title), escape(&about.join(" · ")));
+    let mut out = format!("<header class=\"head\"><h1>{title}</h1><p>{about}</p>");
     if !verdict.is_empty() {
-        let _ = write!(
-            out,
-            r#"<p class="verdict">{}</p>"#,
-            verdict.iter().map(|text| format!("<span>{}</span>", escape(text))).collect::<Vec<_>>().join(" ")
-        );
+        let spans: Vec<String> =
+            verdict.iter().map(|text| format!("<span>{}</span>", escape(text))).collect();
+        let _ = write!(out, r#"<p class="verdict">{}</p>"#, spans.join(" "));
     }
-    if let [d] = drawn {
-        out.push_str(&tiles(d));
-    }
-    out.push_str("</header>");
-    out
+    out + &tiles_of_run + "</header>"
 }
 
 fn tiles(d: &PlottedRun<'_>) -> String {

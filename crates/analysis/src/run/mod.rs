@@ -219,20 +219,12 @@ impl RunData {
         let durations: Option<Vec<f64>> = self.rounds.iter().map(round_seconds).collect();
         let start = self.rounds.first().map_or(0.0, |r| r.unix_time);
         let mut total = 0.0;
-        let mut out = Vec::with_capacity(self.rounds.len());
-        for (i, round) in self.rounds.iter().enumerate() {
-            let elapsed = match durations.as_ref().and_then(|d| d.get(i)) {
-                Some(seconds) => {
-                    total += seconds;
-                    total
-                }
-                None => round.unix_time - start,
-            };
-            if let Some(generations) = Self::value(round, metric::GENERATIONS) {
-                out.push((generations, elapsed));
-            }
-        }
-        out
+        let point = |(i, round): (usize, &MetricValues)| {
+            total += durations.as_ref().map_or(0.0, |seconds| seconds[i]);
+            let elapsed = if durations.is_some() { total } else { round.unix_time - start };
+            Some((Self::value(round, metric::GENERATIONS)?, elapsed))
+        };
+        self.rounds.iter().enumerate().filter_map(point).collect()
     }
 
     /// Returns the tokens that all roles have sampled by the end of each round, as pairs of round and tokens.

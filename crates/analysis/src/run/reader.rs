@@ -46,9 +46,7 @@ pub fn read_metrics(path: &Path) -> Result<RunData, sgs_rundir::Error> {
     for round in reader.view.rounds()? {
         reader.read_round_metrics(&round);
     }
-    reader.read_evaluations()?;
-    reader.run.notes = reader.tables.notes().to_vec();
-    Ok(reader.run)
+    reader.with_evaluations()
 }
 
 /// Reads the metrics of a run, its targets with the rounds that solved them, and its evaluations, without texts. Data
@@ -60,9 +58,7 @@ pub fn read_results(path: &Path) -> Result<RunData, sgs_rundir::Error> {
             reader.read_targets(&round);
         }
     }
-    reader.read_evaluations()?;
-    reader.run.notes = reader.tables.notes().to_vec();
-    Ok(reader.run)
+    reader.with_evaluations()
 }
 
 /// Reads a run repeatedly while it grows. The tables of each round are read only once.
@@ -111,7 +107,7 @@ impl<'a> RunReader<'a> {
             run,
             seen: BTreeSet::new(),
             index: HashMap::new(),
-            problems: Problems::default(),
+            problems: Problems::new(),
             proofs: HashMap::new(),
             tables,
         })
@@ -119,13 +115,21 @@ impl<'a> RunReader<'a> {
 
     /// Reads the metrics of a round. Returns `false` if they cannot be read, which is noted.
     fn read_round_metrics(&mut self, round: &PublishedRound) -> bool {
-        let metrics = round.metrics();
-        let is_read = metrics.is_ok();
-        match metrics {
+        match round.metrics() {
             Ok(metrics) => self.run.rounds.push(metrics),
-            Err(error) => self.tables.note(format!("round {} is left out: {error}", round.round())),
+            Err(error) => {
+                self.tables.note(format!("round {} is left out: {error}", round.round()));
+                return false;
+            }
         }
-        is_read
+        true
+    }
+
+    /// Reads the evaluations, and returns the run with all notes.
+    fn with_evaluations(mut self) -> Result<RunData, sgs_rundir::Error> {
+        self.read_evaluations()?;
+        self.run.notes = self.tables.notes().to_vec();
+        Ok(self.run)
     }
 
     /// Returns the data read so far.
@@ -167,9 +171,7 @@ impl<'a> RunReader<'a> {
         }
         Ok(true)
     }
-}
 
-impl RunReader<'_> {
     /// Reads the evaluations that were published since the last call. Returns whether there were any.
     fn read_evaluations(&mut self) -> Result<bool, sgs_rundir::Error> {
         let known = self.run.evaluations.iter().map(|e| e.after).collect::<BTreeSet<_>>();
@@ -224,10 +226,7 @@ fn note_unrated(run: &mut RunData) {
 }
 
 /// Canonical statements and contexts of the targets.
-#[derive(Default)]
-struct Problems {
-    of: HashMap<String, (Arc<str>, Arc<str>)>,
-}
+type Problems = HashMap<String, (Arc<str>, Arc<str>)>;
 
 const PROBLEMS: &str = "problems.parquet";
 const CONJECTURES: &str = "conjectures.parquet";
@@ -244,18 +243,15 @@ impl RunReader<'_> {
             true
         });
         let targets = &mut self.run.targets;
-        let mut has_new = false;
+        let before = targets.len();
         for row in tallies {
             let at = *self.index.entry(row.id.clone()).or_insert_with(|| {
-                has_new = true;
                 targets.push(TargetHistory { id: row.id.as_str().to_owned(), ..TargetHistory::default() });
                 targets.len() - 1
             });
-            if let Some(target) = targets.get_mut(at) {
-                target.enter(round.round(), &row);
-            }
+            targets[at].enter(round.round(), &row);
         }
-        if has_new {
+        if targets.len() > before {
             self.read_target_texts(round);
         }
     }
@@ -283,7 +279,7 @@ impl RunReader<'_> {
                 && target.statement.is_empty()
             {
                 target.statement = shown(display, &row.statement);
-                problems.of.insert(target.id.clone(), (row.statement, row.context));
+                problems.insert(target.id.clone(), (row.statement, row.context));
             }
             true
         });
@@ -320,9 +316,9 @@ impl RunReader<'_> {
             let mut all: Vec<ConjectureText> = self.tables.all(round, CONJECTURES);
             all.retain(|c| c.status == ConjectureRowStatus::Accepted || tracked.contains(c.target.as_str()));
             let keep = pick(&all, &tracked, EXAMPLES.1);
-            let picked: Vec<ConjectureText> =
-                all.into_iter().enumerate().filter(|(i, _)| keep.contains(i)).map(|(_, c)| c).collect();
-            let wanted: HashSet<ProblemId> = picked.iter().map(|c| c.id.clone()).collect();
+            let mut number = 0..;
+            all.retain(|_| number.next().is_some_and(|i| keep.contains(&i)));
+            let wanted: HashSet<ProblemId> = all.iter().map(|c| c.id.clone()).collect();
             let mut reviews: HashMap<ProblemId, ReviewText> = HashMap::new();
             self.tables.each(round, REVIEWS, |review: ReviewText| {
                 let better = review.relevance.is_some() || !reviews.contains_key(&review.conjecture);
@@ -331,12 +327,31 @@ impl RunReader<'_> {
                 }
                 true
             });
-            for conjecture in picked {
+            examples.extend(all.into_iter().map(|conjecture| {
                 let review = reviews.remove(&conjecture.id);
-                examples.push(example(round.round(), conjecture, review, &self.problems, self.display));
-            }
+                self.example(round.round(), conjecture, review)
+            }));
         }
         examples
+    }
+
+    fn example(&self, round: u32, c: ConjectureText, review: Option<ReviewText>) -> ShownConjecture {
+        let target = self.problems.get(c.target.as_str());
+        let statement = c.statement.as_deref().map_or_else(|| c.text.clone(), |s| shown(self.display, s));
+        let scores = review.as_ref().and_then(|r| Some([r.relevance?, r.redundancy?, r.complexity?]));
+        ShownConjecture {
+            round,
+            target: c.target.as_str().to_owned(),
+            target_statement: target.map_or_else(String::new, |(s, _)| shown(self.display, s)),
+            statement,
+            status: c.status.name().to_owned(),
+            solve_rate: c.solve_rate,
+            review: scores,
+            review_text: review.map_or_else(String::new, |r| r.text),
+            r_solve: c.r_solve,
+            r_guide: c.r_guide,
+            r_synth: c.r_synth,
+        }
     }
 }
 
@@ -351,7 +366,7 @@ fn longest_unsolved(run: &RunData) -> Vec<String> {
 /// Selects conjectures of a round: those for tracked targets, then alternately the best and the worst by R_synth.
 fn pick(all: &[ConjectureText], tracked: &HashSet<String>, count: usize) -> HashSet<usize> {
     let mut keep: HashSet<usize> =
-        (0..all.len()).filter(|&i| all.get(i).is_some_and(|c| tracked.contains(c.target.as_str()))).collect();
+        (0..all.len()).filter(|&i| tracked.contains(all[i].target.as_str())).collect();
     let score = |i: usize| all[i].r_synth.or(all[i].r_guide).or(all[i].solve_rate).unwrap_or(0.0);
     let mut order: Vec<usize> = (0..all.len()).filter(|i| !keep.contains(i)).collect();
     order.sort_by(|a, b| score(*b).total_cmp(&score(*a)));
@@ -367,32 +382,6 @@ fn pick(all: &[ConjectureText], tracked: &HashSet<String>, count: usize) -> Hash
         }
     }
     keep
-}
-
-fn example(
-    round: u32,
-    c: ConjectureText,
-    review: Option<ReviewText>,
-    problems: &Problems,
-    display: Display<'_>,
-) -> ShownConjecture {
-    let target_statement =
-        problems.of.get(c.target.as_str()).map_or_else(String::new, |(s, _)| shown(display, s));
-    let statement = c.statement.as_deref().map_or_else(|| c.text.clone(), |s| shown(display, s));
-    let scores = review.as_ref().and_then(|r| Some([r.relevance?, r.redundancy?, r.complexity?]));
-    ShownConjecture {
-        round,
-        target: c.target.as_str().to_owned(),
-        target_statement,
-        statement,
-        status: c.status.name().to_owned(),
-        solve_rate: c.solve_rate,
-        review: scores,
-        review_text: review.map_or_else(String::new, |r| r.text),
-        r_solve: c.r_solve,
-        r_guide: c.r_guide,
-        r_synth: c.r_synth,
-    }
 }
 
 impl RunReader<'_> {
@@ -447,7 +436,7 @@ fn solved_example(
     problems: &Problems,
     display: Display<'_>,
 ) -> SolvedExample {
-    let proof = match (display, problems.of.get(&target.id)) {
+    let proof = match (display, problems.get(&target.id)) {
         (Some(display), Some((statement, context))) => display.proof(statement, context, proof),
         _ => proof.to_owned(),
     };
