@@ -99,7 +99,7 @@ impl<'a> StatementInput<'a> {
         match &self.reader {
             StatementReader::Metamath(system) => {
                 let problem = system.problem(id);
-                Ok(bare(problem.ok_or_else(|| {
+                Ok(Target::new(problem.ok_or_else(|| {
                     let near = near_label(system, id);
                     Usage(format!("--problem: `{id}` is not an axiom or theorem of the database (a label is a name such as `syl`){near}"))
                 })?))
@@ -116,7 +116,9 @@ impl<'a> StatementInput<'a> {
             StatementReader::External(config) => {
                 let set = &config.problems.set;
                 let found = external_targets(set)?.into_iter().find(|problem| problem.id.as_str() == id);
-                Ok(bare(found.ok_or_else(|| Usage(format!("--problem: {set} has no problem `{id}`")))?))
+                Ok(Target::new(
+                    found.ok_or_else(|| Usage(format!("--problem: {set} has no problem `{id}`")))?,
+                ))
             }
         }
     }
@@ -133,7 +135,7 @@ impl<'a> StatementInput<'a> {
                 let problem = system.problem_from_text(id, text, context).map_err(|e| {
                     Usage(format!("not a valid statement: {}; {}", e.detail, statement_advice(text)))
                 })?;
-                Ok(bare(problem))
+                Ok(Target::new(problem))
             }
             StatementReader::Lean(_) => {
                 let statement = canonical_statement(text).map_err(|e| {
@@ -142,11 +144,11 @@ impl<'a> StatementInput<'a> {
                     ))
                 })?;
                 let (id, statement) = (ProblemId::new(id), statement.text.into());
-                Ok(bare(Problem { id, statement, context: context.into() }))
+                Ok(Target::new(Problem { id, statement, context: context.into() }))
             }
             StatementReader::External(_) => {
                 let (id, statement) = (ProblemId::new(id), text.into());
-                Ok(bare(Problem { id, statement, context: context.into() }))
+                Ok(Target::new(Problem { id, statement, context: context.into() }))
             }
         }
     }
@@ -199,9 +201,4 @@ impl CheckerSession {
 fn near_label(system: &Metamath, label: &str) -> String {
     let theory = system.theory();
     did_you_mean(label, (0..theory.rules().len()).map(|i| theory.label(RuleId(i as u32))))
-}
-
-/// Wraps a problem without further data.
-fn bare(problem: Problem) -> Target {
-    Target { problem, proof: None, informal: None, split: None, source: None, toolchain: None, expect: None }
 }

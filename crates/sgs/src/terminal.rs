@@ -1,7 +1,7 @@
 //! Terminal output: lines above the progress display, and colours with a meaning.
 
 use crate::wrap::fitted;
-use indicatif::MultiProgress;
+use indicatif::{MultiProgress, ProgressStyle};
 use std::borrow::Cow;
 use std::fmt::{Arguments, Write as _};
 use std::io::{self, IsTerminal, Write};
@@ -12,6 +12,11 @@ static LIVE: Mutex<Option<MultiProgress>> = Mutex::new(None);
 
 /// Default width, for terminals of unknown size and for pipes.
 pub const COLUMNS: usize = 80;
+
+/// Returns the style of a progress bar.
+pub fn bar_style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
 
 /// Registers the progress display until the guard is dropped.
 pub fn live(bars: &MultiProgress) -> LiveGuard {

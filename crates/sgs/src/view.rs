@@ -5,7 +5,7 @@ use crate::output;
 use crate::pace::Pace;
 use crate::page::LivePage;
 use crate::terminal::{self, LiveGuard, LiveLine, StyledText, Tone, paint};
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState};
 use sgs_analysis::plot::{grouped, percent};
 use sgs_formal::FormalSystem;
 use sgs_run::{RoundStage, RunEvent};
@@ -92,8 +92,7 @@ impl TextBar {
         let text = move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
             let _ = out.write_str(&shown.shown(terminal::columns().saturating_sub(reserved)));
         };
-        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-        self.bar.set_style(style.with_key("line", text));
+        self.bar.set_style(terminal::bar_style(template).with_key("line", text));
     }
 
     fn set(&self, parts: Vec<StyledText>) {

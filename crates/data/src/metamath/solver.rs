@@ -27,18 +27,20 @@ pub struct ProofExample {
     pub proof: String,
 }
 
+impl ProofExample {
+    fn new(theory: &Theory, kind: &'static str, of: &TheoremProof) -> Self {
+        let (statement, proof) = (of.statement.text(theory), write_steps(theory, &of.steps));
+        Self { kind, source: of.rule, statement, proof }
+    }
+}
+
 /// Returns the lessons as examples.
 pub fn theorems(theory: &Theory, split: &Split) -> Vec<ProofExample> {
     split
         .lessons
         .iter()
         .filter(|l| l.steps.len() <= MAX_STEPS * 2)
-        .map(|l| ProofExample {
-            kind: "theorem",
-            source: l.rule,
-            statement: l.statement.text(theory),
-            proof: write_steps(theory, &l.steps),
-        })
+        .map(|l| ProofExample::new(theory, "theorem", l))
         .filter(|e| e.statement.split_ascii_whitespace().count() <= MAX_SYMBOLS * 2)
         .collect()
 }
@@ -73,13 +75,8 @@ fn sub_proofs_of(
         if let Some((statement, print)) = found
             && !split.forbidden.contains(&print)
         {
-            let example = ProofExample {
-                kind: "sub-proof",
-                source: lesson.rule,
-                statement: statement.text(theory),
-                proof: write_steps(theory, &steps),
-            };
-            out.push((example, print));
+            let part = TheoremProof { rule: lesson.rule, statement, steps };
+            out.push((ProofExample::new(theory, "sub-proof", &part), print));
         }
     }
     out
@@ -132,18 +129,11 @@ impl<'a> Composed<'a> {
 
     fn example(&self, draw: &mut SeededRng, unifier: &mut Unifier) -> Option<(ProofExample, u128)> {
         let theory = self.system.theory();
-        let (TheoremProof { rule: source, statement, steps }, print) =
-            self.composer.compose(theory, unifier, draw, None)?;
-        if self.split.forbidden.contains(&print) || inferences(&steps) > self.max_inferences {
+        let (theorem, print) = self.composer.compose(theory, unifier, draw, None)?;
+        if self.split.forbidden.contains(&print) || inferences(&theorem.steps) > self.max_inferences {
             return None;
         }
-        let example = ProofExample {
-            kind: "composed",
-            source,
-            statement: statement.text(theory),
-            proof: write_steps(theory, &steps),
-        };
-        Some((example, digest(&print)))
+        Some((ProofExample::new(theory, "composed", &theorem), digest(&print)))
     }
 }
 

@@ -6,7 +6,7 @@ use crate::exit::Outcome;
 use crate::terminal::{self, LiveGuard};
 use crate::{lean, output};
 use anyhow::Result;
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar};
 use serde_json::json;
 use sgs_data::sets::filter::{self, Filter, FilterConfig, Row};
 use sgs_keys::{KeyFile, KeyTable as _};
@@ -67,7 +67,7 @@ impl Drop for Bar {
 /// Creates a progress bar that counts `what`.
 pub fn bar(what: &str) -> Bar {
     let template = format!("{{msg}} {{bar:32}} {{pos}}/{{len}} {what}  {{per_sec}}  {{eta}} left");
-    let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let style = terminal::bar_style(&template);
     let bars = MultiProgress::new();
     Bar { bar: bars.add(ProgressBar::new(0).with_style(style)), _live: terminal::live(&bars) }
 }

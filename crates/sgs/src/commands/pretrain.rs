@@ -5,8 +5,9 @@ use crate::args::{PretrainArgs, SftArgs};
 use crate::exit::Outcome;
 use crate::output;
 use crate::signals::{self, SignalGuard};
+use crate::terminal::bar_style;
 use anyhow::Result;
-use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar};
 use sgs_data::base::config::PretrainConfig;
 use sgs_data::base::pretrain::{TrainingEnd, TrainingEvent, TrainingObserver, train};
 use sgs_keys::{KeyFile, KeySpec, KeyTable as _};
@@ -178,10 +179,8 @@ impl TrainingObserver for TrainingView {
 }
 
 fn progress_bar(steps: u64, from: u64) -> ProgressBar {
-    let bar = ProgressBar::new(steps).with_position(from);
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg} {per_sec} ETA {eta}") {
-        bar.set_style(style);
-    }
+    let style = bar_style("{bar:40} {pos}/{len} {msg} {per_sec} ETA {eta}");
+    let bar = ProgressBar::new(steps).with_position(from).with_style(style);
     bar.reset_eta();
     bar
 }

@@ -57,19 +57,9 @@ fn target(file: &str, text: &str, command: &SourceCommand, context: &str) -> Res
         canonical_statement(text.get(start..).unwrap_or_default()).map_err(|e| fail(&e.to_string()))?;
     may_stand_before(context, statement.name()).map_err(|problem| fail(&problem))?;
     let informal = text.get(..start).map(str::trim).filter(|doc| !doc.is_empty()).map(str::to_owned);
-    Ok(Target {
-        problem: Problem {
-            id: ProblemId::new(statement.name()),
-            statement: statement.text.into(),
-            context: context.into(),
-        },
-        proof: None,
-        informal,
-        split: None,
-        source: Some(file.to_owned()),
-        toolchain: None,
-        expect: None,
-    })
+    let id = ProblemId::new(statement.name());
+    let problem = Problem { id, statement: statement.text.into(), context: context.into() };
+    Ok(Target { informal, source: Some(file.to_owned()), ..Target::new(problem) })
 }
 
 #[cfg(test)]

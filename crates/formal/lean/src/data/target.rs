@@ -30,6 +30,14 @@ pub struct Target {
     pub expect: Option<Verdict>,
 }
 
+impl Target {
+    /// Creates a target without further data.
+    pub fn new(problem: Problem) -> Self {
+        let [proof, informal, split, source, toolchain] = [const { None }; 5];
+        Self { problem, proof, informal, split, source, toolchain, expect: None }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DataSetFormat {
     /// A JSON object with the key `target_statements`: the paper's D_3k.

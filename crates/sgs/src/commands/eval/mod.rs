@@ -6,9 +6,9 @@ use crate::args::EvalArgs;
 use crate::exit::{Outcome, usage};
 use crate::model_source::{ModelSource, RoleModel, is_configuration};
 use crate::output;
-use crate::terminal::{Tone, paint};
+use crate::terminal::{Tone, bar_style, paint};
 use anyhow::{Context, Result};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use roles::{ConjecturerResult, GuideResult, guide_json, guide_text};
 use serde_json::{Value, json};
 use sgs_analysis::plot::percent;
@@ -324,8 +324,7 @@ impl Evaluator<'_> {
 
 /// Creates a progress bar over rollouts; hidden unless standard error is a terminal.
 fn bar(attempts: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:32} {pos}/{len} samples  {per_sec}  {eta} left");
-    ProgressBar::new(attempts).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    ProgressBar::new(attempts).with_style(bar_style("{bar:32} {pos}/{len} samples  {per_sec}  {eta} left"))
 }
 
 /// Returns 1, 2, 4, … up to the number of rollouts.
