@@ -150,33 +150,3 @@ fn best_time<C: Default>(
     };
     (0..repeats).filter_map(whole).min().expect("invariant: there is at least one repeat and one thread")
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use sgs_metamath::database::Database;
-
-    const OPTIONS: VerifyBench = VerifyBench { steps: 60, repeats: 2, threads: 2 };
-
-    #[test]
-    fn a_small_database_is_measured() {
-        let text = include_bytes!("../../../formal/metamath/tests/data/mini.mm");
-        let theory = Theory::new(Database::parse("mini.mm", *text).unwrap()).unwrap();
-        let report = bench(&theory, &OPTIONS).unwrap();
-        assert!(report.proofs > 500 && report.steps > report.proofs);
-        assert!(report.unifier.one_thread > 0.0 && report.judge.one_thread > 0.0);
-        let text = report.to_string();
-        assert!(text.contains("unifier and kernel") && text.contains("2 threads"), "{text}");
-        if cfg!(target_os = "linux") {
-            assert!(report.peak_memory.unwrap() > 1_000_000);
-        }
-    }
-
-    #[test]
-    fn a_database_without_proofs_is_an_error() {
-        let text = b"$c wff |- $. $v p $. fp $f wff p $. a $a |- p $.";
-        let theory = Theory::new(Database::parse("axioms.mm", *text).unwrap()).unwrap();
-        let error = bench(&theory, &OPTIONS).err().unwrap().to_string();
-        assert!(error.contains("no proof of at most 60 steps"), "{error}");
-    }
-}

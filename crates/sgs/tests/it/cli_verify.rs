@@ -206,7 +206,12 @@ fn the_checker_is_benchmarked() {
     assert!(text.contains("unifier and kernel") && text.contains("2 threads"), "{text}");
     let json = sgs(&[&args[..], &["--json"]].concat()).expect(0).json();
     assert_eq!((&json["proofs"], &json["steps"]), (&1.into(), &3.into()));
-    assert!(json["unifier"]["one_thread"].as_f64().unwrap() > 0.0);
+    for checker in ["unifier", "judge"] {
+        assert!(json[checker]["one_thread"].as_f64().unwrap() > 0.0, "{json}");
+    }
+    if cfg!(target_os = "linux") {
+        assert!(json["peak_memory"].as_u64().unwrap() > 1_000_000, "{json}");
+    }
     let none = file(
         dir.path(),
         "none.mm",
