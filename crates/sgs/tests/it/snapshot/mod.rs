@@ -46,7 +46,7 @@ pub fn snapshot(run: &Path) -> BTreeMap<String, String> {
     for evaluation in view.evaluations().expect("evaluations") {
         for row in evaluation.problems().expect("a table") {
             let row = row.expect("a row");
-            let key = format!("{} evaluation {} {}", evaluation.after, row.set.name(), row.id);
+            let key = format!("{} evaluation {:?} {}", evaluation.after, row.set, row.id);
             let value = format!("{} {} {:?}", row.judged, row.proved, row.proof);
             assert!(out.insert(key.clone(), value).is_none(), "{key} occurs twice");
         }
