@@ -65,9 +65,6 @@ impl Temporary {
 
     /// Registers what `make` creates; nothing if it fails. No signal ends the process until `make` returns, and `make` must
     /// not use another [`Temporary`].
-    ///
-    /// # Errors
-    /// Returns the error of `make`.
     pub fn create<T, E>(make: impl FnOnce() -> Result<(PathBuf, Extent, T), E>) -> Result<(Self, T), E> {
         let mut all = lock();
         let (path, extent, made) = make()?;
@@ -82,9 +79,6 @@ impl Temporary {
     }
 
     /// Creates a file with a temporary name in the same folder as `target`, and opens it for writing.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be created.
     pub fn file_beside(target: &Path) -> io::Result<(Self, File)> {
         let path = path_beside(target);
         Self::create(|| {
@@ -94,9 +88,6 @@ impl Temporary {
     }
 
     /// Creates a folder with a temporary name in the same folder as `target`.
-    ///
-    /// # Errors
-    /// Returns an error if the folder cannot be created.
     pub fn folder_beside(target: &Path) -> io::Result<Self> {
         let path = path_beside(target);
         let make = || fs::create_dir(&path).map(|()| (path, Extent::Whole, ()));
@@ -133,9 +124,6 @@ impl Temporary {
     }
 
     /// Removes the file or folder, also if it was kept.
-    ///
-    /// # Errors
-    /// Returns an error if it exists and cannot be removed.
     pub fn remove(mut self) -> io::Result<()> {
         let removed = self.entry.remove();
         self.keep();

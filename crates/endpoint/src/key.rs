@@ -27,9 +27,6 @@ impl ApiKey {
     }
 
     /// Reads a file that contains the key.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be read or does not contain a valid key.
     pub fn read(path: &Path) -> Result<Self, EndpointError> {
         let origin = path.display().to_string();
         match std::fs::read_to_string(path) {

@@ -84,9 +84,6 @@ impl Endpoint {
 
     /// Returns the log-probs of the tokens from index `from` (at least 1) on, under the current weights, and the name
     /// of the weights if the server returns it. Not supported for [`ServerKind::Any`].
-    ///
-    /// # Errors
-    /// Returns an error if the reply is missing or invalid.
     pub fn score(
         &self,
         tokens: &[u32],

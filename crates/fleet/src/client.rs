@@ -52,9 +52,6 @@ impl Client {
     /// Creates a client for `https://host:port`, without connecting. The token is sent only to the server whose key it
     /// names. If it names none, or `trusted` is given, the server needs a certificate from a public authority or one of
     /// `trusted` (DER). Without a token, `http://` is possible as well.
-    ///
-    /// # Errors
-    /// Returns an error if the URL is invalid.
     pub fn new(url: &str, token: Option<AuthToken>, trusted: Option<&[Vec<u8>]>) -> Result<Self, CallError> {
         let url = url.trim_end_matches('/').to_owned();
         if !(url.starts_with("https://") || token.is_none() && url.starts_with("http://")) {

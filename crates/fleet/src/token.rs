@@ -32,9 +32,6 @@ fn file_error(path: &Path, error: &io::Error) -> TokenError {
 
 impl AuthToken {
     /// Creates a token from text. `origin` names its source in the error.
-    ///
-    /// # Errors
-    /// Returns an error if the text is not a valid token.
     pub fn new(text: &str, origin: &str) -> Result<Self, TokenError> {
         let unfit = || {
             TokenError(format!(

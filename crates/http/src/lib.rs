@@ -108,9 +108,6 @@ impl ServiceThread {
     }
 
     /// Binds an address. Returns the listener and the actual address, which differs if the requested port is 0.
-    ///
-    /// # Errors
-    /// Returns an error if the address is unavailable.
     pub fn listen(&self, address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
         let _runtime = self.handle.enter();
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };

@@ -39,9 +39,6 @@ impl NewRun {
     }
 
     /// Removes everything that the creation of the run has made, and all other files in its folder.
-    ///
-    /// # Errors
-    /// Returns an error if something cannot be removed.
     pub fn remove(self) -> Result<()> {
         [self.folder].into_iter().chain(self.above).try_for_each(|made| {
             let path = made.path().to_path_buf();

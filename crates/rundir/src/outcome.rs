@@ -99,9 +99,6 @@ fn remembered(outcome: &RoundOutcome) -> RoundOutcome {
 }
 
 /// Reads the part of a published round's outcome that later rounds need.
-///
-/// # Errors
-/// Returns an error if `outcome.json` is missing or damaged.
 pub fn read_outcome(round: &PublishedRound) -> Result<RoundOutcome> {
     round.read_json(OUTCOME)
 }

@@ -278,9 +278,6 @@ impl RunDir {
 
     /// Publishes the weights of a round's update for workers, before its checkpoint is complete, and removes those of
     /// earlier rounds. They are a second copy, which is removed when the run is opened. Returns their directory.
-    ///
-    /// # Errors
-    /// Returns an error if `fill` fails or a file cannot be written or removed.
     pub fn publish_weights<S: Into<KnownSums>>(
         &self,
         round: u32,

@@ -55,18 +55,12 @@ impl RunView {
     }
 
     /// Returns the text of `config.toml`.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be read.
     pub fn config_text(&self) -> Result<String> {
         let path = self.path.join(CONFIG);
         fs::read_to_string(&path).map_err(Error::io("read", &path))
     }
 
     /// Returns the frozen configuration: the caller's keys and the table `frozen` (`version`, `data`).
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be read or is not valid TOML.
     pub fn config(&self) -> Result<toml::Table> {
         frozen::read(&self.path.join(CONFIG))
     }
@@ -107,18 +101,12 @@ impl RunView {
     }
 
     /// Returns the published rounds in ascending order.
-    ///
-    /// # Errors
-    /// Returns an error if the directory cannot be read.
     pub fn rounds(&self) -> Result<Vec<PublishedRound>> {
         rounds::list(&self.path.join(ROUNDS))
     }
 
     /// Rebuilds the algorithm's state from the published rounds, which must have been written with
     /// [`write_outcome`](crate::outcome::write_outcome).
-    ///
-    /// # Errors
-    /// Returns an error if a round or its `outcome.json` is missing or damaged.
     pub fn state(&self) -> Result<RunState> {
         state_after(&self.rounds()?)
     }
@@ -142,25 +130,16 @@ impl RunView {
     }
 
     /// Returns the run's evaluations in ascending order.
-    ///
-    /// # Errors
-    /// Returns an error if the directory cannot be read.
     pub fn evaluations(&self) -> Result<Vec<Evaluation>> {
         evaluations::list(&self.path.join(EVALUATIONS))
     }
 
     /// Opens the journal for reading.
-    ///
-    /// # Errors
-    /// Returns an error if the journal is missing or damaged.
     pub fn journal(&self) -> Result<JournalReader> {
         JournalReader::open(&self.path.join(JOURNAL), DEADLINE)
     }
 
     /// Determines the next step of the run. While a process works on the run, the result is a snapshot.
-    ///
-    /// # Errors
-    /// Returns an error if the journal or the checkpoint to load is missing or damaged.
     pub fn plan(&self, first_round: u32) -> Result<ResumePlan> {
         resume::plan(&self.journal()?, &self.checkpoints(), self.rounds()?.len(), first_round)
     }
@@ -245,9 +224,6 @@ impl RunView {
     }
 
     /// Returns whether the run has a published round, or a result in its journal.
-    ///
-    /// # Errors
-    /// Returns an error if the folder or the journal cannot be read.
     pub fn has_results(&self) -> Result<bool> {
         Ok(!self.rounds()?.is_empty() || !self.journal()?.rounds_with_records()?.is_empty())
     }

@@ -73,9 +73,6 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl SlurmLauncher {
     /// Creates a launcher and the folder for logs. Renders the script once, to find errors early.
-    ///
-    /// # Errors
-    /// Returns an error if the configuration is invalid or the folder cannot be created.
     pub fn new(config: SlurmConfig) -> Result<Self, LaunchError> {
         let logs = prepare(&config.command, &format!("{}-0-0", config.prefix), &config.logs)?;
         let launcher = Self { config: SlurmConfig { logs, ..config }, batches: 0 };

@@ -101,9 +101,6 @@ pub fn save<D: Device>(dir: &Path, policy: &Policy<D>, options: &SaveOptions) ->
 
 /// Writes a policy that several ranks train. Each rank writes its shard of the optimizer state, and rank 0
 /// everything else. All ranks must call this function, and all must see the folder's file system.
-///
-/// # Errors
-/// Returns an error in the same cases as [`save`] on any rank, or if a rank is lost.
 pub fn save_together<D: Device>(
     dir: &Path,
     policy: &Policy<D>,
@@ -194,17 +191,11 @@ impl Snapshot {
     }
 
     /// Writes the same as [`Snapshot::save_part`], except for the weights.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`save`].
     pub fn save_state(&self, dir: &Path, options: &SaveOptions) -> Result<Sums> {
         write_concurrently(&self.state_files(dir, options))
     }
 
     /// Writes the weights to an existing folder. Returns the same as [`Snapshot::save_part`].
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`save`].
     pub fn save_model(&self, dir: &Path, options: &SaveOptions) -> Result<Sums> {
         let HostWeights { config, layout, data } = &self.weights;
         save_model(dir, config, layout, &slice(data), write_options(options))

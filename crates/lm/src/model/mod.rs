@@ -66,9 +66,6 @@ impl<D: Device> Model<D> {
     }
 
     /// Reads a model folder directly to the device, tensor by tensor, without a copy of the model in host memory.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`HostWeights::load`] and [`Model::new`].
     pub fn load(device: Arc<D>, dir: &Path, max_positions: usize) -> Result<Self> {
         let config = ModelConfig::load(dir)?;
         let layout = Layout::new(&config);

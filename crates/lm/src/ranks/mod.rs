@@ -44,9 +44,6 @@ pub trait Collective<D: Device>: Send {
     /// Returns the process group.
     fn group(&mut self) -> &mut ProcessGroup;
     /// Sums a bucket over all ranks, in the order of ranks where the device supports it.
-    ///
-    /// # Errors
-    /// Returns an error if a rank is lost or the device fails.
     fn reduce(&mut self, reduction: Reduction<'_, D>) -> Result<()>;
     /// Makes later kernels wait until the last reduction of the buffer `slot` no longer uses it.
     fn wait_for_slot(&mut self, slot: usize) -> Result<()>;

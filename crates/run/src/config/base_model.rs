@@ -45,9 +45,6 @@ pub fn hash(system: SystemName) -> Result<String> {
 }
 
 /// Returns the [`hash`] of a copy in a folder, or `None` if a file is missing.
-///
-/// # Errors
-/// Returns an error if a file exists but cannot be read.
 pub fn hash_in(folder: &Path) -> Result<Option<String>> {
     let mut found = Vec::new();
     for (name, _) in sgs_metamath::BASE_MODEL {
@@ -105,9 +102,6 @@ pub fn folder_for(system: SystemName, named: Option<&Path>) -> Result<PathBuf> {
 }
 
 /// Returns the folder where the model is unpacked for commands that do not work on a run.
-///
-/// # Errors
-/// See [`cache`].
 pub fn cache_folder(system: SystemName) -> Result<PathBuf> {
     Ok(cache()?.join(format!("base-{}", &hash(system)?[..16])))
 }

@@ -30,9 +30,6 @@ pub fn begin(config: &RunConfig, folder: &Path) -> Result<RunDir> {
 /// Creates a run as [`begin`] does, and returns its folder and the recorded configuration. The folder is removed if its
 /// value is dropped before [`NewRun::keep`] is called. `made` is the folder of the base model if it was made for the run
 /// (`model.base=made:NAME`). `fleet` is the content of `fleet.toml`, if the run has remote workers.
-///
-/// # Errors
-/// See [`begin`].
 pub fn begin_from(
     config: &RunConfig,
     made: Option<&Path>,
@@ -55,9 +52,6 @@ pub fn reopen(folder: &Path) -> Result<(RunDir, RunConfig)> {
 
 /// Reopens a run as [`reopen`] does. `made` is the folder of the base model if it was made for the run and the run has
 /// no copy of it.
-///
-/// # Errors
-/// See [`reopen`].
 pub fn reopen_from(folder: &Path, made: Option<&Path>) -> Result<(RunDir, RunConfig)> {
     let run = RunDir::open(folder)?;
     let config = config_of(run.view())?;
@@ -142,9 +136,6 @@ pub fn change(run: &RunDir, budget: Budget, set: &[String]) -> Result<RunConfig>
 }
 
 /// Returns the Solver's generations in a run's rounds.
-///
-/// # Errors
-/// Returns an error if a table cannot be read.
 pub fn sampled_generations(run: &RunView) -> Result<f64> {
     let Some(last) = run.rounds()?.pop() else { return Ok(0.0) };
     Ok(last.metrics()?.scalars.get("generations").copied().unwrap_or_default())
@@ -152,9 +143,6 @@ pub fn sampled_generations(run: &RunView) -> Result<f64> {
 
 /// Returns the working time of a run's rounds and evaluations, in seconds. Interrupted rounds are not counted, because
 /// no table records their time.
-///
-/// # Errors
-/// Returns an error if a table cannot be read.
 pub fn seconds_worked(run: &RunView) -> Result<f64> {
     let mut seconds = 0.0;
     for round in run.rounds()? {
@@ -172,9 +160,6 @@ pub fn seconds_worked(run: &RunView) -> Result<f64> {
 const GUIDE: &str = "guide-model";
 
 /// Returns whether a run is complete: it has reached one of its limits.
-///
-/// # Errors
-/// Returns an error if the configuration or the rounds cannot be read.
 pub fn is_finished(run: &RunView) -> Result<bool> {
     if run.ended().is_some() {
         return Ok(true);
@@ -187,9 +172,6 @@ pub fn is_finished(run: &RunView) -> Result<bool> {
 
 /// Describes the keys whose values differ between a run's configuration and `config`. Limits and `training.ranks` are
 /// ignored, because they do not affect the results of the rounds. Relative paths begin at the working directory.
-///
-/// # Errors
-/// Returns an error if the run's configuration cannot be read.
 pub fn differences(run: &RunView, config: &RunConfig) -> Result<Vec<String>> {
     // Runs of older versions of the program have relative paths.
     let own = config_of(run)?.absolute();
@@ -237,9 +219,6 @@ fn own_text(run: &RunView) -> Result<String> {
 }
 
 /// Returns the configuration of a run.
-///
-/// # Errors
-/// Returns an error if it cannot be read.
 pub fn config_of(run: &RunView) -> Result<RunConfig> {
     let mut table = run.config()?;
     table.remove("frozen");

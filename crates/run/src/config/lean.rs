@@ -18,18 +18,12 @@ pub fn become_sandboxed() -> Option<ExitCode> {
 }
 
 /// Returns the command of the sandbox launcher: this program with `SANDBOX`.
-///
-/// # Errors
-/// Returns an error if the path of this program cannot be determined.
 pub fn launcher() -> Result<Vec<OsString>> {
     let program = std::env::current_exe().context("cannot determine the path of this program")?;
     Ok(vec![program.into_os_string(), SANDBOX.into()])
 }
 
 /// Checks that Lean can be started: it is installed, and a required sandbox is complete.
-///
-/// # Errors
-/// Returns an error as [`start`] does.
 pub fn check(settings: &LeanSettings) -> Result<()> {
     prepare(settings).map(drop)
 }

@@ -18,9 +18,6 @@ pub fn read(path: &Path, header: &str) -> Result<Import> {
 }
 
 /// Passes the records of a data set in any supported format to `take`, one at a time.
-///
-/// # Errors
-/// Returns the errors of [`read`] and of `take`.
 pub fn each<'a>(path: &Path, header: &'a str, take: &'a mut Take<'a>) -> Result<()> {
     if path.extension().is_some_and(|e| e == "parquet") {
         return parquet_records(path, header, take)

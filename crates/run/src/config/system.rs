@@ -108,9 +108,6 @@ fn with_held_out(
 }
 
 /// Reads the problems of a run without starting its formal system.
-///
-/// # Errors
-/// Returns an error if the set is unknown or invalid.
 pub fn problems(config: &RunConfig) -> Result<Vec<Problem>> {
     if config.problems.system == SystemName::Metamath {
         check_database(&config.problems.database, &config.problems.set)?;
@@ -120,9 +117,6 @@ pub fn problems(config: &RunConfig) -> Result<Vec<Problem>> {
 
 /// Selects the held-out problems of a run, as [`open`] does, without starting its formal system. `targets` are the
 /// problems of the run.
-///
-/// # Errors
-/// Returns an error if their set is unknown or invalid.
 pub fn held_out(config: &RunConfig, mut targets: Vec<Problem>) -> Result<HeldOut> {
     let others = config.evaluation.source().map(|set| read_set(config, set)).transpose()?;
     let says = says(config.problems.system);
@@ -131,9 +125,6 @@ pub fn held_out(config: &RunConfig, mut targets: Vec<Problem>) -> Result<HeldOut
 
 /// Returns the number of targets of a run, without its held-out problems, as [`open`] does, without starting its formal
 /// system.
-///
-/// # Errors
-/// Returns an error if the set is unknown or invalid.
 pub fn target_count(config: &RunConfig) -> Result<usize> {
     let mut targets = problems(config)?;
     held_out::leave_out(&config.evaluation, &mut targets, &says(config.problems.system));
@@ -228,9 +219,6 @@ fn own_database_notes(
 }
 
 /// Opens the embedded Metamath system on a database, with a set of problems.
-///
-/// # Errors
-/// Returns an error if the database or the set is invalid.
 pub fn metamath(database: &str, set: &str) -> Result<Opened> {
     check_database(database, set)?;
     let system = metamath_database(database)?;
@@ -290,9 +278,6 @@ fn sandboxed(settings: &ExternalSettings) -> Result<Vec<String>> {
 
 /// Starts Lean with the targets of a set and runs the canary checks before any verdict is used. `set` names the problem
 /// set in errors.
-///
-/// # Errors
-/// Returns an error as [`open`] does.
 pub fn lean(settings: &LeanSettings, targets: Vec<Target>, set: &str) -> Result<Opened> {
     let (system, notes) = lean::start(settings)?;
     check_toolchain(&system, &targets, set)?;
@@ -413,9 +398,6 @@ fn first_line(path: &Path) -> String {
 }
 
 /// Reads the targets of a Metamath set: one of [`METAMATH_SETS`], or a JSONL file.
-///
-/// # Errors
-/// Returns an error if the file cannot be read or is invalid.
 pub fn metamath_targets(system: &Metamath, set: &str) -> Result<Vec<Problem>> {
     let rule = SplitRule::of(system.theory());
     let labels = |from: usize, to: usize| -> Result<Vec<Problem>> {

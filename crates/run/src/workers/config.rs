@@ -146,9 +146,6 @@ impl FleetConfig {
     }
 
     /// Parses `--workers SPEC`: `embedded`, `none`, `local:…`, `slurm:…` or a TOML file.
-    ///
-    /// # Errors
-    /// Returns an error if the text is invalid or the file cannot be read.
     pub fn parse(spec: &str) -> Result<Self> {
         let config = match spec.split_once(':') {
             None if spec == "embedded" => Self::default(),

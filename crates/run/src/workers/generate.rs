@@ -177,9 +177,6 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// Samples until the drain begins. If a task needs weights that the worker does not have, calls `follow`. If the
 /// worker's policy version still differs afterwards, it fails the task.
-///
-/// # Errors
-/// Returns an error if the sampler, the coordinator or `follow` fails.
 pub fn work<D: Device + Decode, W: RoleModels<D>>(
     session: &WorkerSession,
     weights: &RwLock<W>,

@@ -93,9 +93,6 @@ impl PolicyManifest {
 
 impl ModelManifest {
     /// Describes a model folder. Uses the checksums of the checkpoint that it belongs to, if any.
-    ///
-    /// # Errors
-    /// Returns an error if the folder cannot be read or has no weights.
     pub fn of(folder: &Path) -> Result<Self> {
         let folder =
             std::fs::canonicalize(folder).with_context(|| format!("the model {}", folder.display()))?;

@@ -97,9 +97,6 @@ pub struct TextSampler<'a, D: Device> {
 impl<D: Device + Decode> TextSampler<'_, D> {
     /// Samples every prompt once. Passes each answer to `take` as soon as it ends, with the index of its prompt. If
     /// `take` breaks, the remaining prompts are not sampled.
-    ///
-    /// # Errors
-    /// Returns an error if the device fails or a completion cannot be decoded.
     pub fn each(&self, asks: &[Ask], mut take: impl FnMut(usize, Answer) -> ControlFlow<()>) -> Result<()> {
         let mut sampler = Sampler::new(self.model, &self.options)?;
         let stop: Arc<[u32]> = self.tokenizer.eos().into();

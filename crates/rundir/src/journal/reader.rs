@@ -3,7 +3,7 @@
 use super::store::{damaged, failed, refuse_irregular, refuse_without_tables};
 use super::{JournalStage, Marker, Record, RecordKey};
 use crate::error::{Error, Result};
-use rusqlite::{Connection, OpenFlags, OptionalExtension, ToSql, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Params, Row, ToSql, params};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,9 +21,6 @@ pub struct JournalReader {
 
 impl JournalReader {
     /// Opens an existing journal for reading. Write permission is not needed.
-    ///
-    /// # Errors
-    /// Returns an error if the journal is missing or damaged.
     pub fn open(path: &Path, busy: Duration) -> Result<Self> {
         let reader = Self::connect(path, busy)?;
         reader.markers()?;
@@ -200,27 +197,15 @@ impl JournalReader {
     }
 
     /// Returns the payload of a record, or `None` if there is no such record.
-    ///
-    /// # Errors
-    /// Returns an error if the database cannot be read or the record is damaged.
     pub fn get(&self, key: &RecordKey) -> Result<Option<Vec<u8>>> {
-        let connection = self.lock();
-        let mut statement = connection
-            .prepare(
-                "SELECT payload FROM record WHERE round = ?1 AND kind = ?2 AND problem = ?3 AND idx = ?4",
-            )
-            .map_err(failed("read", &self.path))?;
-        let packed: Option<Vec<u8>> = statement
-            .query_row(params![key.round, &*key.kind, &*key.problem, key.index], |row| row.get(0))
-            .optional()
-            .map_err(failed("read", &self.path))?;
+        let sql = "SELECT payload FROM record WHERE round = ?1 AND kind = ?2 AND problem = ?3 AND idx = ?4";
+        let name = params![key.round, &*key.kind, &*key.problem, key.index];
+        let packed = self.lock().query_row(sql, name, |row| row.get::<_, Vec<u8>>(0)).optional();
+        let packed = packed.map_err(failed("read", &self.path))?;
         packed.map(|packed| self.unpacked(key, &packed)).transpose()
     }
 
     /// Returns the records of a round, or those of one kind, in the order of their keys.
-    ///
-    /// # Errors
-    /// Returns an error if a record is damaged.
     pub fn records(&self, round: u32, kind: Option<&str>) -> Result<Vec<Record>> {
         let mut records = Vec::new();
         self.for_each_record(round, kind, |record| {
@@ -231,31 +216,26 @@ impl JournalReader {
     }
 
     /// Returns the number of a round's records by kind.
-    ///
-    /// # Errors
-    /// Returns an error if the database cannot be read.
     pub fn counts(&self, round: u32) -> Result<BTreeMap<String, u64>> {
-        let connection = self.lock();
-        let mut statement = connection
-            .prepare("SELECT kind, count(*) FROM record WHERE round = ?1 GROUP BY kind")
-            .map_err(failed("read", &self.path))?;
-        let rows = statement
-            .query_map(params![round], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?.unsigned_abs())))
-            .map_err(failed("read", &self.path))?;
-        rows.collect::<rusqlite::Result<_>>().map_err(failed("read", &self.path))
+        let sql = "SELECT kind, count(*) FROM record WHERE round = ?1 GROUP BY kind";
+        self.query(sql, params![round], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?.unsigned_abs())))
     }
 
     /// Returns the rounds that have records, in ascending order.
-    ///
-    /// # Errors
-    /// Returns an error if the database cannot be read.
     pub fn rounds_with_records(&self) -> Result<Vec<u32>> {
+        self.query("SELECT DISTINCT round FROM record ORDER BY round", [], |row| row.get(0))
+    }
+
+    /// Collects the rows of a query.
+    fn query<T, C: FromIterator<T>>(
+        &self,
+        sql: &str,
+        parameters: impl Params,
+        row: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<C> {
         let connection = self.lock();
-        let mut statement = connection
-            .prepare("SELECT DISTINCT round FROM record ORDER BY round")
-            .map_err(failed("read", &self.path))?;
-        let rows = statement.query_map([], |row| row.get(0)).map_err(failed("read", &self.path))?;
-        rows.collect::<rusqlite::Result<_>>().map_err(failed("read", &self.path))
+        let rows = || connection.prepare(sql)?.query_map(parameters, row)?.collect::<rusqlite::Result<C>>();
+        rows().map_err(failed("read", &self.path))
     }
 }
 

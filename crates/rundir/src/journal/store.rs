@@ -87,9 +87,15 @@ impl Store {
                 JournalWrite::Records(records) => {
                     duplicates += insert_records(&self.path, &transaction, &mut self.compressor, &records)?;
                 }
-                JournalWrite::Marker(marker) => insert_marker(&self.path, &transaction, &marker)?,
-                JournalWrite::Forget(round) => forget(&self.path, &transaction, round)?,
-                JournalWrite::Remove(keys) => remove(&self.path, &transaction, &keys)?,
+                JournalWrite::Marker(marker) => {
+                    insert_marker(&transaction, &marker).map_err(failed("write", &self.path))?
+                }
+                JournalWrite::Forget(round) => {
+                    forget(&transaction, round).map_err(failed("shrink", &self.path))?
+                }
+                JournalWrite::Remove(keys) => {
+                    remove(&transaction, &keys).map_err(failed("shrink", &self.path))?
+                }
                 JournalWrite::Retire(round) => retire = retire.max(Some(round)),
             }
         }
@@ -216,19 +222,16 @@ pub(super) fn refuse_without_tables(path: &Path, connection: &Connection) -> Res
 }
 
 /// Removes the records and markers of `round` and all later rounds.
-fn forget(path: &Path, transaction: &Transaction<'_>, round: u32) -> Result<()> {
-    for sql in ["DELETE FROM record WHERE round >= ?1", "DELETE FROM marker WHERE round >= ?1"] {
-        transaction.execute(sql, params![round]).map_err(failed("shrink", path))?;
-    }
-    Ok(())
+fn forget(transaction: &Transaction<'_>, round: u32) -> rusqlite::Result<()> {
+    transaction.execute("DELETE FROM record WHERE round >= ?1", params![round])?;
+    transaction.execute("DELETE FROM marker WHERE round >= ?1", params![round]).map(drop)
 }
 
-fn remove(path: &Path, transaction: &Transaction<'_>, keys: &[RecordKey]) -> Result<()> {
+fn remove(transaction: &Transaction<'_>, keys: &[RecordKey]) -> rusqlite::Result<()> {
     let sql = "DELETE FROM record WHERE round = ?1 AND kind = ?2 AND problem = ?3 AND idx = ?4";
-    let mut statement = transaction.prepare(sql).map_err(failed("shrink", path))?;
+    let mut statement = transaction.prepare(sql)?;
     for key in keys {
-        let name = params![key.round, &*key.kind, &*key.problem, key.index];
-        statement.execute(name).map_err(failed("shrink", path))?;
+        statement.execute(params![key.round, &*key.kind, &*key.problem, key.index])?;
     }
     Ok(())
 }
@@ -286,22 +289,12 @@ fn insert_records(
     Ok(duplicates)
 }
 
-fn insert_marker(path: &Path, transaction: &Transaction<'_>, marker: &Marker) -> Result<()> {
-    transaction
-        .execute(
-            "INSERT INTO marker (round, stage, checkpoint, detail, unix_time, sum) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING",
-            params![
-                marker.round,
-                marker.stage.as_str(),
-                marker.checkpoint,
-                marker.detail,
-                marker.unix_time,
-                marker.sum()
-            ],
-        )
-        .map_err(failed("write", path))
-        .map(drop)
+fn insert_marker(transaction: &Transaction<'_>, marker: &Marker) -> rusqlite::Result<()> {
+    let Marker { round, stage, checkpoint, detail, unix_time } = marker;
+    let sql = "INSERT INTO marker (round, stage, checkpoint, detail, unix_time, sum) \
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING";
+    let values = params![round, stage.as_str(), checkpoint, detail, unix_time, marker.sum()];
+    transaction.execute(sql, values).map(drop)
 }
 
 #[cfg(test)]

@@ -106,9 +106,6 @@ pub fn write_rows<R: TableRow>(path: &Path, rows: impl IntoIterator<Item = R>) -
 }
 
 /// Reads a table of structures into memory.
-///
-/// # Errors
-/// Returns an error if the table cannot be read, or if the structure cannot represent a value.
 pub fn read_rows<R: TableRow>(path: &Path) -> Result<Vec<R>> {
     RowReader::open(path)?.collect()
 }

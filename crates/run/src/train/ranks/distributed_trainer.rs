@@ -50,9 +50,6 @@ impl<D: Device> DistributedTrainer<D> {
     }
 
     /// Lets the other ranks, if any, execute the board's tasks of a kind. Rank 0 accepts results with `mark`.
-    ///
-    /// # Errors
-    /// Returns an error if the board cannot be served or a rank is lost.
     pub fn share_board(&mut self, fleet: &Fleet, kind: WorkKind, mark: &str, stop: &[u32]) -> Result<()> {
         let (Some(commands), Some(group)) = (&self.commands, self.trainer.group()) else { return Ok(()) };
         let (service, access) =
@@ -65,9 +62,6 @@ impl<D: Device> DistributedTrainer<D> {
     /// Notifies the other ranks that an update is complete, so that they sample with its weights. Must be called after
     /// the last command of the update and before the next command that is acknowledged, because a command in between
     /// would discard the answers to this one. Returns the usage of all ranks.
-    ///
-    /// # Errors
-    /// Returns an error if a rank is lost.
     pub fn end_update(&mut self, policy_version: u32) -> Result<Vec<RankUsage>> {
         if let Some(commands) = &self.commands {
             commands.send(&RankCommand::Sample { policy_version }.encode()?)?;
@@ -76,9 +70,6 @@ impl<D: Device> DistributedTrainer<D> {
     }
 
     /// Returns the usage of all ranks, which call this together at the end of an update.
-    ///
-    /// # Errors
-    /// Returns an error if a rank is lost.
     pub fn exchange_usage(&mut self) -> Result<Vec<RankUsage>> {
         let sent = self.trainer.group().map(|group| group.sent_bytes());
         let own = self.usage.take(self.trainer.device().peak_bytes(), sent);
