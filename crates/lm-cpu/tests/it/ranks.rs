@@ -549,8 +549,9 @@ fn a_wrong_table_of_ranks_is_an_error() {
 #[test]
 fn rank_0_ignores_strangers() {
     let hello = |token: &str| {
-        let hello = serde_json::json!({"magic": "sgs-ranks-2", "token": token, "job": "test", "rank": 1, "ranks": 2,
-            "host": "away", "pid": 1, "log": null, "port": 1});
+        let member =
+            serde_json::json!({"rank": 1, "host": "away", "pid": 1, "log": null, "address": "127.0.0.1:1"});
+        let hello = serde_json::json!({"magic": "sgs-ranks-3", "token": token, "job": "test", "ranks": 2, "member": member});
         let hello = hello.to_string();
         [&[1][..], &(hello.len() as u32).to_le_bytes(), hello.as_bytes()].concat()
     };

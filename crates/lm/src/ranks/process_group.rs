@@ -34,7 +34,7 @@ const MAX_HELLO: usize = 1 << 14;
 /// Maximum size of a message among ranks.
 const MAX_MESSAGE: usize = 1 << 28;
 /// Identifies the protocol in the first message.
-const MAGIC: &str = "sgs-ranks-2";
+const MAGIC: &str = "sgs-ranks-3";
 
 /// Where the ranks find rank 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,12 +115,9 @@ struct Hello {
     magic: String,
     token: String,
     job: String,
-    rank: usize,
     ranks: usize,
-    host: String,
-    pid: u32,
-    log: Option<PathBuf>,
-    port: u16,
+    /// Rank 0 replaces the IP address by the one that the connection comes from.
+    member: RankInfo,
 }
 
 /// Kinds of messages.
@@ -368,9 +365,10 @@ impl ProcessGroup {
                 |stream| receive(stream, MAX_HELLO),
                 |from, stream, hello| {
                     match config.admit(hello, &links) {
-                        Ok(Hello { rank, host, pid, log, port, .. }) => {
-                            let address = SocketAddr::new(from.ip(), port);
-                            members[rank] = Some(RankInfo { rank, host, pid, log, address });
+                        Ok(Hello { mut member, .. }) => {
+                            let rank = member.rank;
+                            member.address.set_ip(from.ip());
+                            members[rank] = Some(member);
                             links[rank] = Some(Arc::new(stream));
                             links.iter().skip(1).all(Option::is_some).then_some(Ok(()))
                         }
@@ -429,7 +427,7 @@ impl ProcessGroup {
             }
         })?;
         let listener = TcpListener::bind((own, 0)).map_err(fail)?;
-        let hello = config.hello(listener.local_addr().map_err(fail)?.port());
+        let hello = config.hello(listener.local_addr().map_err(fail)?);
         let hello = serde_json::to_vec(&hello).map_err(|e| rank_error(format!("the first message: {e}")))?;
         send(&stream, kind::HELLO, &hello).map_err(fail)?;
         match receive(&stream, MAX_MESSAGE) {
@@ -733,18 +731,9 @@ enum JoinError {
 }
 
 impl RankConfig {
-    fn hello(&self, port: u16) -> Hello {
-        Hello {
-            magic: MAGIC.to_owned(),
-            token: self.token.clone(),
-            job: self.job.clone(),
-            rank: self.rank,
-            ranks: self.ranks,
-            host: self.host.clone(),
-            pid: std::process::id(),
-            log: self.log.clone(),
-            port,
-        }
+    fn hello(&self, address: SocketAddr) -> Hello {
+        let (magic, token, job) = (MAGIC.to_owned(), self.token.clone(), self.job.clone());
+        Hello { magic, token, job, ranks: self.ranks, member: self.member(address) }
     }
 
     fn member(&self, address: SocketAddr) -> RankInfo {
@@ -789,28 +778,21 @@ impl RankConfig {
         links: &[Option<Arc<TlsStream>>],
     ) -> std::result::Result<Hello, JoinError> {
         let hello: Hello = serde_json::from_slice(&payload).map_err(|_| JoinError::UnknownClient)?;
-        if kind != kind::HELLO
-            || hello.magic != MAGIC
-            || !same_token(hello.token.as_bytes(), self.token.as_bytes())
-        {
+        let is_trusted = same_token(hello.token.as_bytes(), self.token.as_bytes());
+        if kind != kind::HELLO || hello.magic != MAGIC || !is_trusted {
             return Err(JoinError::UnknownClient);
         }
-        let who = format!("rank {} (host {}, process {})", hello.rank, hello.host, hello.pid);
-        if hello.ranks != self.ranks {
-            let message = format!("{who} was started with {} ranks, rank 0 with {}", hello.ranks, self.ranks);
-            return Err(JoinError::Mismatch(message));
-        }
-        if hello.rank == 0 || hello.rank >= self.ranks || links[hello.rank].is_some() {
-            return Err(JoinError::Mismatch(format!(
-                "{who} connected, but that rank is already connected or does not exist"
-            )));
-        }
-        if hello.job != self.job {
-            let message =
-                format!("{who} has a different job than rank 0: start all ranks with the same configuration");
-            return Err(JoinError::Mismatch(message));
-        }
-        Ok(hello)
+        let Hello { job, ranks, member, .. } = &hello;
+        let mismatch = if *ranks != self.ranks {
+            format!("{member} was started with {ranks} ranks, rank 0 with {}", self.ranks)
+        } else if member.rank == 0 || member.rank >= self.ranks || links[member.rank].is_some() {
+            format!("{member} connected, but that rank is already connected or does not exist")
+        } else if *job != self.job {
+            format!("{member} has a different job than rank 0: start all ranks with the same configuration")
+        } else {
+            return Ok(hello);
+        };
+        Err(JoinError::Mismatch(mismatch))
     }
 
     /// Connects to rank 0, retrying until the deadline.

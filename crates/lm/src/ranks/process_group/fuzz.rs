@@ -39,7 +39,7 @@ fn fuzz_messages_of_ranks() {
         message(kind::BYE, &[]),
     ];
     let mut fuzzer = Fuzzer::new(vec![
-        message(kind::HELLO, &serde_json::to_vec(&config.hello(9)).unwrap()),
+        message(kind::HELLO, &serde_json::to_vec(&config.hello(([127, 0, 0, 1], 9).into())).unwrap()),
         message(kind::WELCOME, &serde_json::to_vec(&members).unwrap()),
         session.concat(),
     ]);
@@ -56,7 +56,7 @@ fn fuzz_messages_of_ranks() {
                 is_whole = true;
             }
             if let Ok(hello) = config.admit((kind, payload), &[const { None }; 3]) {
-                assert!(hello.token == config.token && (1..3).contains(&hello.rank));
+                assert!(hello.token == config.token && (1..3).contains(&hello.member.rank));
                 is_whole = true;
             }
         }
