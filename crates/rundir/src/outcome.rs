@@ -7,9 +7,9 @@ use crate::rows::{
     ConjectureRow, ConjectureRowStatus, ExampleRow, ProblemRow, ReviewRow, RolloutRow, SampleColumns,
     SampleKind,
 };
-use sgs_selfplay::outcome::RefusalReason;
 use sgs_selfplay::outcome::{
-    ConjectureOutcome, ConjectureStatus, ProblemKind, ProblemOutcome, ReviewOutcome, RolloutOutcome,
+    ConjectureOutcome, ConjectureStatus, ProblemKind, ProblemOutcome, RefusalReason, ReviewOutcome,
+    RolloutOutcome,
 };
 use sgs_selfplay::reward::guide_score;
 use sgs_selfplay::seed::task_seed;

@@ -173,20 +173,6 @@ sgs_keys::choice! {
     }
 }
 
-impl Selection {
-    /// Returns the rule's name in the paper's code; `None` for [`Selection::Auto`].
-    pub fn reference_name(self) -> Option<&'static str> {
-        match self {
-            Selection::Auto => None,
-            Selection::All => Some("all"),
-            Selection::Hard => Some("hard"),
-            Selection::Unsolved => Some("unsolved"),
-            Selection::Mixed => Some("all_none_0_1"),
-            Selection::FewProofs => Some("less_16_proofs"),
-        }
-    }
-}
-
 sgs_keys::choice! {
     /// Denominator of a weighted log-likelihood.
     pub enum LossNormalisation {

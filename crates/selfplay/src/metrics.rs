@@ -2,9 +2,9 @@
 
 use crate::data::{Features, FinishReason, Problem, SampleFacts, Verdict};
 use crate::entropy::mean;
-use crate::outcome::RefusalReason;
 use crate::outcome::{
-    ConjectureOutcome, ConjectureStatus, ProblemKind, ProblemOutcome, RolloutOutcome, RoundOutcome,
+    ConjectureOutcome, ConjectureStatus, ProblemKind, ProblemOutcome, RefusalReason, RolloutOutcome,
+    RoundOutcome,
 };
 use crate::rate::{pass_at_k, solve_rate_histogram};
 use crate::reward::passes_threshold;

@@ -339,11 +339,16 @@ fn data_generation_equals_the_reference() {
     }
 }
 
+/// Returns the rule with this name in the paper's code.
 fn selection_called(name: &str) -> Selection {
-    [Selection::All, Selection::Hard, Selection::Unsolved, Selection::Mixed, Selection::FewProofs]
-        .into_iter()
-        .find(|selection| selection.reference_name() == Some(name))
-        .unwrap()
+    match name {
+        "all" => Selection::All,
+        "hard" => Selection::Hard,
+        "unsolved" => Selection::Unsolved,
+        "all_none_0_1" => Selection::Mixed,
+        "less_16_proofs" => Selection::FewProofs,
+        other => panic!("the paper's code has no rule {other}"),
+    }
 }
 
 /// Returns the targets, the state before the iteration, and the number of correct rollouts of each target.

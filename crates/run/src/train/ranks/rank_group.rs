@@ -2,8 +2,7 @@
 
 use crate::Usage;
 use crate::config::RunConfig;
-use crate::config::device;
-use crate::config::device::DeviceKind;
+use crate::config::device::{self, DeviceKind};
 use crate::error::{Context, Result, RunError};
 use crate::train::launcher::launch::RankProcesses;
 use crate::train::launcher::{RankEnv, RankPlan, gpu_of, is_launched};
