@@ -318,7 +318,7 @@ impl ModelConfig {
                 origin: "model configuration".to_owned(),
                 message: format!(
                     "sliding_window is {window} and the context {positions} tokens; windows are not supported, so \
-                     set the context (model.context in a run) to {window} or less"
+                     set the context (in a run model.context) to {window} or less"
                 ),
             }),
             _ => Ok(positions),

@@ -178,9 +178,10 @@ impl ModelSource {
         }
     }
 
-    /// Returns the maximum context window to load a model with, which is that of the run.
-    pub fn positions(&self) -> usize {
-        self.run.as_ref().map_or(usize::MAX, |run| run.config.model.positions())
+    /// Returns the maximum context window to load a model with: that of the run, otherwise the model's sliding window.
+    pub fn positions(&self, model: &ModelConfig) -> usize {
+        let own = model.sliding_window.unwrap_or(usize::MAX);
+        self.run.as_ref().map_or(own, |run| run.config.model.positions())
     }
 
     /// Returns the configuration of the run's Conjecturer; without a run, the default.
@@ -278,7 +279,7 @@ impl ModelSource {
         batch: &str,
     ) -> Result<()> {
         let config = ModelConfig::load(&self.model_folder(role)?).map_err(usage)?;
-        let context = config.positions(self.positions())?;
+        let context = config.positions(self.positions(&config))?;
         SamplingMemory { footprint: device.footprint(), config: &config, context, longest }
             .check(options, batch)
     }
@@ -305,7 +306,8 @@ pub struct RoleModel<D: Device> {
 impl<D: Device + Decode> RoleModel<D> {
     pub fn load(source: &ModelSource, role: Role, device: &Arc<D>) -> Result<Self> {
         let (tokenizer, weights) = source.load(role)?;
-        Ok(Self { tokenizer, model: Model::new(Arc::clone(device), weights, source.positions())? })
+        let positions = source.positions(&weights.config);
+        Ok(Self { tokenizer, model: Model::new(Arc::clone(device), weights, positions)? })
     }
 
     /// Returns a sampler at temperature 1. `batch` is the option that limits the batch.

@@ -29,7 +29,7 @@ pub fn run(args: &ServeModelArgs) -> Result<Outcome> {
         memory_budget_bytes: args.play.memory_mib.saturating_mul(1 << 20),
         ..SamplerOptions::default()
     };
-    let positions = args.context.unwrap_or(usize::MAX).min(players.positions());
+    let positions = args.context.unwrap_or(usize::MAX).min(players.positions(&weights.config));
     let name = players.weights_name(args.role);
     let (interrupt, _guard) = signals::guard()?;
     let (engine, sampler) = with_device!(args.play.device, device::threads(), device => {
