@@ -1,7 +1,7 @@
 //! Statements in human-readable notation: `|- ph  &  |- ( ph -> ps )  =>  |- ps  ($d x ph)`. The notation can be parsed.
 
 use crate::grammar::SyntaxPart;
-use crate::statement::{Statement, StatementLimits, StatementText};
+use crate::statement::{Statement, StatementLimits, StatementText, malformed};
 use crate::theory::Theory;
 use sgs_formal::Malformed;
 
@@ -56,16 +56,10 @@ fn split_printed<'a>(theory: &Theory, text: &'a str) -> Result<StatementText<'a>
         if token == DISTINCT {
             out.distinct.push(group(&mut tokens)?);
         } else if !out.distinct.is_empty() {
-            return Err(Malformed::new(
-                "after-conclusion",
-                format!("`{token}` after the distinct variables"),
-            ));
+            return malformed("after-conclusion", format!("`{token}` after the distinct variables"));
         } else if joins(token, AND) || joins(token, HENCE) {
             if hence {
-                return Err(Malformed::new(
-                    "order",
-                    format!("`{token}` after `{HENCE}`: one conclusion follows it"),
-                ));
+                return malformed("order", format!("`{token}` after `{HENCE}`: one conclusion follows it"));
             }
             hence = joins(token, HENCE);
             out.hypotheses.push(std::mem::take(&mut formula));
@@ -74,10 +68,10 @@ fn split_printed<'a>(theory: &Theory, text: &'a str) -> Result<StatementText<'a>
         }
     }
     if !hence && !out.hypotheses.is_empty() {
-        return Err(Malformed::new(
+        return malformed(
             "no-conclusion",
             format!("`{AND}` joins hypotheses, but `{HENCE}` and the conclusion are missing"),
-        ));
+        );
     }
     out.conclusion = formula;
     Ok(out)
@@ -101,7 +95,7 @@ fn group<'a>(tokens: &mut impl Iterator<Item = &'a str>) -> Result<Vec<&'a str>,
             return Ok(group);
         }
     }
-    Err(Malformed::new("distinct", format!("`{DISTINCT}` without its closing parenthesis")))
+    malformed("distinct", format!("`{DISTINCT}` without its closing parenthesis"))
 }
 
 impl Statement {

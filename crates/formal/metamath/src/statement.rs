@@ -61,21 +61,18 @@ impl<'a> StatementText<'a> {
             let section = sections.last_mut();
             match (token, section) {
                 ("$d" | "$e" | "$p", Some(("$p", _))) => {
-                    return Err(Malformed::new(
-                        "after-conclusion",
-                        format!("`{token}` after the conclusion"),
-                    ));
+                    return malformed("after-conclusion", format!("`{token}` after the conclusion"));
                 }
-                ("$d", Some(("$e", _))) => return Err(Malformed::new("order", "`$d` after a hypothesis")),
+                ("$d", Some(("$e", _))) => return malformed("order", "`$d` after a hypothesis"),
                 ("$d" | "$e" | "$p", _) => sections.push((token, Vec::new())),
                 (_, Some((_, tokens))) => tokens.push(token),
                 (_, None) => {
-                    return Err(Malformed::new("no-keyword", format!("`{token}` before $d, $e or $p")));
+                    return malformed("no-keyword", format!("`{token}` before $d, $e or $p"));
                 }
             }
         }
         let Some(("$p", conclusion)) = sections.pop() else {
-            return Err(Malformed::new("no-conclusion", "there is no `$p` with a conclusion"));
+            return malformed("no-conclusion", "there is no `$p` with a conclusion");
         };
         let mut out = Self { conclusion, ..Self::default() };
         for (keyword, tokens) in sections {
@@ -114,17 +111,14 @@ impl Statement {
     ) -> Result<Self, Malformed> {
         let symbols = text.symbols();
         if symbols > limits.symbols {
-            return Err(Malformed::new(
-                "too-long",
-                format!("{symbols} symbols, more than {}", limits.symbols),
-            ));
+            return malformed("too-long", format!("{symbols} symbols, more than {}", limits.symbols));
         }
         if text.hypotheses.len() > limits.hypotheses {
             let n = text.hypotheses.len();
-            return Err(Malformed::new(
+            return malformed(
                 "too-many-hypotheses",
                 format!("{n} hypotheses, more than {}", limits.hypotheses),
-            ));
+            );
         }
         let hypotheses = text
             .hypotheses
@@ -136,10 +130,10 @@ impl Statement {
         let statement = Self { hypotheses, conclusion, ..Self::default() };
         let used = statement.variables().len();
         if used > limits.variables {
-            return Err(Malformed::new(
+            return malformed(
                 "too-many-variables",
                 format!("{used} variables, more than {}", limits.variables),
-            ));
+            );
         }
         let mut pairs = Vec::new();
         for group in &text.distinct {
@@ -240,26 +234,28 @@ pub fn normal_form_of_rule(theory: &Theory, rule: RuleId) -> Option<Statement> {
     Statement::of_rule(rule).normal_form(theory, type_of)
 }
 
+/// Rejects a text, with the name and the description of its defect.
+pub(crate) fn malformed<T>(kind: &str, detail: impl Into<String>) -> Result<T, Malformed> {
+    Err(Malformed::new(kind, detail))
+}
+
 fn formula(theory: &Theory, tokens: &[&str], which: &str) -> Result<Tree, Malformed> {
     let Some((&first, rest)) = tokens.split_first() else {
-        return Err(Malformed::new("empty-formula", format!("{which} is empty")));
+        return malformed("empty-formula", format!("{which} is empty"));
     };
     if first != "|-" {
-        return Err(Malformed::new("no-turnstile", format!("{which} begins with `{first}`, not with `|-`")));
+        return malformed("no-turnstile", format!("{which} begins with `{first}`, not with `|-`"));
     }
     let mut symbols = Vec::with_capacity(rest.len());
     for (i, &token) in rest.iter().enumerate() {
         let Some(symbol) = theory.database().symbol(token) else {
-            return Err(Malformed::new(
+            return malformed(
                 "unknown-symbol",
                 format!("{which}, symbol {}: `{token}` is not declared", i + 1),
-            ));
+            );
         };
         if theory.database().is_variable(symbol) && theory.type_of_variable(symbol).is_none() {
-            return Err(Malformed::new(
-                "undeclared-variable",
-                format!("{which}: variable `{token}` has no type here"),
-            ));
+            return malformed("undeclared-variable", format!("{which}: variable `{token}` has no type here"));
         }
         symbols.push(symbol);
     }
@@ -281,25 +277,22 @@ fn distinct_group(theory: &Theory, group: &[&str]) -> Result<Vec<Distinct>, Malf
         match theory.database().symbol(token) {
             Some(s) if theory.type_of_variable(s).is_some() => variables.push(s),
             _ => {
-                return Err(Malformed::new(
-                    "distinct",
-                    format!("`{token}` in $d is not a declared variable"),
-                ));
+                return malformed("distinct", format!("`{token}` in $d is not a declared variable"));
             }
         }
     }
     if variables.len() < 2 || variables.len() > 64 {
-        return Err(Malformed::new(
+        return malformed(
             "distinct",
             format!("`$d` needs two or more variables; this one has {}", variables.len()),
-        ));
+        );
     }
     let mut pairs = Vec::new();
     for (i, &a) in variables.iter().enumerate() {
         for &b in &variables[i + 1..] {
             if a == b {
                 let text = theory.database().symbol_text(a);
-                return Err(Malformed::new("distinct", format!("`{text}` occurs twice in one $d")));
+                return malformed("distinct", format!("`{text}` occurs twice in one $d"));
             }
             pairs.push(distinct(a, b));
         }

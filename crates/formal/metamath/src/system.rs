@@ -12,7 +12,9 @@ use crate::proof_text::{ProofError, read_steps, write_steps};
 use crate::rubric::rubric;
 use crate::slice::{self, SliceError};
 use crate::splits::{SplitRule, split};
-use crate::statement::{Statement, StatementLimits, StatementText, context_limit, normal_form_of_rule};
+use crate::statement::{
+    Statement, StatementLimits, StatementText, context_limit, malformed, normal_form_of_rule,
+};
 use crate::sub_proof::{renumber, sub_proofs_by_size};
 use crate::theory::{RuleId, Theory, TheoryError};
 use crate::tokens::{self, CONJECTURE, CONJECTURER, GUIDE, HYPOTHESES, PROOF, REVIEW, SOLVER};
@@ -224,9 +226,7 @@ impl Metamath {
         let (normal, _) = general(theory, unifier, limit, &steps, used.len())
             .ok_or_else(|| Malformed::new("no-theorem", "the steps prove nothing, or nothing of use"))?;
         match self.assertion_index().triviality(theory, unifier, &normal, limit) {
-            Some(Triviality::OneStep) => {
-                Err(Malformed::new("one-step", "the statement follows from one assertion"))
-            }
+            Some(Triviality::OneStep) => malformed("one-step", "the statement follows from one assertion"),
             Some(Triviality::Known) | None => Ok(normal),
         }
     }
@@ -322,7 +322,7 @@ impl FormalSystem for Metamath {
         let limit = context_limit(&self.theory, context)?;
         if let Some(label) = later_syntax(&self.theory, &normal, limit) {
             let detail = format!("`{label}` is defined only after `{context}`");
-            return Err(Malformed::new("later-symbol", detail));
+            return malformed("later-symbol", detail);
         }
         Goal::new(&self.theory, &normal, limit)
             .map_err(|detail| Malformed::new("undeclared-variable", detail))?;
@@ -402,7 +402,7 @@ impl FormalSystem for Metamath {
         };
         match tokens.next() {
             None => Ok(review),
-            Some(_) => Err(Malformed::new("trailing-text", "text follows the three scores of the review")),
+            Some(_) => malformed("trailing-text", "text follows the three scores of the review"),
         }
     }
 
@@ -464,10 +464,7 @@ impl Metamath {
                 None if is_hypothesis_token(token) => labels.push(token),
                 None => {
                     let shown: String = token.chars().take(40).collect();
-                    return Err(Malformed::new(
-                        "no-label",
-                        format!("token {}, `{shown}`, is not a proof step", i + 1),
-                    ));
+                    return malformed("no-label", format!("token {}, `{shown}`, is not a proof step", i + 1));
                 }
             }
         }
