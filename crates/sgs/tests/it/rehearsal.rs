@@ -45,18 +45,17 @@ fn the_run_of_the_paper_survives_the_loss_of_each_process() {
         assert!(figure("/conjectures") > 0.0 && figure("/solver_examples") > 0.0, "{round}");
         assert!((20.0..80.0).contains(&figure("/solver_tokens_mean")), "{round}");
         assert!(figure("/stages/sampling_s") > 0.0 && figure("/stages/update_s") > 0.0, "{round}");
-        for pair in ["sampled_tokens_per_s_and_rank", "training_flop_per_s_and_rank"] {
-            for value in ["forecast", "measured"] {
-                assert!(figure(&format!("/compared/{pair}/{value}")) > 0.0, "{round}");
-            }
-        }
+        let compared = |pair: &str, value: &str| figure(&format!("/compared/{pair}_per_s_and_rank/{value}"));
+        assert!(compared("sampled_tokens", "forecast") > 0.0, "{round}");
+        assert!(compared("training_flop", "forecast") > 0.0, "{round}");
+        assert!(compared("training_flop", "measured") > 0.0, "{round}");
         assert!(figure("/compared/device_bytes/forecast") > 1e6, "{round}");
         let rank = |rank: usize, name: &str| figure(&format!("/ranks/{rank}/{name}"));
         let idle = [0, 1].map(|number| rank(number, "rank_sampling_idle"));
-        assert!(
-            idle.iter().all(|idle| (0.0..=1.0).contains(idle)) && idle.iter().any(|idle| *idle < 1.0),
-            "{round}"
-        );
+        // If the last process before the kill had sampled the whole round, the resumed one samples nothing.
+        let has_sampled = compared("sampled_tokens", "measured") > 0.0;
+        assert!(idle.iter().all(|idle| (0.0..=1.0).contains(idle)), "{round}");
+        assert_eq!(idle.iter().any(|idle| *idle < 1.0), has_sampled, "{round}");
         for number in 0..2 {
             assert!((0.0..0.9).contains(&rank(number, "rank_update_idle")), "{round}");
             assert!(rank(number, "rank_memory_peak_bytes") > 1e6, "{round}");
