@@ -1,6 +1,8 @@
 //! Runs short commands with a deadline.
 
-use std::io::{Read, Write};
+use rustix::process::{Pid, Signal};
+use std::io::{self, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,16 +18,21 @@ pub struct CommandOutput {
     pub err: String,
 }
 
-/// Runs a command with `input` on its standard input. Kills it when `timeout` has passed.
+/// Largest output that is returned, in bytes. The rest is dropped.
+const MAX_OUTPUT: u64 = 16 << 20;
+
+/// Runs a command with `input` on its standard input. Kills it and the processes that it has started when `timeout` has
+/// passed.
 ///
 /// # Errors
 /// Returns the reason if the command cannot be started or takes too long.
 pub fn run(mut command: Command, input: &str, timeout: Duration) -> Result<CommandOutput, String> {
     let name = command.get_program().to_string_lossy().into_owned();
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // A group of its own, because a process that the command has started may keep the pipes open after it.
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn().map_err(|e| format!("cannot run {name}: {e}"))?;
     let (mut stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let deadline = Instant::now() + timeout;
+    let (group, deadline) = (Pid::from_child(&child), Instant::now() + timeout);
     thread::scope(|scope| {
         scope.spawn(move || {
             if let Some(stdin) = &mut stdin {
@@ -37,14 +44,14 @@ pub fn run(mut command: Command, input: &str, timeout: Duration) -> Result<Comma
         let err = scope.spawn(move || read(stderr));
         let status = loop {
             match child.try_wait() {
-                Ok(Some(status)) => break Ok(status),
-                Ok(None) if Instant::now() >= deadline => {
-                    // Fails if the command has just ended.
-                    let _ = child.kill();
+                Ok(Some(status)) if out.is_finished() && err.is_finished() => break Ok(status),
+                Ok(_) if Instant::now() >= deadline => {
+                    // Fails if the processes have just ended.
+                    let _ = rustix::process::kill_process_group(group, Signal::KILL);
                     let _ = child.wait();
                     break Err(format!("{name} took longer than {} s and was killed", timeout.as_secs()));
                 }
-                Ok(None) => thread::sleep(Duration::from_millis(10)),
+                Ok(_) => thread::sleep(Duration::from_millis(10)),
                 Err(error) => break Err(format!("cannot wait for {name}: {error}")),
             }
         };
@@ -61,7 +68,9 @@ fn read(from: Option<impl Read>) -> String {
     let mut bytes = Vec::new();
     if let Some(mut from) = from {
         // Output that precedes an error is still useful.
-        let _ = from.read_to_end(&mut bytes);
+        let _ = from.by_ref().take(MAX_OUTPUT).read_to_end(&mut bytes);
+        // A command that cannot write would not end.
+        let _ = io::copy(&mut from, &mut io::sink());
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -87,6 +96,11 @@ mod tests {
         let begun = Instant::now();
         let error = run(shell("exec sleep 60"), "", Duration::from_millis(100)).expect_err("hangs");
         assert!(error.contains("killed") && begun.elapsed() < Duration::from_secs(10), "{error}");
+        // The pipes stay open in a process that the command leaves behind, or waits for.
+        for script in ["sleep 60 & exit 0", "sleep 60; true"] {
+            let error = run(shell(script), "", Duration::from_millis(100)).expect_err("hangs");
+            assert!(error.contains("killed") && begun.elapsed() < Duration::from_secs(10), "{error}");
+        }
         assert!(run(Command::new("/nowhere/at/all"), "", Duration::from_secs(1)).is_err());
     }
 }
