@@ -70,11 +70,11 @@ pub fn forecast(config: &RunConfig) -> Option<String> {
         let failed = UNTRAINED.powi(1 + i32::try_from(guide.resamples).unwrap_or(i32::MAX - 1));
         let stops = if guide.min_readable > 1.0 - UNTRAINED { ", so the run stops" } else { "" };
         format!(
-            "model.guide is the base model: {:.0}% of its reviews are malformed and {:.0}% of the\n            \
-             conjectures unscored{stops};\n            {}",
+            "model.guide is the base model: {:.0}% of its reviews are malformed and {:.0}% of the conjectures \
+             unscored{stops}; {}",
             100.0 * UNTRAINED,
             100.0 * failed,
-            remedy(config.problems.system).replace(", or ", ",\n            or ")
+            remedy(config.problems.system)
         )
     })
 }

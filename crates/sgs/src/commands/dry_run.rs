@@ -4,6 +4,7 @@ use super::explain;
 use super::missing::{MissingRequirement, lacks};
 use crate::exit::{Outcome, RunError, Usage};
 use crate::output;
+use crate::wrap::wrapped;
 use anyhow::Result;
 use serde_json::json;
 use sgs_data::base::made::shape as shape_of;
@@ -88,9 +89,7 @@ fn on_this_machine(
 ) -> Result<()> {
     let config = &resolved.config;
     let mut lines = Vec::new();
-    if let Some(told) = guide_format::forecast(config) {
-        lines.extend(told.lines().map(str::to_owned));
-    }
+    lines.extend(guide_format::forecast(config));
     lines.extend(lacks.iter().map(|lack| format!("missing: {} ({})", lack.what, lack.found)));
     if !lacks.is_empty() {
         lines.extend(next(config, lacks, true));
@@ -298,7 +297,7 @@ fn screen(config: &RunConfig, planned: &Planned, lacks: &[MissingRequirement]) -
     lines.push(String::new());
     lines.extend(making(config)?);
     lines.extend(planned.lines(config));
-    lines.extend(guide_format::forecast(config).map(|told| format!("  guide     {told}")));
+    lines.extend(guide_format::forecast(config).map(|told| wrapped(&format!("  guide     {told}"), 100, 12)));
     lines.push(String::new());
     lines.extend(next(config, lacks, fits));
     lines.push(format!("Every key of the configuration: sgs run --size {} --dry-run --json", config.size));
