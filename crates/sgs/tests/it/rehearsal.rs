@@ -62,4 +62,8 @@ fn the_run_of_the_paper_survives_the_loss_of_each_process() {
             assert!(rank(number, "rank_sent_bytes") > 1e6, "{round}");
         }
     }
+    let sampled = |round: &&Value| {
+        round.pointer("/compared/sampled_tokens_per_s_and_rank/measured").is_some_and(|n| *n != 0.0)
+    };
+    assert!(rounds.iter().any(sampled), "{rounds:?}");
 }
