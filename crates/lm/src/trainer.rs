@@ -146,11 +146,47 @@ pub struct TokenStats {
     pub entropies: Vec<f32>,
 }
 
+/// A trainer's workspace, which is allocated again after it was freed.
+struct Buffers<D: Device> {
+    device: Arc<D>,
+    config: ModelConfig,
+    /// The rank and the number of ranks.
+    place: (usize, usize),
+    plan: MemoryPlan,
+    workspace: Option<Workspace<D>>,
+}
+
+impl<D: Device> Buffers<D> {
+    fn new(
+        device: Arc<D>,
+        config: &ModelConfig,
+        tokens: usize,
+        mode: Mode,
+        place: (usize, usize),
+    ) -> Result<Self> {
+        let workspace = Workspace::for_rank(&*device, config, tokens, mode, place)?;
+        let plan = workspace.plan.clone();
+        Ok(Self { device, config: config.clone(), place, plan, workspace: Some(workspace) })
+    }
+
+    /// Returns the workspace, and allocates it if necessary.
+    fn get(&mut self) -> Result<&mut Workspace<D>> {
+        let workspace = match self.workspace.take() {
+            Some(workspace) => workspace,
+            None => {
+                let MemoryPlan { tokens, mode, .. } = self.plan;
+                Workspace::for_rank(&*self.device, &self.config, tokens, mode, self.place)?
+            }
+        };
+        Ok(self.workspace.insert(workspace))
+    }
+}
+
 /// Buffers and state for training on one device.
 pub struct Trainer<D: Device> {
     device: Arc<D>,
     peers: Option<Box<dyn Collective<D>>>,
-    workspace: Workspace<D>,
+    buffers: Buffers<D>,
     packed: Packed,
     /// Rows of the last micro-batch whose log-probabilities have not been read yet.
     unread: usize,
@@ -161,7 +197,7 @@ pub struct Trainer<D: Device> {
 
 impl<D: Device> std::fmt::Debug for Trainer<D> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Trainer").field("workspace", &self.workspace).finish_non_exhaustive()
+        f.debug_struct("Trainer").field("workspace", &self.buffers.workspace).finish_non_exhaustive()
     }
 }
 
@@ -185,12 +221,12 @@ impl<D: Device> Trainer<D> {
         mut peers: Option<Box<dyn Collective<D>>>,
     ) -> Result<Self> {
         let place = peers.as_mut().map_or((0, 1), |p| (p.group().rank(), p.group().ranks()));
-        let workspace = Workspace::for_rank(&*device, config, tokens, mode, place)?;
-        let tokens = workspace.plan.tokens;
+        let buffers = Buffers::new(Arc::clone(&device), config, tokens, mode, place)?;
+        let tokens = buffers.plan.tokens;
         Ok(Self {
             device,
             peers,
-            workspace,
+            buffers,
             packed: Packed::with_capacity(tokens),
             unread: 0,
             norms: Vec::new(),
@@ -206,7 +242,14 @@ impl<D: Device> Trainer<D> {
 
     /// Returns the memory plan.
     pub fn plan(&self) -> &MemoryPlan {
-        &self.workspace.plan
+        &self.buffers.plan
+    }
+
+    /// Frees the gradients and the buffers of passes; the next pass allocates them again. Gradients that no update has
+    /// used are lost.
+    pub fn release_buffers(&mut self) {
+        self.unread = 0;
+        self.buffers.workspace = None;
     }
 
     /// Returns the process group, if several ranks train together.
@@ -298,7 +341,7 @@ impl<D: Device> Trainer<D> {
         let step = policy.step;
         let accumulated = device.run(|| self.accumulate_and_measure(&policy.model, batch, &options.loss));
         if accumulated.is_err() {
-            self.workspace.gradients()?.clear(&device)?;
+            self.buffers.get()?.gradients()?.clear(&device)?;
         }
         let (sums, tokens, squares) = accumulated?;
         let (stats, gradient_norm) = (sums.stats(), squares.sqrt());
@@ -319,7 +362,7 @@ impl<D: Device> Trainer<D> {
             weight_decay: options.adam.weight_decay,
             // Add the same small term as PyTorch, so that both clip equally.
             gradient_scale: if gradient_norm > clip { clip / (gradient_norm + 1e-6) } else { 1.0 },
-            zero_gradient: self.workspace.gradients()?.are_zeroed(),
+            zero_gradient: self.buffers.get()?.gradients()?.are_zeroed(),
         };
         let Some(model) = Arc::get_mut(&mut policy.model) else {
             return Err(LmError::Input("the policy's weights were in use during its update".to_owned()));
@@ -351,7 +394,7 @@ impl<D: Device> Trainer<D> {
             self.check_example(model, index, example, loss)?;
         }
         let device = Arc::clone(&self.device);
-        self.workspace.gradients()?.clear(&device)?;
+        self.buffers.get()?.gradients()?.clear(&device)?;
         let sums = device.run(|| {
             let (mut sums, _) = self.accumulate(model, batch, loss)?;
             self.read_rows(loss, &mut sums)?;
@@ -365,9 +408,9 @@ impl<D: Device> Trainer<D> {
     /// # Errors
     /// Returns an error if the workspace was planned for inference, if there are several ranks, or if the device fails.
     pub fn gradient(&mut self, model: &Model<D>) -> Result<HostBuffer> {
-        self.workspace.gradients()?.zero_outdated(&self.device)?;
+        self.buffers.get()?.gradients()?.zero_outdated(&self.device)?;
         let mut host = HostBuffer::zeros(model.layout.len);
-        self.device.read_grad(self.workspace.gradients()?.whole()?, &mut host)?;
+        self.device.read_grad(self.buffers.get()?.gradients()?.whole()?, &mut host)?;
         Ok(host)
     }
 
@@ -376,7 +419,7 @@ impl<D: Device> Trainer<D> {
     /// # Errors
     /// Returns an error if the workspace was planned for inference, or if the device fails.
     pub fn clear_gradient(&mut self) -> Result<()> {
-        self.workspace.gradients()?.clear(&self.device)
+        self.buffers.get()?.gradients()?.clear(&self.device)
     }
 
     /// Computes log-probabilities and entropies of given completions. Each of `sequences` consists of its
@@ -402,7 +445,7 @@ impl<D: Device> Trainer<D> {
             }
             let inputs = &tokens[..tokens.len() - 1];
             self.fits(model, index, inputs.len())?;
-            if self.packed.tokens.len() + inputs.len() > self.workspace.plan.tokens {
+            if self.packed.tokens.len() + inputs.len() > self.buffers.plan.tokens {
                 self.flush_log_probs(model, &mut waiting, &mut results)?;
             }
             let rows = (prompt_len..tokens.len()).map(|i| LossRow {
@@ -427,7 +470,7 @@ impl<D: Device> Trainer<D> {
         if rows > 0 {
             let device = Arc::clone(&self.device);
             self.pad(model);
-            let (workspace, packed) = (&mut self.workspace, &self.packed);
+            let (workspace, packed) = (self.buffers.get()?, &self.packed);
             device.run(|| workspace.forward(model, packed))?;
             let (log_prob, entropy) = (&mut self.log_prob[..rows], &mut self.entropy[..rows]);
             workspace.read_rows(&device, log_prob, entropy)?;
@@ -459,7 +502,7 @@ impl<D: Device> Trainer<D> {
                 return Err(LmError::Input(format!("sequence {index} has no tokens")));
             }
             self.fits(model, index, tokens.len())?;
-            if self.packed.tokens.len() + tokens.len() > self.workspace.plan.tokens {
+            if self.packed.tokens.len() + tokens.len() > self.buffers.plan.tokens {
                 self.flush_embeddings(model, &mut means)?;
             }
             self.packed.push(tokens, (0..tokens.len()).map(|index| LossRow { index, ..LossRow::default() }));
@@ -475,7 +518,7 @@ impl<D: Device> Trainer<D> {
         }
         let device = Arc::clone(&self.device);
         self.pad(model);
-        let (workspace, packed, d) = (&mut self.workspace, &self.packed, model.config.hidden_size);
+        let (workspace, packed, d) = (self.buffers.get()?, &self.packed, model.config.hidden_size);
         let mut sums = vec![vec![0.0f64; d]; starts.len() - 1];
         let mut add = |first: usize, states: &[f32]| {
             for (row, state) in (first..).zip(states.chunks_exact(d)) {
@@ -507,8 +550,8 @@ impl<D: Device> Trainer<D> {
         if let Some(peers) = &mut self.peers {
             peers.wait_all()?;
         }
-        self.workspace.gradients()?.zero_outdated(&self.device)?;
-        let mut squares = self.device.sum_of_squares(self.workspace.gradients()?.sum())?;
+        self.buffers.get()?.gradients()?.zero_outdated(&self.device)?;
+        let mut squares = self.device.sum_of_squares(self.buffers.get()?.gradients()?.sum())?;
         // Read the rows only now, so that all kernels are started before this thread waits.
         self.read_rows(loss, &mut sums)?;
         if let Some(group) = self.group() {
@@ -541,11 +584,11 @@ impl<D: Device> Trainer<D> {
         // Every rank takes part in as many reductions as the rank with the most micro-batches.
         let most = parts
             .iter()
-            .map(|part| micro_batches(part, self.workspace.plan.tokens, inputs).len())
+            .map(|part| micro_batches(part, self.buffers.plan.tokens, inputs).len())
             .fold(0, usize::max);
         let mut sums = LossSums::default();
         self.unread = 0;
-        let own = micro_batches(&parts[rank], self.workspace.plan.tokens, inputs);
+        let own = micro_batches(&parts[rank], self.buffers.plan.tokens, inputs);
         for micro_batch in 0..most {
             self.read_rows(loss, &mut sums)?;
             self.packed.clear();
@@ -561,11 +604,11 @@ impl<D: Device> Trainer<D> {
         let rows = self.packed.rows.len();
         if rows == 0 {
             let peers = as_peers(&mut self.peers);
-            return if peers.is_some() { self.workspace.stand_by(peers) } else { Ok(()) };
+            return if peers.is_some() { self.buffers.get()?.stand_by(peers) } else { Ok(()) };
         }
         self.pad(model);
         let peers = as_peers(&mut self.peers);
-        self.workspace.forward_backward(model, &self.packed, loss.row_loss(), peers)?;
+        self.buffers.get()?.forward_backward(model, &self.packed, loss.row_loss(), peers)?;
         self.unread = rows;
         Ok(())
     }
@@ -576,7 +619,7 @@ impl<D: Device> Trainer<D> {
         let surplus = self.device.round_up_rows(rows) - rows;
         // Every surplus row needs a surplus token.
         let all = self.device.round_up_rows(tokens + surplus);
-        if all <= self.workspace.plan.tokens {
+        if all <= self.buffers.plan.tokens {
             self.packed.pad(all, rows + surplus, model.max_positions);
         }
     }
@@ -586,7 +629,7 @@ impl<D: Device> Trainer<D> {
         let rows = std::mem::take(&mut self.unread);
         if rows > 0 {
             let (log_prob, entropy) = (&mut self.log_prob[..rows], &mut self.entropy[..rows]);
-            self.workspace.read_rows(&self.device, log_prob, entropy)?;
+            self.buffers.get()?.read_rows(&self.device, log_prob, entropy)?;
             sums.add(loss, &self.packed, log_prob, entropy);
         }
         Ok(())
@@ -595,7 +638,7 @@ impl<D: Device> Trainer<D> {
     /// Updates this rank's shard and gathers the new weights on all ranks, bucket by bucket.
     fn update(&mut self, update: AdamUpdate, model: &mut Model<D>, adam: &mut D::Adam) -> Result<()> {
         let Model { params, layout, .. } = model;
-        let gradients = self.workspace.gradients()?;
+        let gradients = self.buffers.get()?.gradients()?;
         gradients.mark_outdated();
         let mut peers = as_peers(&mut self.peers);
         for bucket in 0..gradients.buckets().len() {
@@ -629,13 +672,13 @@ impl<D: Device> Trainer<D> {
     }
 
     fn fits(&self, model: &Model<D>, index: usize, inputs: usize) -> Result<()> {
-        let room = self.workspace.plan.tokens.min(model.max_positions);
+        let room = self.buffers.plan.tokens.min(model.max_positions);
         if inputs > room {
             return Err(LmError::Input(format!(
                 "sequence {index} has {} tokens; micro-batches were planned for {} and the model runs {} \
                  positions",
                 inputs + 1,
-                self.workspace.plan.tokens,
+                self.buffers.plan.tokens,
                 model.max_positions
             )));
         }
@@ -644,7 +687,7 @@ impl<D: Device> Trainer<D> {
 
     /// Returns the first element of the flat gradient, over all ranks, that is not finite, and its value.
     fn first_bad_gradient(&mut self) -> Result<Option<(usize, f64)>> {
-        let gradients = self.workspace.gradients()?;
+        let gradients = self.buffers.get()?.gradients()?;
         let shard = gradients.shard().clone();
         let mut host = HostBuffer::zeros(shard.len);
         self.device.read_grad(first(gradients.sum(), shard.len), &mut host)?;
@@ -664,7 +707,7 @@ impl<D: Device> Trainer<D> {
             Some((tensor, value)) => (format!("{what}, first the gradient of {}", tensor.name), value),
             None => (what, value),
         };
-        self.workspace.gradients()?.clear(&self.device)?;
+        self.buffers.get()?.gradients()?.clear(&self.device)?;
         Err(LmError::NotFinite { step, batch: 0, what, value })
     }
 }

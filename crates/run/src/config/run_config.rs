@@ -119,6 +119,36 @@ sgs_keys::table! {
         /// Whether to recompute activations in the backward pass. This needs memory for only one layer's activations,
         /// and about 25% more computation.
         pub recompute: bool = false,
+        /// Whether a rank frees the memory of its samplers before an update, and that of the update before it samples
+        /// again.
+        pub shared_memory: SharedMemory = SharedMemory::Auto,
+    }
+}
+
+sgs_keys::choice! {
+    /// Whether sampling and training use the same device memory in turns.
+    pub enum SharedMemory {
+        /// If they do not fit on the GPU together.
+        Auto = "auto",
+        /// In each round, even if there is enough memory for both.
+        Always = "always",
+        /// Never: both keep their memory.
+        Never = "never",
+    }
+}
+
+impl SharedMemory {
+    /// Device memory in bytes that stays free, because libraries allocate some when they are first used.
+    pub const SPARED: u64 = 2 << 30;
+
+    /// Returns whether samplers that need this many bytes take turns with training buffers beside which `free` bytes are
+    /// free. `None` if the device does not have separate memory.
+    pub fn takes_turns(self, needed: u64, free: Option<u64>) -> bool {
+        match self {
+            Self::Auto => free.is_some_and(|free| needed + Self::SPARED > free),
+            Self::Always => true,
+            Self::Never => false,
+        }
     }
 }
 

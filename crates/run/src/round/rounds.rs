@@ -129,14 +129,8 @@ impl<'r, D: Parallel + Decode> RoundLoop<'r, '_, D> {
             Some(folder) => Some(folder),
             None => runner.run.checkpoint()?.map(|checkpoint| checkpoint.directory),
         };
-        let notes = workers.begin_round(
-            runner,
-            policy_version,
-            folder.as_deref(),
-            tokenizer,
-            policies,
-            trainer.trainer(),
-        )?;
+        let notes =
+            workers.begin_round(runner, policy_version, folder.as_deref(), tokenizer, policies, trainer)?;
         notes.iter().for_each(|note| events.emit(RunEvent::Note(note)));
         Ok(())
     }

@@ -9,7 +9,7 @@ use crate::train::policies::{self, PolicySet};
 use crate::train::ranks::distributed_trainer::DistributedTrainer;
 use crate::workers::config::By;
 use crate::workers::coordinator::RemoteWorkers;
-use crate::workers::generate::{self, GenerateCounters, GenerateSettings};
+use crate::workers::generate::{self, GenerateCounters, GenerateSettings, SamplerSlot};
 use crate::workers::manifest::RunManifest;
 use crate::workers::tasks::{self, GENERATE, VERIFY};
 use crate::workers::{sampling, verify};
@@ -18,7 +18,6 @@ use sgs_endpoint::EndpointError;
 use sgs_fleet::{BoardConfig, Fleet, WorkKind, WorkerConfig, WorkerName, WorkerSession};
 use sgs_formal::FormalSystem;
 use sgs_lm::tokenizer::Tokenizer;
-use sgs_lm::trainer::Trainer;
 use sgs_lm::{Device, ModelConfig};
 use sgs_lm_sampler::Decode;
 use sgs_selfplay::{Problem, RunState};
@@ -106,9 +105,10 @@ impl RunWorkers {
             let settings = GenerateSettings::of_run(&runner.config, tokenizer.eos(), is_alone);
             let (policies, drain) = (Arc::clone(policies), workers.drain.clone());
             let counters = Arc::clone(&workers.counters);
+            let slot = SamplerSlot::of_rank(&runner.config, &policies, trainer)?;
             workers.spawn(GENERATE, move |session| {
                 // The weights of this process are always those of the current round.
-                generate::work(session, &policies, |_| Ok(()), &settings, &drain, &counters)
+                generate::work(session, &policies, &slot, |_| Ok(()), &settings, &drain, &counters)
             })?;
             let counters = Arc::clone(&workers.counters);
             trainer.watch(Box::new(move || GenerateCounters::of(&counters).busy));
@@ -268,11 +268,14 @@ impl RunWorkers {
         at: Option<&Path>,
         tokenizer: &Tokenizer,
         policies: &RwLock<PolicySet<D>>,
-        trainer: &mut Trainer<D>,
+        trainer: &mut DistributedTrainer<D>,
     ) -> Result<Vec<String>> {
-        if let Some(servers) = &mut self.servers {
-            let policies = policies::read(policies);
-            servers.refresh(&runner.config, policy_version, &self.base, at, &policies, trainer)?;
+        if let Some(servers) = self.servers.as_mut().filter(|servers| servers.follow()) {
+            let mut policies = policies::write(policies);
+            trainer.begin_passes(&mut policies);
+            let own = trainer.trainer();
+            servers.refresh(&runner.config, policy_version, &self.base, at, &policies, own)?;
+            trainer.end_passes(&mut policies);
         }
         let Some(remote) = &mut self.remote else { return Ok(Vec::new()) };
         let folders = policies::folders(&runner.config, &self.base, at);

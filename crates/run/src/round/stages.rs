@@ -182,7 +182,8 @@ impl Updating {
         if !runner.config.algorithm.conjecturer.is_reweighted() {
             return Ok(());
         }
-        let policies = policies::read(&rounds.policies);
+        let mut policies = policies::write(&rounds.policies);
+        rounds.trainer.begin_passes(&mut policies);
         let unsolved = rounds.state.unsolved_after(&self.outcome, &runner.targets, runner.config.seed);
         let model = policies.model(Role::Conjecturer);
         let model =
@@ -194,6 +195,7 @@ impl Updating {
             self.outcome.reweigh(matching.clone());
             self.record.times.matching = started.elapsed().as_secs_f64();
         }
+        rounds.trainer.end_passes(&mut policies);
         Ok(())
     }
 

@@ -72,7 +72,8 @@ pub fn update<D: Device>(
     let older = older_completions(run, outcome, completions)?;
     let find = |key: &TaskKey| completions.get(key).or_else(|| older.get(key));
     let a = &config.algorithm;
-    let PolicySet { trained, base, .. } = policies;
+    trainer.begin_passes(policies);
+    let PolicySet { trained, base, .. } = &mut *policies;
     let of =
         |role, reference| RoleUpdate { config, round: outcome.round, role, earlier_generations, reference };
     if a.is_trained_on(Role::Solver) && !outcome.solver_examples.is_empty() {
@@ -83,6 +84,7 @@ pub fn update<D: Device>(
         let job = of(Role::Conjecturer, None);
         report.conjecturer = job.run(&outcome.conjecturer_examples, &find, trained, trainer)?;
     }
+    trainer.end_passes(policies);
     policies.policy_version = outcome.round + 1;
     report.ranks = trainer.end_update(policies.policy_version)?;
     Ok(report)

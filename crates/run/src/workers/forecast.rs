@@ -2,7 +2,7 @@
 //!
 //! Everything that is not in the configuration is in [`Assumptions`] or [`Speed`] and is printed with the result.
 
-use super::memory::{MemoryInputs, MemoryPart, ProcessMemory, sum};
+use super::memory::{MemoryInputs, MemoryPart, Phase, ProcessMemory, sum};
 use crate::config::{RunConfig, SystemName};
 use crate::error::Result;
 use crate::workers::config::{By, FleetConfig, WorkerPoolConfig};
@@ -231,6 +231,8 @@ pub struct Forecast {
     pub checking_cpu_s: f64,
     /// Number of proofs checked at once.
     pub checkers: usize,
+    /// Whether the coordinator's machine checks proofs.
+    pub checks_here: bool,
     /// Wall time for checking proofs. Checking overlaps with sampling.
     pub checking_s: f64,
     /// Fraction of the Solver's rollouts used for training.
@@ -398,6 +400,7 @@ fn mean_round(
     let sampled_tokens = roles.iter().map(|role| role.tokens).sum::<f64>();
 
     let checkers = checkers(fleet, hardware);
+    let checks_here = fleet.is_none_or(|fleet| matches!(fleet.verify.by, By::Embedded | By::Local));
     let checking_cpu_s = counts.generations * assumed.check_s;
     let checking_s = checking_cpu_s / checkers.max(1) as f64;
 
@@ -419,6 +422,7 @@ fn mean_round(
         sampling_s,
         checking_cpu_s,
         checkers,
+        checks_here,
         checking_s,
         trained_share,
         training_flop,
@@ -427,7 +431,7 @@ fn mean_round(
         first_round: FirstRound::default(),
         rounds,
         run_s: round_s * rounds,
-        host: round.host_memory(&memory, sampled_tokens, checkers),
+        host: round.host_memory(&memory, sampled_tokens, if checks_here { checkers } else { 0 }),
         memory,
         remote_worker: is_remote.then(|| inputs.worker()).transpose()?,
         disk: disk_use(inputs, rounds, sampled_tokens * assumed.table_bytes),
@@ -554,22 +558,25 @@ impl RoundModel<'_> {
         (share, passes * (forward[0] + forward[1]), scoring_s)
     }
 
-    /// Returns the memory of the coordinator's host.
+    /// Returns the memory of the coordinator's host, on which this number of checkers runs.
     fn host_memory(
         &self,
         memory: &[Vec<ProcessMemory>],
         sampled_tokens: f64,
         checkers: usize,
     ) -> Vec<MemoryPart> {
-        let (fleet, assumed) = (self.inputs.fleet, self.assumed);
+        let assumed = self.assumed;
         let mut host: Vec<MemoryPart> = memory.iter().flatten().flat_map(|p| p.host.clone()).collect();
         // Tokens, log-probs and text of the round that samples and of the one that is published.
         let completions = 2.0 * assumed.table_bytes * sampled_tokens;
-        host.push(MemoryPart { what: "completions of two rounds".to_owned(), bytes: completions as u64 });
-        let checks_here = fleet.is_none_or(|fleet| matches!(fleet.verify.by, By::Embedded | By::Local));
-        if checks_here && assumed.checker_bytes > 0 {
+        host.push(MemoryPart {
+            what: "completions of two rounds".to_owned(),
+            bytes: completions as u64,
+            phase: Phase::Always,
+        });
+        if checkers > 0 && assumed.checker_bytes > 0 {
             let bytes = assumed.shared_bytes + assumed.checker_bytes * checkers as u64;
-            host.push(MemoryPart { what: format!("{checkers} checkers"), bytes });
+            host.push(MemoryPart { what: format!("{checkers} checkers"), bytes, phase: Phase::Always });
         }
         host
     }
@@ -609,7 +616,7 @@ impl Forecast {
     pub fn device_bytes(&self, device: usize, hardware: &Hardware) -> u64 {
         let processes = &self.memory[device];
         let host = if hardware.is_host { sum(&self.host) } else { 0 };
-        host + processes.iter().map(|p| sum(&p.device) + hardware.reserved_bytes).sum::<u64>()
+        host + processes.iter().map(|p| p.device_bytes + hardware.reserved_bytes).sum::<u64>()
     }
 
     /// Returns the device that needs the most memory.
@@ -701,21 +708,28 @@ impl Forecast {
         let mut lines = vec![format!("Memory of {device}: {total}, {verdict} {has}{found}")];
         let mut shown: Option<&ProcessMemory> = None;
         for process in &self.memory[fullest] {
-            let own = sum(&process.device) + h.reserved_bytes;
+            let own = process.device_bytes + h.reserved_bytes;
             lines.push(format!("  {:>9}  {}", size(own), process.process));
             // Show the first of several equal workers only.
             if shown.is_some_and(|before| before.device == process.device) {
                 continue;
             }
             let parts = process.device.iter().filter(|part| part.bytes > 0);
-            lines.extend(parts.map(|part| format!("  {:>9}    {}", size(part.bytes), part.what)));
+            lines.extend(parts.map(|part| {
+                let when = match part.phase {
+                    Phase::Sampling if process.in_turns => ", while sampling",
+                    Phase::Training if process.in_turns => ", while training",
+                    _ => "",
+                };
+                format!("  {:>9}    {}{when}", size(part.bytes), part.what)
+            }));
             if h.reserved_bytes > 0 {
                 lines.push(format!("  {:>9}    context and libraries (assumed)", size(h.reserved_bytes)));
             }
             shown = Some(process);
         }
         if let Some(worker) = &self.remote_worker {
-            let own = sum(&worker.device) + h.reserved_bytes;
+            let own = worker.device_bytes + h.reserved_bytes;
             lines.push(format!("Memory of a {} elsewhere: {}", worker.process, size(own)));
         }
         let part = if h.is_host { "of which outside the planned buffers" } else { "Memory of the host" };
@@ -799,7 +813,14 @@ mod tests {
         let peak = |model: &ModelConfig, ranks: usize| {
             let (ranks, tokens) = (format!("training.ranks={ranks}"), "training.micro_batch_tokens=8192");
             let config = config(&[&ranks, tokens, "sampling.memory_mib=8192"]);
-            let inputs = MemoryInputs { config: &config, model, guide: model, fleet: None, footprint: &GPU };
+            let inputs = MemoryInputs {
+                config: &config,
+                model,
+                guide: model,
+                fleet: None,
+                footprint: &GPU,
+                gpu_bytes: None,
+            };
             let trained =
                 ["weights of the solver", "Adam's state of the solver", "gradients", "activations", "logits"];
             let parts = inputs.rank(0).expect("a plan").device;
@@ -814,8 +835,14 @@ mod tests {
         }
 
         let config = config(&[]);
-        let inputs =
-            MemoryInputs { config: &config, model: &seven, guide: &seven, fleet: None, footprint: &GPU };
+        let inputs = MemoryInputs {
+            config: &config,
+            model: &seven,
+            guide: &seven,
+            fleet: None,
+            footprint: &GPU,
+            gpu_bytes: None,
+        };
         let arithmetic = Arithmetic::new(inputs);
         // 128 steps of `batch` sequences with prompts of this length.
         let steps = |batch: f64, prompt: f64| RoleForecast {
@@ -871,8 +898,14 @@ mod tests {
             let config = config(set);
             let fleet = workers.map(|spec| FleetConfig::parse(spec).expect("workers"));
             let fleet = fleet.as_ref();
-            let inputs =
-                MemoryInputs { config: &config, model: &model, guide: &model, fleet, footprint: &GPU };
+            let inputs = MemoryInputs {
+                config: &config,
+                model: &model,
+                guide: &model,
+                fleet,
+                footprint: &GPU,
+                gpu_bytes: None,
+            };
             let plan = inputs.machine(1).expect("a plan");
             let parts = plan[0].iter().flat_map(|process| &process.device);
             parts.filter(|part| part.what.starts_with("weights")).count()

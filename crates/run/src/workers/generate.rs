@@ -1,8 +1,10 @@
 //! The generation worker: leases sampling tasks, keeps the samplers busy, and reports results.
 
 use crate::config::RunConfig;
+use crate::config::machine::bytes;
 use crate::error::{Context, Result, RunError};
 use crate::train::policies::{self, PolicySet};
+use crate::train::ranks::distributed_trainer::DistributedTrainer;
 use crate::workers::sampling;
 use crate::workers::tasks::{self, GenerateResult, GenerateTask, Sample};
 use sgs_fleet::{LeaseId, LeaseOutcome, StopFlag, WorkerSession};
@@ -15,7 +17,7 @@ use sgs_lm_sampler::{
 };
 use sgs_selfplay::{FinishReason, Role};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// The models of a generation worker: the run's own, or copies that follow them.
@@ -175,17 +177,103 @@ impl GenerateSettings {
 /// a step of a small model.
 const PAUSE: Duration = Duration::from_millis(5);
 
+/// One sampler per role that has weights, in the order of [`ROLES`]; the Solver may have several.
+type Samplers<D> = Vec<(Role, Sampler<D>)>;
+
+/// The samplers of a process. The thread that samples creates them when it needs them; the thread that trains may drop
+/// them to use their memory.
+///
+/// The former holds the lock of the policies for reading while it creates or runs them, and the latter holds it for
+/// writing. So no sampler exists between [`SamplerSlot::release`] and the end of an update.
+pub struct SamplerSlot<D: Decode>(Mutex<Samplers<D>>);
+
+impl<D: Decode> Default for SamplerSlot<D> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<D: Decode> SamplerSlot<D> {
+    /// Creates the slot of a rank that samples and trains. If its samplers do not fit on the device together with the
+    /// training buffers, both take turns.
+    pub(crate) fn of_rank(
+        config: &RunConfig,
+        policies: &RwLock<PolicySet<D>>,
+        trainer: &mut DistributedTrainer<D>,
+    ) -> Result<Arc<Self>>
+    where
+        D: Device + 'static,
+    {
+        let slot = Arc::new(Self::default());
+        let settings = &config.sampling;
+        let options = sampling::options(settings.batch, settings.memory_mib);
+        let needed = sampler_bytes(&*policies::read(policies), &options)?;
+        let free = trainer.trainer().device().free_bytes().map(|bytes| bytes as u64);
+        if config.training.shared_memory.takes_turns(needed, free) {
+            tracing::info!("sampling and training use the same {} of the device in turns", bytes(needed));
+            let own = Arc::clone(&slot);
+            trainer.take_turns(Box::new(move || own.release()));
+        }
+        Ok(slot)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Samplers<D>> {
+        // If a panic has interrupted a step, the thread that samples has ended, and nobody uses the samplers.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Drops the samplers after their last step. The caller must hold the lock of the policies for writing.
+    pub(crate) fn release(&self) {
+        self.lock().clear();
+    }
+}
+
+/// Creates the samplers of a process.
+fn new_samplers<D: Device + Decode>(
+    weights: &impl RoleModels<D>,
+    options: &SamplerOptions,
+) -> Result<Samplers<D>> {
+    let mut samplers = Vec::new();
+    for role in ROLES {
+        let Some(model) = weights.model(role) else { continue };
+        let (count, options) = share(model.device.footprint(), &model.config, role, options);
+        for _ in 0..count {
+            let sampler = Sampler::new(model, &options).map_err(|error| in_keys(role, count, error))?;
+            samplers.push((role, sampler));
+        }
+    }
+    Ok(samplers)
+}
+
+/// Returns the size of a process's samplers in bytes.
+pub(crate) fn sampler_bytes<D: Device>(
+    weights: &impl RoleModels<D>,
+    options: &SamplerOptions,
+) -> Result<u64> {
+    let mut bytes = 0;
+    for role in ROLES {
+        let Some(model) = weights.model(role) else { continue };
+        let footprint = model.device.footprint();
+        let (count, options) = share(footprint, &model.config, role, options);
+        let planned = options.plan(footprint, &model.config, model.max_positions);
+        let (_, memory) = planned.map_err(|error| in_keys(role, count, error))?;
+        bytes += count as u64 * (memory.cache_bytes + memory.work_bytes);
+    }
+    Ok(bytes)
+}
+
 /// Samples until the drain begins. If a task needs weights that the worker does not have, calls `follow`. If the
 /// worker's policy version still differs afterwards, it fails the task.
 pub fn work<D: Device + Decode, W: RoleModels<D>>(
     session: &WorkerSession,
     weights: &RwLock<W>,
+    slot: &SamplerSlot<D>,
     mut follow: impl FnMut(u32) -> Result<()>,
     settings: &GenerateSettings,
     drain: &StopFlag,
     counters: &Mutex<GenerateCounters>,
 ) -> Result<()> {
-    let mut role_samplers = RoleSamplers::new(weights, &settings.sampler)?;
+    let mut role_samplers = RoleSamplers::new(weights, slot, settings)?;
     let mut ask_at = Instant::now();
     while !drain.is_set() {
         let is_idle = role_samplers.in_flight() == 0;
@@ -212,11 +300,11 @@ pub fn work<D: Device + Decode, W: RoleModels<D>>(
                     follow(task.policy_version)?;
                     role_samplers.set_policy(&*policies::read(weights));
                 }
-                if !role_samplers.samplers.iter().any(|(role, _)| *role == task.role) {
+                if policies::read(weights).model(task.role).is_none() {
                     let reason = format!("the worker has no weights for the {}", task.role.as_str());
                     session.finish(lease.id(), LeaseOutcome::Failed(reason));
                 } else if task.policy_version == role_samplers.policy_version {
-                    if role_samplers.submit(lease.id(), &task, &settings.stop)? {
+                    if role_samplers.submit(&*policies::read(weights), session, lease.id(), &task)? {
                         role_samplers.answer(lease.id(), session)?;
                     }
                 } else {
@@ -238,10 +326,14 @@ pub fn work<D: Device + Decode, W: RoleModels<D>>(
     Ok(())
 }
 
-/// One sampler per role that has weights, and the tasks whose completions they sample.
-struct RoleSamplers<D: Decode> {
-    /// In the order of [`ROLES`].
-    samplers: Vec<(Role, Sampler<D>)>,
+/// The samplers of a process and the tasks whose completions they sample.
+struct RoleSamplers<'a, D: Decode> {
+    slot: &'a SamplerSlot<D>,
+    settings: &'a GenerateSettings,
+    /// Counters of the samplers that were dropped.
+    dropped: GenerateCounters,
+    /// Counters after the last step.
+    latest: GenerateCounters,
     /// The policy version of everything in flight.
     policy_version: u32,
     policy_id: String,
@@ -264,20 +356,20 @@ struct TaskInFlight {
     left: usize,
 }
 
-impl<D: Device + Decode> RoleSamplers<D> {
-    fn new(weights: &RwLock<impl RoleModels<D>>, options: &SamplerOptions) -> Result<Self> {
+impl<'a, D: Device + Decode> RoleSamplers<'a, D> {
+    fn new<W: RoleModels<D>>(
+        weights: &RwLock<W>,
+        slot: &'a SamplerSlot<D>,
+        settings: &'a GenerateSettings,
+    ) -> Result<Self> {
         let weights = policies::read(weights);
-        let mut samplers = Vec::new();
-        for role in ROLES {
-            let Some(model) = weights.model(role) else { continue };
-            let (count, options) = share(model.device.footprint(), &model.config, role, options);
-            for _ in 0..count {
-                let sampler = Sampler::new(model, &options).map_err(|error| in_keys(role, count, error))?;
-                samplers.push((role, sampler));
-            }
-        }
+        // Create them now, so that a lack of memory is noticed before the first task.
+        *slot.lock() = new_samplers(&*weights, &settings.sampler)?;
         Ok(Self {
-            samplers,
+            slot,
+            settings,
+            dropped: GenerateCounters::default(),
+            latest: GenerateCounters::default(),
             policy_version: weights.policy_version(),
             policy_id: weights.policy_id(),
             requests: HashMap::new(),
@@ -288,6 +380,22 @@ impl<D: Device + Decode> RoleSamplers<D> {
             in_flight_since: None,
             busy: Duration::ZERO,
         })
+    }
+
+    /// Locks the samplers. If they were dropped, returns their tasks to the board and creates new samplers.
+    fn samplers(
+        &mut self,
+        weights: &impl RoleModels<D>,
+        session: &WorkerSession,
+    ) -> Result<MutexGuard<'a, Samplers<D>>> {
+        let slot = self.slot;
+        let mut samplers = slot.lock();
+        if samplers.is_empty() {
+            self.forget_all(|lease| session.finish(lease, LeaseOutcome::Returned));
+            self.dropped = self.latest;
+            *samplers = new_samplers(weights, &self.settings.sampler)?;
+        }
+        Ok(samplers)
     }
 
     fn set_policy(&mut self, weights: &impl RoleModels<D>) {
@@ -311,21 +419,28 @@ impl<D: Device + Decode> RoleSamplers<D> {
     }
 
     /// Accepts a task. Returns true if it asks for no completions and is done.
-    fn submit(&mut self, lease: LeaseId, task: &GenerateTask, stop: &Arc<[u32]>) -> Result<bool> {
-        let own = self.samplers.iter().enumerate().filter(|(_, (role, _))| *role == task.role);
+    fn submit(
+        &mut self,
+        weights: &impl RoleModels<D>,
+        session: &WorkerSession,
+        lease: LeaseId,
+        task: &GenerateTask,
+    ) -> Result<bool> {
+        let mut samplers = self.samplers(weights, session)?;
+        let own = samplers.iter().enumerate().filter(|(_, (role, _))| *role == task.role);
         let sampler = own.min_by_key(|(_, (_, s))| s.running() + s.waiting()).map_or(0, |(i, _)| i);
         let prompt: Arc<[u32]> = task.prompt.as_slice().into();
         let mut requests = Vec::with_capacity(task.seeds.len());
         for (place, &seed) in task.seeds.iter().enumerate() {
             let id = RequestId(self.next);
             self.next += 1;
-            self.samplers[sampler].1.submit(Request {
+            samplers[sampler].1.submit(Request {
                 id,
                 prompt: Arc::clone(&prompt),
                 seed,
                 max_new_tokens: task.max_new_tokens,
                 params: SamplingParams { temperature: task.temperature, ..SamplingParams::default() },
-                stop: Arc::clone(stop),
+                stop: Arc::clone(&self.settings.stop),
             })?;
             self.requests.insert(id, (lease, place));
             requests.push(id);
@@ -338,16 +453,23 @@ impl<D: Device + Decode> RoleSamplers<D> {
 
     fn cancel(&mut self, lease: LeaseId) {
         let Some(task) = self.tasks.remove(&lease) else { return };
+        let mut samplers = self.slot.lock();
         for id in task.requests {
-            if self.requests.remove(&id).is_some() {
-                self.samplers[task.sampler].1.cancel(id);
+            if self.requests.remove(&id).is_some()
+                && let Some((_, sampler)) = samplers.get_mut(task.sampler)
+            {
+                sampler.cancel(id);
             }
         }
     }
 
     /// Cancels everything in flight, because the run has moved on to other weights.
-    fn cancel_all(&mut self, mut give_back: impl FnMut(LeaseId)) {
-        self.samplers.iter_mut().for_each(|(_, sampler)| sampler.cancel_all());
+    fn cancel_all(&mut self, give_back: impl FnMut(LeaseId)) {
+        self.slot.lock().iter_mut().for_each(|(_, sampler)| sampler.cancel_all());
+        self.forget_all(give_back);
+    }
+
+    fn forget_all(&mut self, mut give_back: impl FnMut(LeaseId)) {
         self.note_idle();
         self.requests.clear();
         self.tasks.drain().for_each(|(lease, _)| give_back(lease));
@@ -375,9 +497,10 @@ impl<D: Device + Decode> RoleSamplers<D> {
             return Ok(());
         }
         let weights = policies::read(weights);
+        let mut samplers = self.samplers(&*weights, session)?;
         let mut in_flight = 0;
         self.in_flight_since.get_or_insert_with(Instant::now);
-        for (role, sampler) in &mut self.samplers {
+        for (role, sampler) in samplers.iter_mut() {
             if !sampler.is_idle() {
                 let model = weights.model(*role);
                 let model = model.with_context(|| format!("the worker has no weights for {role:?}"))?;
@@ -385,23 +508,27 @@ impl<D: Device + Decode> RoleSamplers<D> {
                 in_flight += 1;
             }
         }
-        let mut done = Vec::with_capacity(self.samplers.len());
-        for (i, (_, sampler)) in self.samplers.iter().enumerate() {
+        let mut done = Vec::with_capacity(samplers.len());
+        for (i, (_, sampler)) in samplers.iter().enumerate() {
             if !sampler.is_idle() && sampler.is_ready()? {
                 done.push(i);
             }
         }
         if done.is_empty() {
             // Prefer the earlier roles, because rollouts of a conjecture depend on the other roles.
-            done.extend(self.samplers.iter().position(|(_, sampler)| !sampler.is_idle()));
+            done.extend(samplers.iter().position(|(_, sampler)| !sampler.is_idle()));
         }
         let is_last = done.len() == in_flight;
         for i in done {
-            self.samplers[i].1.finish(&mut self.finished)?;
+            samplers[i].1.finish(&mut self.finished)?;
         }
         if is_last {
             self.note_idle();
         }
+        self.latest = self.counters(&samplers);
+        *counters.lock().unwrap_or_else(PoisonError::into_inner) = self.latest;
+        // `cancel` locks them again.
+        drop(samplers);
         // The weights changed during the completion. Fail the task, so that it is sampled again.
         let exchanged = self.policy_version != weights.policy_version();
         for completion in std::mem::take(&mut self.finished) {
@@ -419,7 +546,6 @@ impl<D: Device + Decode> RoleSamplers<D> {
                 self.answer(lease, session)?;
             }
         }
-        *counters.lock().unwrap_or_else(PoisonError::into_inner) = self.counters();
         Ok(())
     }
 
@@ -428,17 +554,18 @@ impl<D: Device + Decode> RoleSamplers<D> {
         self.busy += self.in_flight_since.take().map_or(Duration::ZERO, |since| since.elapsed());
     }
 
-    fn counters(&self) -> GenerateCounters {
+    fn counters(&self, samplers: &Samplers<D>) -> GenerateCounters {
         let now = self.in_flight_since.map_or(Duration::ZERO, |since| since.elapsed());
-        let mut sum =
-            GenerateCounters { busy: (self.busy + now).as_secs_f64(), ..GenerateCounters::default() };
-        for (role, sampler) in &self.samplers {
+        let mut sum = GenerateCounters { busy: (self.busy + now).as_secs_f64(), ..self.dropped };
+        let mut seconds = [0.0f64; 3];
+        for (role, sampler) in samplers {
             let c = sampler.counters();
             sum.prefilled += c.prefilled_tokens;
             sum.decoded += c.decoded_tokens;
-            let seconds = &mut sum.seconds[place(*role)];
+            let seconds = &mut seconds[place(*role)];
             *seconds = seconds.max(c.time.as_secs_f64());
         }
+        sum.seconds.iter_mut().zip(seconds).for_each(|(sum, seconds)| *sum += seconds);
         sum
     }
 }

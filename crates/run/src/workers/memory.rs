@@ -1,7 +1,7 @@
 //! Plans the memory of a run's processes before they start, with the functions by which they allocate.
 //!
-//! A rank holds its models, its shard of the optimizer state, the training workspace and its samplers at the same time:
-//! nothing is freed between sampling and training.
+//! A rank always holds its models and its shard of the optimizer state. It also holds the buffers of training and its
+//! samplers, both at the same time if there is room for both, otherwise in turns (`training.shared_memory`).
 
 use crate::config::RunConfig;
 use crate::error::Result;
@@ -20,11 +20,21 @@ use sgs_selfplay::{Role, Weights};
 use std::collections::BTreeSet;
 use std::path::Path;
 
+/// When memory is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    Always,
+    Sampling,
+    Training,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MemoryPart {
     /// The purpose of the memory.
     pub what: String,
     pub bytes: u64,
+    pub phase: Phase,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -33,13 +43,31 @@ pub struct ProcessMemory {
     pub process: String,
     /// Buffers on the model's device: a GPU, or the CPU.
     pub device: Vec<MemoryPart>,
+    /// Whether sampling and training use the same memory of the device in turns.
+    pub in_turns: bool,
+    /// Peak of the device's memory, in bytes.
+    pub device_bytes: u64,
     /// Other memory of the host.
     pub host: Vec<MemoryPart>,
+}
+
+impl ProcessMemory {
+    fn new(process: String, device: Vec<MemoryPart>, host: Vec<MemoryPart>, in_turns: bool) -> Self {
+        let [always, sampling, training] = by_phase(&device);
+        let device_bytes = always + if in_turns { sampling.max(training) } else { sampling + training };
+        Self { process, device, in_turns, device_bytes, host }
+    }
 }
 
 /// Returns the sum of the parts, in bytes.
 pub fn sum(parts: &[MemoryPart]) -> u64 {
     parts.iter().map(|part| part.bytes).sum()
+}
+
+/// Returns the sums of the parts that are needed always, in sampling and in training, in bytes.
+fn by_phase(parts: &[MemoryPart]) -> [u64; 3] {
+    [Phase::Always, Phase::Sampling, Phase::Training]
+        .map(|phase| parts.iter().filter(|part| part.phase == phase).map(|part| part.bytes).sum())
 }
 
 /// The inputs from which the memory of a run's processes is planned.
@@ -53,6 +81,8 @@ pub struct MemoryInputs<'a> {
     pub fleet: Option<&'a FleetConfig>,
     /// Sizes of the device's buffers.
     pub footprint: &'a dyn Footprint,
+    /// Memory of a GPU that the run can allocate, in bytes. `None` on the CPU.
+    pub gpu_bytes: Option<u64>,
 }
 
 impl MemoryInputs<'_> {
@@ -66,7 +96,7 @@ impl MemoryInputs<'_> {
     }
 
     fn part(what: impl Into<String>, bytes: usize) -> MemoryPart {
-        MemoryPart { what: what.into(), bytes: bytes as u64 }
+        MemoryPart { what: what.into(), bytes: bytes as u64, phase: Phase::Always }
     }
 
     fn model_part(&self, what: String, shape: &ModelConfig) -> Result<MemoryPart> {
@@ -102,9 +132,14 @@ impl MemoryInputs<'_> {
         let tokens = config.training_tokens(self.model);
         let place = (rank, ranks);
         let plan = MemoryPlan::for_rank(self.footprint, self.model, tokens, config.training.mode(), place);
-        device.push(Self::part("gradients", plan.gradient_bytes));
-        device.push(Self::part(format!("activations of {tokens} tokens"), plan.activation_bytes));
-        device.push(Self::part(format!("logits of {} tokens", plan.logit_rows), plan.logit_bytes));
+        device.push(Self::part("scratch of the device", self.footprint.device_bytes()));
+        for (what, bytes) in [
+            ("gradients".to_owned(), plan.gradient_bytes),
+            (format!("activations of {tokens} tokens"), plan.activation_bytes),
+            (format!("logits of {} tokens", plan.logit_rows), plan.logit_bytes),
+        ] {
+            device.push(MemoryPart { phase: Phase::Training, ..Self::part(what, bytes) });
+        }
         if samples {
             let shape = |role| match loaded.sampled(role)? {
                 Weights::Guide => Some(self.guide),
@@ -112,8 +147,10 @@ impl MemoryInputs<'_> {
             };
             device.extend(self.samplers(shape)?);
         }
-        device.push(Self::part("scratch of the device", self.footprint.device_bytes()));
-        Ok(ProcessMemory { process: format!("rank {rank}"), device, host })
+        let [always, sampling, training] = by_phase(&device);
+        let free = self.gpu_bytes.map(|bytes| bytes.saturating_sub(always + training));
+        let in_turns = samples && config.training.shared_memory.takes_turns(sampling, free);
+        Ok(ProcessMemory::new(format!("rank {rank}"), device, host, in_turns))
     }
 
     /// Plans a generation worker, after the first update.
@@ -136,7 +173,7 @@ impl MemoryInputs<'_> {
         let shape = |role| Some(if role == Role::Guide && has_own_guide { self.guide } else { self.model });
         device.extend(self.samplers(shape)?);
         device.push(Self::part("scratch of the device", self.footprint.device_bytes()));
-        Ok(ProcessMemory { process: "generation worker".to_owned(), device, host: Vec::new() })
+        Ok(ProcessMemory::new("generation worker".to_owned(), device, Vec::new(), false))
     }
 
     /// Plans the samplers of the roles that have a model.
@@ -152,14 +189,13 @@ impl MemoryInputs<'_> {
             let (_, memory) = planned.map_err(|error| in_keys(role, count, error))?;
             check_cache(role, count, &memory, options.page_len, settings.tokens(role).min(positions))?;
             let (name, tokens) = (role.as_str(), count * memory.positions);
-            parts.push(Self::part(
-                format!("cache of the {name}, {tokens} tokens"),
-                count * memory.cache_bytes as usize,
-            ));
-            parts.push(Self::part(
-                format!("sampling buffers of the {name}"),
-                count * memory.work_bytes as usize,
-            ));
+            for (what, bytes) in [
+                (format!("cache of the {name}, {tokens} tokens"), memory.cache_bytes),
+                (format!("sampling buffers of the {name}"), memory.work_bytes),
+            ] {
+                let part = Self::part(what, count * bytes as usize);
+                parts.push(MemoryPart { phase: Phase::Sampling, ..part });
+            }
         }
         Ok(parts)
     }
@@ -188,28 +224,45 @@ impl MemoryInputs<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Layers, resolve};
+    use crate::config::{Layers, SharedMemory, resolve};
     use crate::error::RunError;
     use sgs_lm_cuda::{CudaFootprint, Precision};
 
-    #[test]
-    fn a_cache_holds_the_longest_completion() {
+    /// Plans rank 0 of eight for a model of 7 billion parameters.
+    fn plan(keys: &[&str], gpu_bytes: Option<u64>) -> Result<ProcessMemory> {
         let json = serde_json::json!({
             "model_type": "llama", "vocab_size": 102_400, "hidden_size": 4096, "intermediate_size": 11_008,
             "num_hidden_layers": 30, "num_attention_heads": 32, "num_key_value_heads": 32,
             "max_position_embeddings": 8192, "rms_norm_eps": 1e-6, "hidden_act": "silu",
         });
         let model = ModelConfig::from_json(json, "7B").expect("a shape");
-        let plan = |mib: &str| {
-            let set =
-                [mib, "sampling.conjecturer_tokens=8192", "model.context=8192"].map(str::to_owned).into();
-            let config =
-                resolve(&Layers { set, ..Layers::default() }, std::iter::empty()).expect("valid").config;
-            let footprint = CudaFootprint { precision: Precision::Bf16, processors: 132 };
-            let fleet = None;
-            MemoryInputs { config: &config, model: &model, guide: &model, fleet, footprint: &footprint }
-                .rank(0)
-        };
+        let set = keys.iter().copied().map(str::to_owned);
+        let set = set.chain(["training.ranks=8".to_owned()]).collect();
+        let config = resolve(&Layers { set, ..Layers::default() }, std::iter::empty()).expect("valid").config;
+        let footprint = CudaFootprint { precision: Precision::Bf16, processors: 132 };
+        let (guide, fleet) = (&model, None);
+        MemoryInputs { config: &config, model: &model, guide, fleet, footprint: &footprint, gpu_bytes }
+            .rank(0)
+    }
+
+    #[test]
+    fn phases_take_turns_only_if_both_do_not_fit() {
+        let keys = ["sampling.memory_mib=16384", "model.context=8192"];
+        let together = plan(&keys, None).expect("a plan");
+        assert!(!together.in_turns && together.device_bytes == sum(&together.device));
+        let [always, sampling, training] = by_phase(&together.device);
+        assert!(sampling > training && training > 10 << 30);
+        let all = always + sampling + training + SharedMemory::SPARED;
+        assert_eq!(plan(&keys, Some(all)).expect("a plan"), together);
+        let in_turns = plan(&keys, Some(all - 1)).expect("a plan");
+        assert!(in_turns.in_turns && in_turns.device_bytes == always + sampling);
+        let never = plan(&[keys[0], keys[1], "training.shared_memory=never"], Some(all - 1)).expect("a plan");
+        assert_eq!(never, together);
+    }
+
+    #[test]
+    fn a_cache_holds_the_longest_completion() {
+        let plan = |mib: &str| plan(&[mib, "sampling.conjecturer_tokens=8192", "model.context=8192"], None);
         let Err(RunError::CannotBegin(told)) = plan("sampling.memory_mib=8192") else { panic!("it fits") };
         let (before, after) = told.split_once("raise sampling.memory_mib to ").expect("a remedy");
         assert!(before.starts_with("the cache of the conjecturer holds 7"), "{told}");

@@ -22,10 +22,11 @@ use crate::train::ranks::distributed_trainer::DistributedTrainer;
 use crate::train::ranks::rank_group;
 use crate::train::ranks::usage::BusyTime;
 use crate::with_device;
-use crate::workers::generate::{self, GenerateCounters, GenerateSettings};
+use crate::workers::generate::{self, GenerateCounters, GenerateSettings, SamplerSlot};
 use crate::workers::tasks::GENERATE;
 use crate::{Code, Outcome, StopFlag};
 use sgs_fleet::{WorkerConfig, WorkerName, WorkerSession};
+use sgs_lm::Device;
 use sgs_lm::ranks::{CommandChannel, Parallel, ProcessGroup};
 use sgs_lm::trainer::Trainer;
 use sgs_lm_sampler::Decode;
@@ -142,18 +143,19 @@ impl TrainingSetup {
     {
         let mut update: Option<RwLockWriteGuard<'_, PolicySet<D>>> = None;
         loop {
-            let group =
-                trainer.trainer().group().ok_or_else(|| RunError::Failed("this rank is alone".into()))?;
-            let Some(command) = group.next_command()? else { return Ok(()) };
+            let Some(command) = group_of(trainer)?.next_command()? else { return Ok(()) };
             match RankCommand::decode(&command)? {
                 RankCommand::Load { .. } => bail!("rank 0 sent the command `Load` twice"),
                 RankCommand::Work(access) => {
                     policies::write(policies).mark.clone_from(&access.mark);
-                    let busy = sampler.start(&self.config, &access, Arc::clone(policies), group)?;
+                    let slot = SamplerSlot::of_rank(&self.config, policies, trainer)?;
+                    let group = group_of(trainer)?;
+                    let busy = sampler.start(&self.config, &access, Arc::clone(policies), slot, group)?;
                     trainer.watch(busy);
                 }
                 RankCommand::Train { pass, examples } => {
                     let set = update.get_or_insert_with(|| policies::write(policies));
+                    trainer.begin_passes(set);
                     let role = pass.role;
                     let policy = set.trained.policy(role);
                     let policy = policy.with_context(|| format!("the {} is not trained", role.as_str()))?;
@@ -162,6 +164,7 @@ impl TrainingSetup {
                 }
                 RankCommand::Sample { policy_version } => {
                     let mut policies = update.take().unwrap_or_else(|| policies::write(policies));
+                    trainer.end_passes(&mut policies);
                     policies.policy_version = policy_version;
                     drop(policies);
                     tracing::info!("sampling with policy {policy_version}");
@@ -174,11 +177,15 @@ impl TrainingSetup {
                     let trained = &policies.trained;
                     let saved = is_checkpoint_of(own, &folder).and_then(|()| trained.save_part(&folder));
                     let failure = saved.err().map(|error| format!("{error:#}"));
-                    group.acknowledge(failure.as_deref().map_or(Ok(()), Err))?;
+                    group_of(trainer)?.acknowledge(failure.as_deref().map_or(Ok(()), Err))?;
                 }
             }
         }
     }
+}
+
+fn group_of<D: Device>(trainer: &mut DistributedTrainer<D>) -> Result<&mut ProcessGroup> {
+    trainer.trainer().group().ok_or_else(|| RunError::Failed("this rank is alone".into()))
 }
 
 struct RankSampler {
@@ -194,6 +201,7 @@ impl RankSampler {
         config: &RunConfig,
         access: &BoardAccess,
         policies: Arc<Shared<D>>,
+        slot: Arc<SamplerSlot<D>>,
         group: &ProcessGroup,
     ) -> Result<BusyTime>
     where
@@ -208,7 +216,7 @@ impl RankSampler {
         let (drain, channel) = (self.drain.clone(), group.command_channel());
         let counters = Arc::new(Mutex::new(GenerateCounters::default()));
         let own = Arc::clone(&counters);
-        let body = move || sample(&session, &policies, &settings, &drain, &channel, &own);
+        let body = move || sample(&session, &policies, &slot, &settings, &drain, &channel, &own);
         let thread = std::thread::Builder::new().name(GENERATE.to_string()).stack_size(16 << 20);
         self.thread = Some(thread.spawn(body).context("cannot start the sampler's thread")?);
         Ok(Box::new(move || GenerateCounters::of(&counters).busy))
@@ -225,6 +233,7 @@ impl RankSampler {
 fn sample<D: Parallel + Decode>(
     session: &WorkerSession,
     policies: &Shared<D>,
+    slot: &SamplerSlot<D>,
     settings: &GenerateSettings,
     drain: &StopFlag,
     channel: &CommandChannel,
@@ -238,7 +247,7 @@ fn sample<D: Parallel + Decode>(
         }
         Ok(())
     };
-    let done = generate::work(session, policies, follow, settings, drain, counters);
+    let done = generate::work(session, policies, slot, follow, settings, drain, counters);
     tracing::info!("{} tasks were sampled for rank 0", session.summary().accepted);
     if let Err(error) = done {
         channel.fail(&format!("{error:#}"));

@@ -126,7 +126,8 @@ pub fn check_memory(config: &RunConfig, fleet: Option<&FleetConfig>) -> Result<(
         true => Box::new(CpuFootprint { threads: (device::threads() / config.training.ranks.max(1)).max(1) }),
         false => Box::new(CudaFootprint { precision: Precision::Bf16, processors: PROCESSORS }),
     };
-    let inputs = MemoryInputs { config, model: &model, guide: &model, fleet, footprint: &*footprint };
+    let inputs =
+        MemoryInputs { config, model: &model, guide: &model, fleet, footprint: &*footprint, gpu_bytes: None };
     let planned = if inputs.ranks_sample() { inputs.rank(0) } else { inputs.worker() };
     match planned {
         Err(RunError::CannotBegin(problem)) => Err(Usage(problem).into()),
@@ -142,7 +143,9 @@ fn plan(config: &RunConfig, kind: DeviceKind, fleet: Option<&FleetConfig>) -> Re
     let problems = system::problems(config)?;
     let work = round_work(&problems);
     let assumed = Assumptions::of(config.problems.system);
-    let inputs = MemoryInputs { config, model: &model, guide: &guide, fleet, footprint: &*footprint };
+    let gpu_bytes = (!kind.is_cpu()).then(|| hardware.device_bytes.saturating_sub(hardware.reserved_bytes));
+    let inputs =
+        MemoryInputs { config, model: &model, guide: &guide, fleet, footprint: &*footprint, gpu_bytes };
     let forecast = forecast(inputs, work, &hardware, &assumed)?;
     let has_sets = !lacks(config).iter().any(|lack| matches!(lack.what, "problems" | "held-out"));
     let unfit = unfit_prompts(config, &model, &problems)?;
@@ -320,7 +323,7 @@ fn lacking(lacks: &[MissingRequirement], planned: &Planned) -> Vec<String> {
         lines.push(format!("  disk      {:.0} GB free of {:.0} GB", gb(free), disk / 1e9));
     }
     let threads = machine::processor().threads;
-    if threads < hardware.cores {
+    if forecast.checks_here && threads < hardware.cores {
         lines.push(format!("  cores     {threads} of {}", hardware.cores));
     }
     if !forecast.fits(hardware) {

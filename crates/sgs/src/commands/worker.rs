@@ -19,7 +19,7 @@ use sgs_run::served::ca_certs;
 use sgs_run::train::policies;
 use sgs_run::with_device;
 use sgs_run::workers::coordinator::nonce;
-use sgs_run::workers::generate::{self, GenerateCounters, GenerateSettings};
+use sgs_run::workers::generate::{self, GenerateCounters, GenerateSettings, SamplerSlot};
 use sgs_run::workers::manifest::RunManifest;
 use sgs_run::workers::tasks::{GENERATE, VERIFY};
 use sgs_run::workers::verify;
@@ -176,7 +176,15 @@ fn sample_on<D: Device + Decode>(
         WorkerSession::start(connection.coordinator(), connection.config.clone(), connection.drain.clone())?;
     let counters = Mutex::new(GenerateCounters::default());
     let follow = |version| policies::write(&weights).follow(version);
-    let worked = generate::work(&session, &weights, follow, &settings, &connection.drain, &counters);
+    let worked = generate::work(
+        &session,
+        &weights,
+        &SamplerSlot::default(),
+        follow,
+        &settings,
+        &connection.drain,
+        &counters,
+    );
     let closed = session.close();
     worked?;
     Ok(print_summary(&connection.config.name, closed?))

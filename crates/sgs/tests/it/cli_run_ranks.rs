@@ -101,7 +101,10 @@ fn two_ranks_train_a_run_like_one_and_reproducibly() {
     let mut logged = run(2, &two, &["--set", "training.ranks=2"]);
     logged.env("RUST_LOG", "info");
     finish(logged).expect(0);
-    finish(run(2, &again, &["--ranks", "2"])).expect(0);
+    // Whether sampling and training share memory changes no result.
+    let mut in_turns = run(2, &again, &["--ranks", "2", "--set", "training.shared_memory=always"]);
+    in_turns.env("RUST_LOG", "info");
+    finish(in_turns).expect(0);
     let (one, both) = (snapshot(Path::new(&alone)), snapshot(Path::new(&two)));
     assert_same_round(&both, &one, 0);
     for (two, one) in policies(&two, 0).iter().zip(policies(&alone, 0)) {
@@ -119,7 +122,9 @@ fn two_ranks_train_a_run_like_one_and_reproducibly() {
     );
     assert_eq!(snapshot(Path::new(&again)), both);
     assert!(policies(&again, 1) == policies(&two, 1), "the weights must be bit-identical");
-    let log = std::fs::read_to_string(Path::new(&two).join("ranks/rank-1.log")).unwrap();
+    let log_of = |run: &str| std::fs::read_to_string(Path::new(run).join("ranks/rank-1.log")).unwrap();
+    assert!(log_of(&again).contains(" of the device in turns") && !log_of(&two).contains("in turns"));
+    let log = log_of(&two);
     assert!(log.contains("rank 1 of 2") && !log.contains("error"), "{log}");
     // Rank 1 has sampled, before and after the first update.
     assert!(sampled_tasks(&log) > 0 && log.contains("with policy 1"), "{log}");

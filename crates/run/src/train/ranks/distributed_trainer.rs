@@ -6,6 +6,7 @@ use super::usage::{BusyTime, RankUsage, UsageClock};
 use crate::config::RunConfig;
 use crate::error::{Result, RunError};
 use crate::train::pass::{self, TrainingPass};
+use crate::train::policies::PolicySet;
 use sgs_fleet::{Fleet, Service, WorkKind};
 use sgs_lm::Device;
 use sgs_lm::loss::TrainExample;
@@ -19,6 +20,8 @@ pub struct DistributedTrainer<D: Device> {
     trainer: Trainer<D>,
     commands: Option<CommandChannel>,
     usage: UsageClock,
+    /// Frees the memory of this process's samplers, if they and the trainer use the device's memory in turns.
+    release_samplers: Option<Box<dyn Fn() + Send>>,
     /// Serves the board to the other ranks. It is dropped after the trainer. Dropping the trainer makes this rank leave
     /// the group, so the others stop sampling before the board is gone.
     board: Option<Service>,
@@ -27,7 +30,7 @@ pub struct DistributedTrainer<D: Device> {
 impl<D: Device> DistributedTrainer<D> {
     /// Creates a trainer whose other ranks need no commands.
     pub fn new(trainer: Trainer<D>) -> Self {
-        Self { trainer, commands: None, usage: UsageClock::new(None), board: None }
+        Self { trainer, commands: None, usage: UsageClock::new(None), release_samplers: None, board: None }
     }
 
     /// Creates the trainer of rank 0, or of the only process.
@@ -38,6 +41,28 @@ impl<D: Device> DistributedTrainer<D> {
 
     pub fn trainer(&mut self) -> &mut Trainer<D> {
         &mut self.trainer
+    }
+
+    /// Lets this process's samplers and the trainer use the device's memory in turns from now on. `release_samplers`
+    /// frees the memory of the samplers.
+    pub fn take_turns(&mut self, release_samplers: Box<dyn Fn() + Send>) {
+        self.trainer.release_buffers();
+        self.release_samplers = Some(release_samplers);
+    }
+
+    /// Frees the memory of the samplers for the passes that follow, if both take turns. The policies are locked for
+    /// writing until [`DistributedTrainer::end_passes`], so that no sampler is created in the meantime.
+    pub fn begin_passes(&mut self, _locked: &mut PolicySet<D>) {
+        if let Some(release) = &self.release_samplers {
+            release();
+        }
+    }
+
+    /// Frees the memory of the passes for the samplers, if both take turns.
+    pub fn end_passes(&mut self, _locked: &mut PolicySet<D>) {
+        if self.release_samplers.is_some() {
+            self.trainer.release_buffers();
+        }
     }
 
     pub fn commands(&self) -> Option<&CommandChannel> {
