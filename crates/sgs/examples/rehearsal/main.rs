@@ -38,6 +38,9 @@ struct Args {
     /// Number of ranks, one GPU each
     #[arg(long, default_value_t = 2)]
     ranks: usize,
+    /// Number of local workers that sample instead of the ranks
+    #[arg(long, default_value_t = 0)]
+    workers: usize,
     /// Shape of the models: `seven` or `thirty` (7 billion or 30 million parameters) on GPUs, `tiny` on CPUs
     #[arg(long, value_enum, default_value = "seven")]
     shape: Shape,
@@ -99,6 +102,7 @@ struct Rehearsal {
     folder: PathBuf,
     run: PathBuf,
     ranks: usize,
+    workers: usize,
     model: ModelConfig,
     keys: Vec<String>,
     started: Instant,
@@ -161,6 +165,7 @@ impl Rehearsal {
             folder,
             run,
             ranks,
+            workers: args.workers,
             model,
             keys,
             started,
@@ -186,8 +191,12 @@ impl Rehearsal {
 
     fn begin(&self, more: &[&str]) -> Vec<String> {
         let size = ["run", "--size", "lean-d3k"].into_iter().chain(more.iter().copied());
-        let sets = self.keys.iter().flat_map(|key| ["--set", key.as_str()]);
-        size.chain(sets).map(str::to_owned).collect()
+        let sets = self.keys.iter().flat_map(|key| ["--set", key.as_str()]).map(str::to_owned);
+        let workers = (self.workers > 0)
+            .then(|| ["--workers".to_owned(), format!("local:generate={}", self.workers)])
+            .into_iter()
+            .flatten();
+        size.map(str::to_owned).chain(workers).chain(sets).collect()
     }
 
     fn start(&self, arguments: &[String]) -> Result<Coordinator> {
@@ -200,6 +209,8 @@ impl Rehearsal {
         ensure!(output.status.success(), "--dry-run failed: {}", String::from_utf8_lossy(&output.stderr));
         self.plan = serde_json::from_slice(&output.stdout)?;
         ensure!(self.plan["lacks"] == json!([]), "this machine lacks {}", self.plan["lacks"]);
+        let (needed, has) = (self.fullest_gpu(), &self.plan["hardware"]["device_bytes"]);
+        ensure!(has.as_f64().is_none_or(|has| needed <= has), "a GPU needs {needed} bytes and has {has}");
         self.report("plan", json!({"forecast": self.plan["forecast"], "hardware": self.plan["hardware"]}))
     }
 
@@ -224,6 +235,9 @@ impl Rehearsal {
         self.results(&mut run, 0, 1)?;
         self.report("first result", json!({"after_s": begun.elapsed().as_secs_f64()}))?;
         self.kill_checker(&mut run)?;
+        if self.workers > 0 {
+            self.kill_worker(&mut run)?;
+        }
         if self.ranks > 1 {
             run = self.kill_rank(run)?;
         }
@@ -243,12 +257,25 @@ impl Rehearsal {
             let checkers = run.checkers();
             Ok((!checkers.is_empty()).then_some(checkers))
         })?;
-        kill(checkers[0])?;
+        self.kill_and_continue("checker killed", run, checkers[0])
+    }
+
+    /// Kills a worker that samples, which must cost only time, and waits for the one that is started in its place.
+    fn kill_worker(&mut self, run: &mut Coordinator) -> Result<()> {
+        let workers = run.workers();
+        ensure!(workers.len() == self.workers, "{} workers are running", workers.len());
+        self.kill_and_continue("worker killed", run, workers[0])?;
+        let all = self.workers;
+        run.wait_for("the worker is replaced", |run| Ok((run.workers().len() == all).then_some(())))
+    }
+
+    /// Kills a process of the run and waits for further results.
+    fn kill_and_continue(&mut self, what: &str, run: &mut Coordinator, pid: u32) -> Result<()> {
+        kill(pid)?;
         let wanted = self.count(0)? + RESULTS;
         let killed = Instant::now();
         self.results(run, 0, wanted)?;
-        let figures = json!({"results": RESULTS, "after_s": killed.elapsed().as_secs_f64()});
-        self.report("checker killed", figures)
+        self.report(what, json!({"results": RESULTS, "after_s": killed.elapsed().as_secs_f64()}))
     }
 
     /// Kills a rank, which ends the run, and resumes the run.
@@ -355,11 +382,14 @@ impl Rehearsal {
         let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
         let peak =
             ranks.iter().map(|rank| number(&rank["rank_device_memory_peak_bytes"])).fold(f64::NAN, f64::max);
+        let used = gpus.iter().map(|gpu| number(&gpu["used_bytes"])).fold(f64::NAN, f64::max);
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         let total = |values: &Value, name: &str| list(values).iter().map(|v| number(&v[name])).sum::<f64>();
         let processes = list(&f["memory"]).iter().flat_map(list).collect::<Vec<_>>();
+        let is_rank =
+            |process: &&Value| process["process"].as_str().is_some_and(|name| name.starts_with("rank"));
         let planned =
-            processes.iter().map(|process| total(&process["device"], "bytes")).fold(f64::NAN, f64::max);
+            processes.iter().filter(is_rank).map(|p| number(&p["device_bytes"])).fold(f64::NAN, f64::max);
         let operations =
             8.0 * (self.model.parameters() - self.model.vocab_size * self.model.hidden_size) as f64;
         let each = self.ranks as f64;
@@ -372,6 +402,7 @@ impl Rehearsal {
             "training_flop_per_s_and_rank":
                 pair(number(&f["training_flop"]) / number(&f["training_s"]) / each, operations * of(names::TRAINED_TOKENS_PER_S) / each),
             "device_bytes": pair(planned, peak),
+            "gpu_used_bytes": pair(self.fullest_gpu(), used),
             "generations": pair(number(&first["generations"]), generations),
             "sampling_s": pair(number(&first["sampling_s"]), sampling),
             "training_s": pair(number(&first["training_s"]), update + of(names::TIME_SNAPSHOT)),
@@ -390,6 +421,16 @@ impl Rehearsal {
 }
 
 impl Rehearsal {
+    /// Returns the forecast of the memory of the fullest GPU, in bytes.
+    fn fullest_gpu(&self) -> f64 {
+        let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
+        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let reserved = number(&self.plan["hardware"]["reserved_bytes"]);
+        let of_gpu =
+            |gpu: &Value| list(gpu).iter().map(|p| number(&p["device_bytes"]) + reserved).sum::<f64>();
+        list(&self.plan["forecast"]["memory"]).iter().map(of_gpu).fold(f64::NAN, f64::max)
+    }
+
     /// Time that the first round saves because this rehearsal's checks take less time than the forecast assumes, in
     /// seconds. Checking overlaps with sampling, and the longer of the two counts.
     fn saved_checking_s(&self) -> f64 {

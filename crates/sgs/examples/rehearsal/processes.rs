@@ -67,6 +67,11 @@ impl Coordinator {
         self.children(|pid| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe.ends_with("repl")))
     }
 
+    /// Returns the local workers that sample.
+    pub fn workers(&self) -> Vec<u32> {
+        self.children(|pid| arguments(pid).iter().any(|argument| argument == b"worker"))
+    }
+
     fn children(&self, is_wanted: impl Fn(u32) -> bool) -> Vec<u32> {
         let own = format!(" {} ", self.pid());
         let is_child = |pid: u32| {
@@ -140,6 +145,14 @@ pub struct GpuSampler {
 
 impl GpuSampler {
     pub fn start() -> Self {
+        // CUDA numbers the visible GPUs; nvidia-smi knows only the numbers of the machine.
+        let visible: Vec<usize> = std::env::var("CUDA_VISIBLE_DEVICES")
+            .map(|list| list.split(',').filter_map(|number| number.trim().parse().ok()).collect())
+            .unwrap_or_default();
+        let number_of = move |gpu: usize| match visible.is_empty() {
+            true => Some(gpu),
+            false => visible.iter().position(|of_machine| *of_machine == gpu),
+        };
         let mut command = Command::new("nvidia-smi");
         command.args([
             "--query-gpu=index,memory.used,utilization.gpu",
@@ -156,9 +169,10 @@ impl GpuSampler {
                     let fields: Vec<f64> =
                         line.split(',').filter_map(|field| field.trim().parse().ok()).collect();
                     let [gpu, mib, busy] = fields[..] else { continue };
+                    let Some(gpu) = number_of(gpu as usize) else { continue };
                     let sample = GpuSample {
                         at: Instant::now(),
-                        gpu: gpu as usize,
+                        gpu,
                         used_bytes: (mib * f64::from(1 << 20)) as u64,
                         busy,
                     };

@@ -6,8 +6,8 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-#[test]
-fn the_run_of_the_paper_survives_the_loss_of_each_process() {
+/// Rehearses with tiny models and returns the lines of the report.
+fn rehearse(arguments: &[&str]) -> Vec<Value> {
     let sgs = Path::new(env!("CARGO_BIN_EXE_sgs"));
     let rehearsal = sgs.with_file_name("examples").join("rehearsal");
     assert!(
@@ -16,12 +16,27 @@ fn the_run_of_the_paper_survives_the_loss_of_each_process() {
     );
     let dir = tempfile::tempdir().unwrap();
     let mut command = Command::new(rehearsal);
-    command.args(["--shape", "tiny", "--ranks", "2", "--sgs"]).arg(sgs).arg(dir.path());
+    command.args(["--shape", "tiny", "--sgs"]).arg(sgs).args(arguments).arg(dir.path());
     let done = finish(command).expect(0);
-    let lines = done.lines();
     let file = std::fs::read_to_string(dir.path().join("rehearsal.jsonl")).unwrap();
     assert_eq!(file, done.out, "the report holds what was printed");
-    let events: Vec<&str> = lines.iter().map(|line| line["what"].as_str().unwrap()).collect();
+    done.lines()
+}
+
+fn events(lines: &[Value]) -> Vec<&str> {
+    lines.iter().map(|line| line["what"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_run_with_workers_survives_the_loss_of_each_process() {
+    let lines = rehearse(&["--ranks", "1", "--workers", "2"]);
+    let killed = ["checker killed", "worker killed", "round", "coordinator killed", "round", "done"];
+    assert_eq!(events(&lines), [&["prepared", "plan", "first result"], &killed[..]].concat());
+}
+
+#[test]
+fn the_run_of_the_paper_survives_the_loss_of_each_process() {
+    let lines = rehearse(&["--ranks", "2"]);
     let expected = [
         "prepared",
         "plan",
@@ -33,7 +48,7 @@ fn the_run_of_the_paper_survives_the_loss_of_each_process() {
         "round",
         "done",
     ];
-    assert_eq!(events, expected);
+    assert_eq!(events(&lines), expected);
     let rounds: Vec<&Value> =
         lines.iter().filter(|line| line["what"] == "round").map(|l| &l["figures"]).collect();
     for (number, round) in rounds.iter().enumerate() {
