@@ -18,7 +18,7 @@ use sgs_selfplay::{FailedProof, Features, Judgement, ParsedConjecture, Problem, 
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::Duration;
 
 /// Configuration of [`Lean`].
 #[derive(Clone, Debug, PartialEq)]
@@ -130,7 +130,7 @@ impl Lean {
             let judge = |case: (&'static str, &str, &str, Verdict)| {
                 let (name, statement, body, expected) = case;
                 let outcome = match LeanStatement::read(statement) {
-                    Ok(statement) => self.judge(header.into(), statement, Proof::new(body)),
+                    Ok(statement) => self.judge(header.into(), statement, Proof::new(body)).0,
                     Err(error) => CheckOutcome::new(Verdict::Infra, error.to_string()),
                 };
                 (name, expected, outcome)
@@ -196,11 +196,17 @@ impl Lean {
 
     /// Judges a proof in canonical text, and returns the axioms that it depends on.
     pub fn outcome(&self, problem: &Problem, proof: &str) -> CheckOutcome {
+        self.timed_outcome(problem, proof).0
+    }
+
+    /// Returns the outcome with the time that it took the slots of the pools.
+    fn timed_outcome(&self, problem: &Problem, proof: &str) -> (CheckOutcome, Duration) {
+        let refused = |reason: String| (CheckOutcome::new(Verdict::Refused, reason), Duration::ZERO);
         let header = unix_lines(&problem.context);
         if self.layers().syntax
             && let Err(refusal) = check_header(&header)
         {
-            return CheckOutcome::new(Verdict::Refused, refusal);
+            return refused(refusal);
         }
         let header: Arc<str> = match header {
             Cow::Borrowed(_) => Arc::clone(&problem.context),
@@ -209,23 +215,23 @@ impl Lean {
         let proof = &*unix_lines(proof);
         let statement = match LeanStatement::read(&unix_lines(&problem.statement)) {
             Ok(statement) => statement,
-            Err(error) => return CheckOutcome::new(Verdict::Refused, format!("statement: {error}")),
+            Err(error) => return refused(format!("statement: {error}")),
         };
         let read = Proof::from_text(proof);
         if self.layers().syntax {
             for text in [&statement.text, &read.helpers, &read.body] {
                 if let Err(error) = self.config.bounds.check(text) {
-                    return CheckOutcome::new(Verdict::Refused, format!("bounds: {error}"));
+                    return refused(format!("bounds: {error}"));
                 }
             }
         }
         let key = self.key(problem, proof);
         if let Some(known) = self.cached(&key) {
-            return known;
+            return (known, Duration::ZERO);
         }
-        let outcome = self.judge(header, statement, read);
+        let (outcome, time) = self.judge(header, statement, read);
         self.remember(key, &outcome);
-        outcome
+        (outcome, time)
     }
 
     fn is_compact(&self) -> bool {
@@ -244,15 +250,18 @@ impl Lean {
         }
     }
 
-    fn judge(&self, header: Arc<str>, statement: LeanStatement, proof: Proof) -> CheckOutcome {
+    fn judge(&self, header: Arc<str>, statement: LeanStatement, proof: Proof) -> (CheckOutcome, Duration) {
         let candidate = Arc::new(Candidate { header, statement, proof });
-        let outcome = self.pool.check(Arc::clone(&candidate));
+        let (outcome, time) = self.pool.check_timed(Arc::clone(&candidate));
         match &self.second {
-            Some(second) if outcome.verdict == Verdict::Proved => second.check(candidate),
-            None if outcome.verdict == Verdict::Proved && !self.is_replayed() => {
-                CheckOutcome { reason: NO_REPLAY.to_owned(), ..outcome }
+            Some(second) if outcome.verdict == Verdict::Proved => {
+                let (outcome, replay) = second.check_timed(candidate);
+                (outcome, time + replay)
             }
-            _ => outcome,
+            None if outcome.verdict == Verdict::Proved && !self.is_replayed() => {
+                (CheckOutcome { reason: NO_REPLAY.to_owned(), ..outcome }, time)
+            }
+            _ => (outcome, time),
         }
     }
 
@@ -397,9 +406,8 @@ impl FormalSystem for Lean {
     }
 
     fn verify(&self, problem: &Problem, proof: &str) -> Judgement {
-        let begun = Instant::now();
-        let outcome = self.outcome(problem, proof);
-        let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let (outcome, time) = self.timed_outcome(problem, proof);
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         Judgement { verdict: outcome.verdict, reason: outcome.reason, step: None, micros }
     }
 }

@@ -399,7 +399,7 @@ fn mean_round(
     let sampling_s = roles.iter().map(|role| role.device_s).sum::<f64>();
     let sampled_tokens = roles.iter().map(|role| role.tokens).sum::<f64>();
 
-    let checkers = checkers(fleet, hardware);
+    let checkers = checkers(config, fleet, hardware);
     let checks_here = fleet.is_none_or(|fleet| matches!(fleet.verify.by, By::Embedded | By::Local));
     let checking_cpu_s = counts.generations * assumed.check_s;
     let checking_s = checking_cpu_s / checkers.max(1) as f64;
@@ -479,10 +479,14 @@ impl RoundCounts {
 }
 
 /// Returns the number of proofs that are checked at once.
-fn checkers(fleet: Option<&FleetConfig>, hardware: &Hardware) -> usize {
+fn checkers(config: &RunConfig, fleet: Option<&FleetConfig>, hardware: &Hardware) -> usize {
     let slots = fleet.and_then(|fleet| fleet.verify.slots);
     match workers_of(fleet, |fleet| &fleet.verify) {
-        (0, local) => slots.map_or(hardware.cores, |slots| slots * local.max(1)),
+        (0, 0) => {
+            let own = config.lean.as_ref().map(|lean| lean.slots).filter(|slots| *slots > 0);
+            slots.or(own).unwrap_or(hardware.cores)
+        }
+        (0, local) => slots.map_or(hardware.cores, |slots| slots * local),
         (workers, _) => workers * slots.unwrap_or(hardware.cores),
     }
 }

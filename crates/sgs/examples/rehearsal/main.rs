@@ -109,8 +109,6 @@ struct Rehearsal {
     file: File,
     gpus: GpuSampler,
     network: u64,
-    /// Mean time of a check, in seconds.
-    check_s: f64,
     /// The output of `--dry-run`.
     plan: Value,
 }
@@ -172,7 +170,6 @@ impl Rehearsal {
             file,
             gpus,
             network,
-            check_s: checks,
             plan,
         };
         let parameters = rehearsal.model.parameters();
@@ -363,7 +360,7 @@ impl Rehearsal {
         let update = of(names::TIME_UPDATE_SOLVER) + of(names::TIME_UPDATE_CONJECTURER);
         ensure!(of("infra_share") == 0.0, "{} of the rollouts of round {round} were lost", of("infra_share"));
         let stages = json!({
-            "sampling_s": sampling, "update_s": update, "until_next_round_s": whole - sampling - update,
+            "sampling_s": sampling, "checks_s": of(names::TIME_CHECKS), "update_s": update, "until_next_round_s": whole - sampling - update,
             "publish_wait_s": of(names::TIME_PUBLISH_WAIT), "snapshot_s": of(names::TIME_SNAPSHOT),
             "publish_previous_s": of(names::TIME_PUBLISH),
         });
@@ -395,7 +392,13 @@ impl Rehearsal {
         let each = self.ranks as f64;
         let generations = of("generations_of_round");
         let sampled = total(&f["roles"], "tokens") / number(&f["sampling_s"]) / each;
-        let round_s = number(&first["round_s"]) - self.saved_checking_s();
+        // The forecast assumes another time per check. Checking overlaps with sampling, and the longer of the two counts.
+        let sampling_s = number(&first["sampling_s"]);
+        let checks = |cpu_s: f64| cpu_s / number(&f["checkers"]);
+        let assumed =
+            number(&first["generations"]) * number(&f["checking_cpu_s"]) / number(&f["generations"]);
+        let stage_s = sampling_s.max(checks(of(names::TIME_CHECKS)));
+        let round_s = number(&first["round_s"]) - sampling_s.max(checks(assumed)) + stage_s;
         let pair = |forecast: f64, measured: f64| json!({"forecast": forecast, "measured": measured});
         let compared = json!({
             "sampled_tokens_per_s_and_rank": pair(sampled, of(names::SAMPLED_TOKENS_PER_S) / each),
@@ -404,7 +407,7 @@ impl Rehearsal {
             "device_bytes": pair(planned, peak),
             "gpu_used_bytes": pair(self.fullest_gpu(), used),
             "generations": pair(number(&first["generations"]), generations),
-            "sampling_s": pair(number(&first["sampling_s"]), sampling),
+            "sampling_s": pair(stage_s, sampling),
             "training_s": pair(number(&first["training_s"]), update + of(names::TIME_SNAPSHOT)),
             "round_s": pair(round_s, whole),
         });
@@ -429,18 +432,6 @@ impl Rehearsal {
         let of_gpu =
             |gpu: &Value| list(gpu).iter().map(|p| number(&p["device_bytes"]) + reserved).sum::<f64>();
         list(&self.plan["forecast"]["memory"]).iter().map(of_gpu).fold(f64::NAN, f64::max)
-    }
-
-    /// Time that the first round saves because this rehearsal's checks take less time than the forecast assumes, in
-    /// seconds. Checking overlaps with sampling, and the longer of the two counts.
-    fn saved_checking_s(&self) -> f64 {
-        let forecast = &self.plan["forecast"];
-        let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
-        let assumed = number(&forecast["checking_cpu_s"]) / number(&forecast["generations"]);
-        let first = &forecast["first_round"];
-        let checking = |check_s: f64| number(&first["generations"]) * check_s / number(&forecast["checkers"]);
-        let sampling = number(&first["sampling_s"]);
-        sampling.max(checking(assumed)) - sampling.max(checking(self.check_s))
     }
 }
 

@@ -37,7 +37,7 @@ pub struct PoolStatus {
 
 struct CheckJob {
     candidate: Arc<Candidate>,
-    reply: SyncSender<CheckOutcome>,
+    reply: SyncSender<(CheckOutcome, Duration)>,
 }
 
 #[derive(Default)]
@@ -93,11 +93,18 @@ impl Pool {
 
     /// Judges a candidate. Blocks until the outcome is known; the deadlines of the backends limit that time.
     pub fn check(&self, candidate: Arc<Candidate>) -> CheckOutcome {
+        self.check_timed(candidate).0
+    }
+
+    /// Judges a candidate, as [`Pool::check`] does, and also returns the time that it took a slot: its share of the time
+    /// of its batch, without the time in the queue.
+    pub fn check_timed(&self, candidate: Arc<Candidate>) -> (CheckOutcome, Duration) {
+        let infra = |reason: String| (CheckOutcome::new(Verdict::Infra, reason), Duration::ZERO);
         let (reply, outcome) = sync_channel(1);
         {
             let mut queue = lock(&self.shared.queue);
             if queue.closed {
-                return CheckOutcome::new(Verdict::Infra, "the pool is closed");
+                return infra("the pool is closed".to_owned());
             }
             queue.jobs.push_back(CheckJob { candidate, reply });
         }
@@ -108,7 +115,7 @@ impl Pool {
             match outcome.recv_timeout(Duration::from_secs(5).min(self.patience)) {
                 Ok(outcome) => return outcome,
                 Err(RecvTimeoutError::Disconnected) => {
-                    return CheckOutcome::new(Verdict::Infra, "the slot that judged this candidate ended");
+                    return infra("the slot that judged this candidate ended".to_owned());
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     // As long as the pool judges anything, the queue advances. If the pool finishes nothing for longer
@@ -118,10 +125,10 @@ impl Pool {
                         (judged, idle_since) = (now, Instant::now());
                     } else if idle_since.elapsed() > self.patience {
                         let status = self.status();
-                        return CheckOutcome::new(
-                            Verdict::Infra,
-                            format!("no slot finished a candidate for {:?}: {status:?}", self.patience),
-                        );
+                        return infra(format!(
+                            "no slot finished a candidate for {:?}: {status:?}",
+                            self.patience
+                        ));
                     }
                 }
             }
@@ -164,7 +171,9 @@ fn lock(queue: &Mutex<CheckQueue>) -> MutexGuard<'_, CheckQueue> {
 fn serve(shared: &PoolState, mut backend: Box<dyn Backend>) {
     while let Some(jobs) = next(shared, backend.as_ref()) {
         let candidates: Vec<&Candidate> = jobs.iter().map(|job| &*job.candidate).collect();
+        let begun = Instant::now();
         let mut outcomes = backend.check(&candidates);
+        let each = begun.elapsed() / u32::try_from(jobs.len()).unwrap_or(u32::MAX).max(1);
         outcomes.resize_with(jobs.len(), || {
             CheckOutcome::new(Verdict::Infra, "the checker returned too few outcomes")
         });
@@ -172,7 +181,7 @@ fn serve(shared: &PoolState, mut backend: Box<dyn Backend>) {
         lock(&shared.queue).running -= jobs.len();
         for (job, outcome) in jobs.iter().zip(outcomes) {
             // The caller may have given up.
-            let _ = job.reply.send(outcome);
+            let _ = job.reply.send((outcome, each));
         }
     }
 }

@@ -72,6 +72,21 @@ fn expect_within(limits: Limits, body: &str, verdict: Verdict, reason: &str) {
 }
 
 #[test]
+fn the_time_of_a_check_excludes_the_queue() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = Pool::new(&CheckerConfig::Repl(repl(folder.path())), 1).unwrap();
+    pool.check(candidate("rfl"));
+    let begun = Instant::now();
+    let times: Vec<Duration> = std::thread::scope(|scope| {
+        let check = || pool.check_timed(candidate("exact scripted_sleep_200")).1;
+        let calls: Vec<_> = (0..4).map(|_| scope.spawn(check)).collect();
+        calls.into_iter().map(|call| call.join().unwrap()).collect()
+    });
+    assert!(times.iter().all(|time| *time >= Duration::from_millis(200)), "{times:?}");
+    assert!(times.iter().sum::<Duration>() <= begun.elapsed(), "{times:?}");
+}
+
+#[test]
 fn honest_replies_are_verdicts() {
     expect("rfl", Verdict::Proved, "");
     expect("exact scripted_wrong", Verdict::Refused, "unsolved goals");
