@@ -251,20 +251,31 @@ fn take_steps<D: Device>(
     }
     curve.as_mut().map_or(Ok(()), LossCurve::flush)?;
     save(&dir, &policy, &extra, &companions, trainer.group())?;
-    let mut end = TrainingEnd::DoneElsewhere;
-    if let Some(curve) = &curve {
-        let options = SaveOptions { file_type: FileType::Bf16, companions, ..SaveOptions::default() };
-        checkpoint::export(&model, &policy.model, &options)?;
-        let device = &policy.model.device;
-        let peak_memory = device.peak_bytes().map(|bytes| (device.name(), bytes as u64));
-        observer.on_event(TrainingEvent::Finished { peak_memory })?;
-        end = TrainingEnd::Done { steps: policy.step, loss: curve.mean(), model };
-    }
+    let end = match &curve {
+        Some(curve) => export(&policy, curve.mean(), model, companions, observer)?,
+        None => TrainingEnd::DoneElsewhere,
+    };
     // No rank may leave before rank 0 has written the model, because its end would end the others.
     if let Some(group) = trainer.group() {
         group.barrier()?;
     }
     Ok(end)
+}
+
+/// Writes the trained model in bfloat16 into the folder `model`.
+fn export<D: Device>(
+    policy: &Policy<D>,
+    loss: f64,
+    model: PathBuf,
+    companions: Vec<PathBuf>,
+    observer: &mut dyn TrainingObserver,
+) -> Result<TrainingEnd> {
+    let options = SaveOptions { file_type: FileType::Bf16, companions, ..SaveOptions::default() };
+    checkpoint::export(&model, &policy.model, &options)?;
+    let device = &policy.model.device;
+    let peak_memory = device.peak_bytes().map(|bytes| (device.name(), bytes as u64));
+    observer.on_event(TrainingEvent::Finished { peak_memory })?;
+    Ok(TrainingEnd::Done { steps: policy.step, loss, model })
 }
 
 /// Returns the mean loss of the held-out examples, or `None` if there are none.

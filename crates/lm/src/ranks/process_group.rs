@@ -331,20 +331,7 @@ impl ProcessGroup {
     fn accept_ranks(config: RankConfig, identity: Identity, deadline: Instant) -> Result<Self> {
         let fail =
             |what: String| rank_error(format!("rank 0 cannot listen on {}: {what}", config.rendezvous));
-        let bound = match &config.rendezvous {
-            // A machine may resolve its own name to an address that other machines cannot reach.
-            Rendezvous::Address(address) => match address.rsplit_once(':') {
-                Some((host, port)) if !is_loopback(host) && host.parse::<IpAddr>().is_err() => {
-                    port.parse().map_or_else(
-                        |_| TcpListener::bind(address.as_str()),
-                        |port: u16| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)),
-                    )
-                }
-                _ => TcpListener::bind(address.as_str()),
-            },
-            Rendezvous::File(_) => TcpListener::bind(("127.0.0.1", 0)),
-        };
-        let server = bound.map_err(|e| fail(e.to_string()))?;
+        let server = bind(&config.rendezvous).map_err(|e| fail(e.to_string()))?;
         let address = server.local_addr().map_err(|e| fail(e.to_string()))?;
         let listener = TcpListener::bind((address.ip(), 0)).map_err(|e| fail(e.to_string()))?;
         if let Rendezvous::File(path) = &config.rendezvous {
@@ -398,16 +385,7 @@ impl ProcessGroup {
             })??;
         }
         let mut members: Vec<RankInfo> = members.into_iter().flatten().collect();
-        let welcome = |members: &[RankInfo]| {
-            serde_json::to_vec(members).map_err(|e| rank_error(format!("the table of ranks: {e}")))
-        };
-        for (rank, link) in links.iter().enumerate() {
-            let Some(link) = link else { continue };
-            // Other ranks reach rank 0 at the address that they connected to.
-            members[0].address.set_ip(link.socket().local_addr().map_err(|e| fail(e.to_string()))?.ip());
-            send(link, kind::WELCOME, &welcome(&members)?)
-                .map_err(|e| rank_error(format!("{} disconnected during the start: {e}", members[rank])))?;
-        }
+        welcome(&mut members, &links)?;
         Self::start_threads(config, identity, members, links, listener)
     }
 
@@ -900,6 +878,34 @@ fn send_heartbeats(shared: &GroupLinks, exit_after: Option<Duration>) {
 /// Returns whether an address is reachable only from this machine.
 fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// Opens the socket at which rank 0 expects the other ranks.
+fn bind(rendezvous: &Rendezvous) -> io::Result<TcpListener> {
+    let Rendezvous::Address(address) = rendezvous else { return TcpListener::bind(("127.0.0.1", 0)) };
+    match address.rsplit_once(':').map(|(host, port)| (host, port.parse::<u16>())) {
+        // A machine may resolve its own name to an address that other machines cannot reach.
+        Some((host, Ok(port))) if !is_loopback(host) && host.parse::<IpAddr>().is_err() => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))
+        }
+        _ => TcpListener::bind(address.as_str()),
+    }
+}
+
+/// Sends the table of ranks to each of them.
+fn welcome(members: &mut [RankInfo], links: &[Option<Arc<TlsStream>>]) -> Result<()> {
+    for (rank, link) in links.iter().enumerate() {
+        let Some(link) = link else { continue };
+        // Other ranks reach rank 0 at the address that they connected to.
+        let own = link.socket().local_addr();
+        let own = own.map_err(|e| rank_error(format!("the own address of rank 0: {e}")))?;
+        members[0].address.set_ip(own.ip());
+        let table =
+            serde_json::to_vec(members).map_err(|e| rank_error(format!("the table of ranks: {e}")))?;
+        send(link, kind::WELCOME, &table)
+            .map_err(|e| rank_error(format!("{} disconnected during the start: {e}", members[rank])))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

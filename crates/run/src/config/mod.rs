@@ -9,6 +9,7 @@ pub mod endpoint;
 pub mod folder;
 pub mod guide_format;
 pub mod held_out;
+mod layers;
 pub mod lean;
 pub mod lean_set;
 pub mod machine;
@@ -16,5 +17,6 @@ mod problems;
 mod run_config;
 pub mod system;
 
+pub use layers::*;
 pub use problems::{ProblemsConfig, SHIPPED, SystemName};
 pub use run_config::*;

@@ -2,10 +2,10 @@
 
 use crate::Usage;
 use crate::config::held_out::{self, HeldOut};
+use crate::config::layers::unknown;
 use crate::config::lean;
 pub use crate::config::problems::{LEAN_SETS, METAMATH_SETS};
 use crate::config::problems::{SHIPPED, check_database};
-use crate::config::run_config::unknown;
 use crate::config::{RunConfig, SystemName};
 use crate::error::{Context, Result, RunError, bail};
 use serde::Deserialize;

@@ -223,13 +223,11 @@ const KEYS: [&str; 6] = ["slots", "threads", "program", "bin", "poll-s", "rechec
 /// one as `generate.KEY`; unknown keys are options of `sbatch`.
 fn pools(by: By, text: &str, spec: &str) -> Result<FleetConfig> {
     let wrong = |problem: String| Usage(format!("--workers {spec}: {problem}"));
-    let number = |key: &str, value: &str| {
-        value.parse::<usize>().map_err(|_| wrong(format!("{key} is {value:?}: expected a whole number")))
-    };
+    let count = |key: &str, value: &str| number(key, value).map_err(wrong);
     let mut config = FleetConfig::default();
     if !text.contains('=') {
-        config.generate =
-            WorkerPoolConfig { count: number("the number of workers", text)?, ..WorkerPoolConfig::by(by) };
+        let count = count("the number of workers", text)?;
+        config.generate = WorkerPoolConfig { count, ..WorkerPoolConfig::by(by) };
         config.verify = WorkerPoolConfig::by(by);
         return Ok(config);
     }
@@ -247,7 +245,7 @@ fn pools(by: By, text: &str, spec: &str) -> Result<FleetConfig> {
             "verify" => &mut config.verify,
             _ => continue,
         };
-        *pool = WorkerPoolConfig { count: number(key, value)?, ..WorkerPoolConfig::by(by) };
+        *pool = WorkerPoolConfig { count: count(key, value)?, ..WorkerPoolConfig::by(by) };
     }
     if config.is_embedded() {
         return Err(wrong("it starts no workers: give generate=N, verify=N or both".into()).into());
@@ -268,34 +266,37 @@ fn pools(by: By, text: &str, spec: &str) -> Result<FleetConfig> {
             None => (vec![&mut config.generate, &mut config.verify], key),
         };
         for pool in pools {
-            match key {
-                "slots" => pool.slots = Some(number(key, value)?),
-                "threads" => pool.threads = Some(number(key, value)?),
-                "program" => pool.program = Some(value.into()),
-                "bin" => pool.bin = Some(value.into()),
-                "poll-s" => {
-                    let seconds = value.parse().map_err(|_| wrong(format!("poll-s is {value:?}")))?;
-                    pool.poll_s = Some(seconds);
-                }
-                _ => {
-                    let own = KEYS.iter().chain(["generate", "verify"].iter());
-                    let near = own.copied().find(|k| strsim::jaro_winkler(k, key) > 0.85);
-                    if let Some(near) = near {
-                        return Err(wrong(format!("there is no key {key:?}; did you mean {near:?}?")).into());
-                    }
-                    if by != By::Slurm {
-                        let keys = KEYS.join(", ");
-                        return Err(wrong(format!(
-                            "there is no key {key:?}; expected one of generate, verify, {keys}"
-                        ))
-                        .into());
-                    }
-                    pool.options.insert(key.to_owned(), value.to_owned());
-                }
-            }
+            set(pool, by, key, value).map_err(wrong)?;
         }
     }
     Ok(config)
+}
+
+/// Sets a key of a pool. The error says what is wrong.
+fn set(pool: &mut WorkerPoolConfig, by: By, key: &str, value: &str) -> std::result::Result<(), String> {
+    match key {
+        "slots" => pool.slots = Some(number(key, value)?),
+        "threads" => pool.threads = Some(number(key, value)?),
+        "program" => pool.program = Some(value.into()),
+        "bin" => pool.bin = Some(value.into()),
+        "poll-s" => pool.poll_s = Some(value.parse().map_err(|_| format!("poll-s is {value:?}"))?),
+        _ => {
+            let mut own = KEYS.iter().chain(["generate", "verify"].iter());
+            if let Some(near) = own.find(|known| strsim::jaro_winkler(known, key) > 0.85) {
+                return Err(format!("there is no key {key:?}; did you mean {near:?}?"));
+            }
+            if by != By::Slurm {
+                let keys = KEYS.join(", ");
+                return Err(format!("there is no key {key:?}; expected one of generate, verify, {keys}"));
+            }
+            pool.options.insert(key.to_owned(), value.to_owned());
+        }
+    }
+    Ok(())
+}
+
+fn number(key: &str, value: &str) -> std::result::Result<usize, String> {
+    value.parse().map_err(|_| format!("{key} is {value:?}: expected a whole number"))
 }
 
 #[cfg(test)]

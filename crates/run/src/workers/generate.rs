@@ -218,7 +218,7 @@ impl<D: Decode> SamplerSlot<D> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Samplers<D>> {
-        // If a panic has interrupted a step, the thread that samples has ended, and nobody uses the samplers.
+        // If a panic has interrupted a step, the thread that samples has ended, and the samplers are not used again.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -66,14 +66,11 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
         if let Some(ranks) = ranks.ranks {
             resolved.set_ranks(ranks);
         }
-        if args.dry_run {
-            warn_without_effect(&resolved);
+        if args.explain {
+            return super::explain::run(&resolved);
         }
-        return if args.explain {
-            super::explain::run(&resolved)
-        } else {
-            super::dry_run::run(&resolved, fleet(fleet_args, workers)?.as_ref(), *json)
-        };
+        warn_without_effect(&resolved);
+        return super::dry_run::run(&resolved, fleet(fleet_args, workers)?.as_ref(), *json);
     }
     let own = || Ok(args.out.clone().unwrap_or(default_folder(&resolve()?.config)));
     let mut rank_group = match join(ranks, fleet_args, own)? {
@@ -94,27 +91,38 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
     };
     config.training.ranks = rank_group.settle(&config, ranks.ranks.is_some())?;
     let out = args.out.clone().unwrap_or_else(|| default_folder(&config));
-    refuse_inside_run(&out)?;
+    begin_in(&out, &config, base.as_deref(), workers, rank_group, &args.execution)
+}
+
+/// Creates the folder of a run and starts the run. If it does not begin, removes the folder.
+fn begin_in(
+    out: &Path,
+    config: &RunConfig,
+    base: Option<&Path>,
+    workers: Option<FleetConfig>,
+    rank_group: RankGroup,
+    execution: &ExecutionArgs,
+) -> Result<Outcome> {
+    refuse_inside_run(out)?;
     let place = out.display();
-    let greeting = format!(
+    let mut greeting = format!(
         "{} at size {}, writing to {place}\nCtrl-C stops it; to continue: `sgs resume {place}`",
         config.method, config.size
     );
     let decision = CoordinatorAddress::decision(workers.as_ref())?;
-    let (run, mut new, config) = folder::begin_from(&config, base.as_deref(), &out, decision.as_deref())?;
-    let greeting = match same_run(&out) {
-        Some(same) => format!(
-            "{greeting}\n{} has the same configuration and seed: choose another --seed for other results",
-            same.display()
-        ),
-        None => greeting,
-    };
+    let (run, mut new, config) = folder::begin_from(config, base, out, decision.as_deref())?;
+    if let Some(same) = same_run(out) {
+        let same = same.display();
+        greeting = format!(
+            "{greeting}\n{same} has the same configuration and seed: choose another --seed for other results"
+        );
+    }
     let mut start = Start { greeting, new: Some(&mut new), has_begun: false };
-    let outcome = work(config, run, workers, rank_group, &mut start, &args.execution);
+    let outcome = work(config, run, workers, rank_group, &mut start, execution);
     let has_begun = start.has_begun;
     // Errors refer to the logs of other ranks and workers.
     let has_logs = ["ranks", "workers"].iter().any(|logs| out.join(logs).exists());
-    if outcome.as_ref().is_err_and(|error| !has_begun || cannot_begin(error, &out)) && !has_logs {
+    if outcome.as_ref().is_err_and(|error| !has_begun || cannot_begin(error, out)) && !has_logs {
         if let Err(error) = new.remove() {
             eprintln!("{error}; its run was not started");
         }

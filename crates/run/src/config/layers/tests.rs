@@ -4,7 +4,9 @@ use super::*;
 use sgs_keys::RangeEnd;
 use sgs_lean::check::Limits;
 use sgs_selfplay::Method;
-use sgs_selfplay::config::{LengthScope, Objective, RatePopulation, Selection, UnrewardedHandling};
+use sgs_selfplay::config::{
+    ConjectureForm, LengthScope, Objective, RatePopulation, Selection, UnrewardedHandling,
+};
 
 fn set(settings: &[String]) -> Result<Resolved> {
     resolve(&Layers { set: settings.to_vec(), ..Layers::default() }, std::iter::empty())
