@@ -69,6 +69,12 @@ pub fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
+/// Returns the maximum number of processes that a run starts on this machine.
+pub(crate) fn most_processes() -> usize {
+    const PER_THREAD: usize = 16;
+    PER_THREAD * threads()
+}
+
 /// Opens a device of the given kind and evaluates the body with it. `$threads` is the number of CPU threads; `$gpu` is
 /// the index of the GPU, by default 0. The body is compiled once for each device type.
 #[macro_export]

@@ -5,6 +5,7 @@
 //! not frozen, and a run may be resumed with other workers. The last one is stored in `fleet.toml` in the run's folder.
 
 use crate::Usage;
+use crate::config::device::most_processes;
 use crate::error::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -177,6 +178,24 @@ impl FleetConfig {
             _ => Usage(format!("--workers {}: cannot read it: {error}", path.display())),
         })?;
         toml::from_str(&text).map_err(|e| Usage(format!("{}: {e}", path.display())).into())
+    }
+
+    /// Checks that this machine has room for the workers that the run starts on it.
+    ///
+    /// # Errors
+    /// Returns [`Usage`] with the largest number.
+    pub fn check_room(&self) -> Result<(), Usage> {
+        let most = most_processes();
+        for (name, pool) in [("generate", &self.generate), ("verify", &self.verify)] {
+            if pool.by == By::Local && pool.count > most {
+                let count = pool.count;
+                return Err(Usage(format!(
+                    "{name}.count is {count}, but this machine has processors for {most} local workers: lower it, or \
+                     start workers on several machines (docs/cluster.md)"
+                )));
+            }
+        }
+        Ok(())
     }
 
     fn check(&self, origin: &str) -> Result<()> {

@@ -287,6 +287,7 @@ fn fleet(args: &FleetArgs, before: FleetConfig) -> Result<Option<FleetConfig>> {
     if args.token_file.is_some() {
         config.token_file.clone_from(&args.token_file);
     }
+    config.check_room()?;
     Ok((!config.is_embedded()).then_some(config))
 }
 

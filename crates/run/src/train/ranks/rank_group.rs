@@ -120,13 +120,10 @@ impl RankGroup {
     }
 }
 
-/// Maximum number of processes per thread.
-const MOST_A_THREAD: usize = 16;
-
 /// Checks that this machine has room for the ranks.
 fn enough_room(config: &RunConfig, ranks: usize) -> Result<()> {
     let (most, of) = if device::kind(&config.model.device)?.is_cpu() {
-        (MOST_A_THREAD * device::threads(), "has processors for")
+        (device::most_processes(), "has processors for")
     } else {
         (sgs_lm_cuda::gpu_count()?, "shows GPUs for")
     };
