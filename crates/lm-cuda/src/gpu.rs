@@ -734,7 +734,8 @@ impl<E> Array<E> {
                 needed: bytes,
                 free: cu::mem_get_info().map_or(0, |(free, _)| free),
                 hint: "make micro-batches, the batch of the sampler or its cache smaller, recompute layers, train on \
-                       more ranks, or end what else uses the GPU"
+                       more ranks, let sampling and training take turns (training.shared_memory=always), or end what \
+                       else uses the GPU"
                     .to_owned(),
             },
             _ => gpu.error(&format!("allocating {bytes} bytes"), e),

@@ -199,8 +199,8 @@ impl Lean {
         self.timed_outcome(problem, proof).0
     }
 
-    /// Returns the outcome with the time that it took the slots of the pools.
-    fn timed_outcome(&self, problem: &Problem, proof: &str) -> (CheckOutcome, Duration) {
+    /// Returns the outcome with the time that it took in the slots of the pools, without the time in their queues.
+    pub fn timed_outcome(&self, problem: &Problem, proof: &str) -> (CheckOutcome, Duration) {
         let refused = |reason: String| (CheckOutcome::new(Verdict::Refused, reason), Duration::ZERO);
         let header = unix_lines(&problem.context);
         if self.layers().syntax

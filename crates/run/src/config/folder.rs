@@ -83,7 +83,7 @@ pub struct Budget {
     pub generations: Option<u64>,
 }
 
-/// Changes the limits or keys in `config::OF_SERVERS` (`set`) of an open run, and records the changes in its
+/// Changes the limits or `config::changeable` keys (`set`) of an open run, and records the changes in its
 /// configuration.
 ///
 /// # Errors
@@ -114,15 +114,15 @@ pub fn change(run: &RunDir, budget: Budget, set: &[String]) -> Result<RunConfig>
         // An explicit number of rounds overrides earlier limits.
         minutes: minutes.unwrap_or(if rounds.is_some() { 0.0 } else { before.minutes }),
         generations: generations.unwrap_or(if rounds.is_some() { 0 } else { before.generations }),
-        ..config::with_servers(&before, set)?
+        ..config::with_changes(&before, set)?
     };
     wanted.check("").map_err(Usage::of)?;
     let [from, to] = [&before, &wanted].map(Table::try_from);
     let (from, to) = (from?, to?);
-    let servers = config::OF_SERVERS.map(|name| format!("sampling.endpoint.{name}"));
+    let changeable = config::changeable();
     let changes: Vec<(&str, Value)> = BUDGET
         .into_iter()
-        .chain(servers.iter().map(String::as_str))
+        .chain(changeable.iter().map(String::as_str))
         .filter(|key| config::value_of(&from, key) != config::value_of(&to, key))
         .filter_map(|key| Some((key, config::value_of(&to, key)?.clone())))
         .collect();

@@ -237,23 +237,29 @@ pub(crate) const OF_SERVERS: [&str; 14] = [
     "authority",
 ];
 
+/// Returns the keys that may change when a run is resumed, in addition to its limits. None of them affects results.
+pub(crate) fn changeable() -> Vec<String> {
+    let servers = OF_SERVERS.iter().map(|name| format!("sampling.endpoint.{name}"));
+    servers.chain(["training.shared_memory".to_owned()]).collect()
+}
+
 /// Those of [`OF_SERVERS`] that are paths on this machine.
 const PATHS_OF_SERVERS: [&str; 3] = ["folder", "key_file", "authority"];
 
-/// Returns the configuration of a resumed run with new values for some of [`OF_SERVERS`], given as `KEY=VALUE`.
+/// Returns the configuration of a resumed run with new values for some [`changeable`] keys, given as `KEY=VALUE`.
 ///
 /// # Errors
 /// Returns an error if a setting names any other key or a value that is not allowed.
-pub(crate) fn with_servers(config: &RunConfig, settings: &[String]) -> Result<RunConfig> {
+pub(crate) fn with_changes(config: &RunConfig, settings: &[String]) -> Result<RunConfig> {
     let table = Table::try_from(config).context("the configuration")?;
     let mut stack = LayerStack::new(table);
     for setting in settings {
         let (key, value) = key_and_value(setting)?;
         let name = key.strip_prefix("sampling.endpoint.").unwrap_or_default();
-        if !OF_SERVERS.contains(&name) {
+        if !changeable().iter().any(|known| known == key) {
             return Err(Usage(format!(
-                "--set {key}: this key cannot change after the run was created; only the settings of its servers can: \
-                 `sampling.endpoint.` followed by one of {}",
+                "--set {key}: this key cannot change after the run was created; only `training.shared_memory` and the \
+                 settings of its servers can: `sampling.endpoint.` followed by one of {}",
                 OF_SERVERS.join(", ")
             ))
             .into());

@@ -114,7 +114,7 @@ sgs_keys::table! {
         /// and about 25% more computation.
         pub recompute: bool = false,
         /// Whether a rank frees the memory of its samplers before an update, and that of the update before it samples
-        /// again.
+        /// again. In the meantime, another process may take it. `sgs resume` can change this.
         pub shared_memory: SharedMemory = SharedMemory::Auto,
     }
 }

@@ -72,11 +72,14 @@ pub fn update<D: Device>(
     let older = older_completions(run, outcome, completions)?;
     let find = |key: &TaskKey| completions.get(key).or_else(|| older.get(key));
     let a = &config.algorithm;
-    trainer.begin_passes(policies);
+    let trains_solver = a.is_trained_on(Role::Solver) && !outcome.solver_examples.is_empty();
+    if trains_solver || !outcome.conjecturer_examples.is_empty() {
+        trainer.begin_passes(policies);
+    }
     let PolicySet { trained, base, .. } = &mut *policies;
     let of =
         |role, reference| RoleUpdate { config, round: outcome.round, role, earlier_generations, reference };
-    if a.is_trained_on(Role::Solver) && !outcome.solver_examples.is_empty() {
+    if trains_solver {
         let reference = base.as_deref().filter(|_| a.solver.kl_coefficient != 0.0);
         report.solver = of(Role::Solver, reference).run(&outcome.solver_examples, &find, trained, trainer)?;
     }

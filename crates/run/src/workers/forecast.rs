@@ -480,12 +480,11 @@ impl RoundCounts {
 
 /// Returns the number of proofs that are checked at once.
 fn checkers(config: &RunConfig, fleet: Option<&FleetConfig>, hardware: &Hardware) -> usize {
-    let slots = fleet.and_then(|fleet| fleet.verify.slots);
+    let of_run = config.lean.as_ref().map(|lean| lean.slots).filter(|slots| *slots > 0);
+    // Workers use the run's setting unless they have their own.
+    let slots = fleet.and_then(|fleet| fleet.verify.slots).or(of_run);
     match workers_of(fleet, |fleet| &fleet.verify) {
-        (0, 0) => {
-            let own = config.lean.as_ref().map(|lean| lean.slots).filter(|slots| *slots > 0);
-            slots.or(own).unwrap_or(hardware.cores)
-        }
+        (0, 0) => of_run.unwrap_or(hardware.cores),
         (0, local) => slots.map_or(hardware.cores, |slots| slots * local),
         (workers, _) => workers * slots.unwrap_or(hardware.cores),
     }

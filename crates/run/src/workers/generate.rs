@@ -183,8 +183,8 @@ type Samplers<D> = Vec<(Role, Sampler<D>)>;
 /// The samplers of a process. The thread that samples creates them when it needs them; the thread that trains may drop
 /// them to use their memory.
 ///
-/// The former holds the lock of the policies for reading while it creates or runs them, and the latter holds it for
-/// writing. So no sampler exists between [`SamplerSlot::release`] and the end of an update.
+/// The former holds the lock of the policies for reading while it creates them, and the latter holds it for writing. So
+/// no sampler exists between [`SamplerSlot::release`] and the end of an update.
 pub struct SamplerSlot<D: Decode>(Mutex<Samplers<D>>);
 
 impl<D: Decode> Default for SamplerSlot<D> {
@@ -222,7 +222,8 @@ impl<D: Decode> SamplerSlot<D> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Drops the samplers after their last step. The caller must hold the lock of the policies for writing.
+    /// Drops the samplers after the end of a step in flight, whose results are lost. The caller must hold the lock of the
+    /// policies for writing.
     pub(crate) fn release(&self) {
         self.lock().clear();
     }
@@ -382,20 +383,17 @@ impl<'a, D: Device + Decode> RoleSamplers<'a, D> {
         })
     }
 
-    /// Locks the samplers. If they were dropped, returns their tasks to the board and creates new samplers.
-    fn samplers(
-        &mut self,
-        weights: &impl RoleModels<D>,
-        session: &WorkerSession,
-    ) -> Result<MutexGuard<'a, Samplers<D>>> {
+    /// Locks the samplers. If they were dropped, returns their tasks to the board.
+    fn samplers(&mut self, session: &WorkerSession) -> MutexGuard<'a, Samplers<D>> {
         let slot = self.slot;
-        let mut samplers = slot.lock();
+        let samplers = slot.lock();
         if samplers.is_empty() {
-            self.forget_all(|lease| session.finish(lease, LeaseOutcome::Returned));
             self.dropped = self.latest;
-            *samplers = new_samplers(weights, &self.settings.sampler)?;
+            // The time since the last step does not count as sampling.
+            (self.busy, self.in_flight_since) = (Duration::from_secs_f64(self.latest.busy), None);
+            self.forget_all(|lease| session.finish(lease, LeaseOutcome::Returned));
         }
-        Ok(samplers)
+        samplers
     }
 
     fn set_policy(&mut self, weights: &impl RoleModels<D>) {
@@ -426,7 +424,10 @@ impl<'a, D: Device + Decode> RoleSamplers<'a, D> {
         lease: LeaseId,
         task: &GenerateTask,
     ) -> Result<bool> {
-        let mut samplers = self.samplers(weights, session)?;
+        let mut samplers = self.samplers(session);
+        if samplers.is_empty() {
+            *samplers = new_samplers(weights, &self.settings.sampler)?;
+        }
         let own = samplers.iter().enumerate().filter(|(_, (role, _))| *role == task.role);
         let sampler = own.min_by_key(|(_, (_, s))| s.running() + s.waiting()).map_or(0, |(i, _)| i);
         let prompt: Arc<[u32]> = task.prompt.as_slice().into();
@@ -497,7 +498,10 @@ impl<'a, D: Device + Decode> RoleSamplers<'a, D> {
             return Ok(());
         }
         let weights = policies::read(weights);
-        let mut samplers = self.samplers(&*weights, session)?;
+        let mut samplers = self.samplers(session);
+        if samplers.is_empty() {
+            return Ok(());
+        }
         let mut in_flight = 0;
         self.in_flight_since.get_or_insert_with(Instant::now);
         for (role, sampler) in samplers.iter_mut() {

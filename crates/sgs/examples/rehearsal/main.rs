@@ -372,8 +372,9 @@ impl Rehearsal {
         let network = network_bytes();
         let received = network - std::mem::replace(&mut self.network, network);
         let samples = self.gpus.take();
-        let gpus: Vec<Value> =
-            (0..self.ranks).filter_map(|gpu| processes::summary(&samples, gpu, whole)).collect();
+        let gpus: Vec<Value> = (0..self.ranks.max(self.workers))
+            .filter_map(|gpu| processes::summary(&samples, gpu, whole))
+            .collect();
         // The targets stay unsolved, as in a first round.
         let (f, first) = (&self.plan["forecast"], &self.plan["forecast"]["first_round"]);
         let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);

@@ -109,7 +109,7 @@ fn line<'t>(checker: &Lean, target: &'t Target, verified: Verified) -> VerdictLi
         verdict: outcome.verdict,
         reason: outcome.reason,
         step: None,
-        micros: u64::try_from(verified.elapsed.as_micros()).unwrap_or(u64::MAX),
+        micros: u64::try_from(verified.time.as_micros()).unwrap_or(u64::MAX),
         axioms: outcome.axioms,
         lean: Some(checker.identity().version.text),
     }

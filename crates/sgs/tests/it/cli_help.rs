@@ -264,7 +264,10 @@ fn usage_errors_exit_with_code_2_and_say_what_to_do() {
         (&["bench", "train", "--length", "5000"], "context window of 2048"),
         (&["run", "--listen", "foo"], "write ADDRESS:PORT, such as 127.0.0.1:8000"),
         (&["run", "--workers", "local:0"], "--workers local:0: generate.count is 0: give at least 1"),
-        (&["run", "--workers", "local:100000"], "generate.count is 100000, but this machine has processors for "),
+        (
+            &["run", "--workers", "local:100000"],
+            "generate.count is 100000, but this machine has processors for ",
+        ),
         (&["run", "--workers", "none.toml"], "--workers none.toml: there is no such file or folder"),
         (
             &["run", "sgs-proofs", "--size", "lean-core"],

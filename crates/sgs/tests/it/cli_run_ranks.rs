@@ -135,6 +135,11 @@ fn two_ranks_train_a_run_like_one_and_reproducibly() {
         assert!((0.0..0.9).contains(&of("rank_update_idle")), "{metrics:?}");
         assert!(of("rank_sent_bytes") > 0.0 && of("rank_memory_peak_bytes") > 0.0, "{metrics:?}");
     }
+    let more = ["--rounds", "3", "--set", "training.shared_memory=always"];
+    let mut resumed = resume(&two, &more);
+    resumed.env("RUST_LOG", "info");
+    finish(resumed).expect(0);
+    assert!(log_of(&two).contains("in turns"), "a resumed run may change this key");
 }
 
 /// Returns the number of tasks that a rank has sampled, from its log.

@@ -36,7 +36,7 @@ fn a_run_with_workers_survives_the_loss_of_each_process() {
 
 #[test]
 fn the_run_of_the_paper_survives_the_loss_of_each_process() {
-    let lines = rehearse(&["--ranks", "2"]);
+    let lines = rehearse(&["--ranks", "2", "--set", "training.shared_memory=always"]);
     let expected = [
         "prepared",
         "plan",
