@@ -75,7 +75,9 @@ impl CorpusLines {
             }
             if !line.trim_ascii().is_empty() {
                 let row = serde_json::from_slice(&line);
-                return row.map(Some).map_err(|e| format!("not a row of a corpus: {e}"));
+                return row
+                    .map(Some)
+                    .map_err(|e| format!("not a row of a corpus (a JSON object, docs/formats.md): {e}"));
             }
         }
     }

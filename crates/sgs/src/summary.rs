@@ -34,8 +34,7 @@ pub fn lines(run: &RunData, view: &RunView) -> Result<Vec<String>> {
         let place = base.place(own);
         let (base, low, high) = (percent(base.value), percent(base.low), percent(base.high));
         let (own, seeds) = (percent(own), baseline.seeds());
-        let has_conjectures = run.by_round(metric::CONJECTURES_ACCEPTED).iter().any(|(_, n)| *n > 0.0);
-        let also = if has_conjectures { ", which spent some at conjectures" } else { "" };
+        let also = if run.has_conjectures() { ", which spent some at conjectures" } else { "" };
         line(
             "base model",
             format!(

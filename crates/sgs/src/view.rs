@@ -484,7 +484,7 @@ fn sparkline(rates: &[f64]) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let tail = &rates[rates.len().saturating_sub(40)..];
     let (low, high) = tail.iter().fold((f64::MAX, f64::MIN), |(l, h), &r| (l.min(r), h.max(r)));
-    let level = |r: f64| if high > low { ((r - low) / (high - low) * 7.0).round() as usize } else { 0 };
+    let level = |r: f64| if high > low { ((r - low) / (high - low) * 7.0).round() as usize } else { 3 };
     tail.iter().map(|&r| BARS[level(r).min(7)]).collect()
 }
 

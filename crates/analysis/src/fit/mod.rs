@@ -69,7 +69,8 @@ impl Default for FitOptions {
 #[allow(missing_docs, reason = "the messages document the variants and their fields")]
 pub enum FitError {
     #[error(
-        "too few points for a fit: {usable} usable after the first one and the cut at {cut:.0} generations, at least 3 are needed; continue the run, or lower the cut"
+        "too few points for a fit: {usable} usable after the first one and the cut at {cut:.0} generations, at least 3 are needed; continue the run{}",
+        if *cut > 0.0 { ", or lower the cut" } else { "" }
     )]
     TooFewPoints { usable: usize, cut: f64 },
     /// An option is out of range.
@@ -91,6 +92,8 @@ pub enum Warning {
     AtBound(Parameter),
     /// The interval of A is wider than the predicted gain.
     WideAsymptote { half_width: f64 },
+    /// The interval of A ends below the last rate, although a cumulative rate cannot fall.
+    BelowMeasured { high: f64, measured: f64 },
     /// The interval of C_mid includes zero.
     WideMidpoint { half_width: f64 },
     /// The fit without the last points has a different asymptote.
@@ -140,6 +143,12 @@ impl fmt::Display for Warning {
                 f,
                 "the asymptote is uncertain by ± {:.1} points, more than the gain that it predicts",
                 100.0 * half_width
+            ),
+            Warning::BelowMeasured { high, measured } => write!(
+                f,
+                "the interval of A ends at {:.1}%, but {:.1}% was already reached: the curve does not follow the law",
+                100.0 * high,
+                100.0 * measured
             ),
             Warning::WideMidpoint { half_width } => write!(
                 f,
@@ -421,6 +430,10 @@ fn warnings(fit: &Fit, prepared: &PreparedCurve, at_bound: &[Parameter], level: 
             let half_width = 0.5 * (high - low);
             if half_width > fit.law.asymptote - fit.law.initial {
                 out.push(Warning::WideAsymptote { half_width });
+            }
+            let measured = prepared.points.last().map_or(0.0, |point| point.rate);
+            if high < measured {
+                out.push(Warning::BelowMeasured { high, measured });
             }
         }
     }

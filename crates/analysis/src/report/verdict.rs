@@ -53,6 +53,9 @@ pub(super) fn sentences(drawn: &[PlottedRun<'_>]) -> Vec<String> {
             }
         });
         targets.push_str(&format!(" ({seeds} seeds: {low} to {high}; the Solver is {place})"));
+        if main.runs.iter().any(|d| d.run.has_conjectures()) {
+            targets.push_str(", all of them at targets, while the Solver spent some at conjectures");
+        }
     }
     let other = compared_with(&groups, main);
     if other.is_none() && measured.is_none() {

@@ -197,6 +197,11 @@ impl RunData {
             .collect()
     }
 
+    /// Returns whether the Solver has attempted conjectures.
+    pub fn has_conjectures(&self) -> bool {
+        self.by_round(metric::CONJECTURES_ACCEPTED).iter().any(|(_, n)| *n > 0.0)
+    }
+
     /// Returns a number over rounds.
     pub fn by_round(&self, name: &str) -> Vec<(f64, f64)> {
         self.rounds.iter().filter_map(|r| Some((f64::from(r.round), Self::value(r, name)?))).collect()

@@ -76,16 +76,33 @@ fn passed(name: &'static str, detail: impl Into<String>) -> Check {
     Check { name, outcome: CheckResult::Ok, detail: detail.into() }
 }
 
+/// Returns a problem with another statement.
+fn another(problem: &Problem) -> Problem {
+    Problem { statement: "another statement".into(), ..problem.clone() }
+}
+
+/// Checks that Solver and Guide see their problem.
+///
+/// # Errors
+/// Returns the name of the prompt and the field that it lacks.
+pub fn check_prompts(system: &External, problem: &Problem) -> Result<(), &'static str> {
+    let other = another(problem);
+    if system.solver_prompt(problem) == system.solver_prompt(&other) {
+        return Err("`solver` does not contain {statement}, so the Solver cannot see its problem");
+    }
+    if system.guide_prompt(problem, problem) == system.guide_prompt(problem, &other) {
+        return Err("`guide` does not contain {conjecture}, so the Guide cannot see what it scores");
+    }
+    Ok(())
+}
+
 /// Checks that each prompt depends on what the model must see.
 fn prompts(system: &External, problem: &Problem) -> Check {
     const NAME: &str = "prompts";
-    let other = Problem { statement: "another statement".into(), ..problem.clone() };
+    let other = another(problem);
     let conjecturer = |problem| system.conjecturer_prompt(Condition::Target(problem));
-    if system.solver_prompt(problem) == system.solver_prompt(&other) {
-        return failed(NAME, "`solver` does not contain {statement}, so the Solver cannot see its problem");
-    }
-    if system.guide_prompt(problem, problem) == system.guide_prompt(problem, &other) {
-        return failed(NAME, "`guide` does not contain {conjecture}, so the Guide cannot see what it scores");
+    if let Err(problem) = check_prompts(system, problem) {
+        return failed(NAME, problem);
     }
     if conjecturer(problem) == conjecturer(&other) {
         let detail = "`conjecturer` does not contain {statement}: conjectures will not depend on the target";

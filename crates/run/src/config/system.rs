@@ -87,6 +87,11 @@ pub fn open(config: &RunConfig, scratch: &Path, base: &Path) -> Result<Opened> {
             let targets = external_targets(set)?;
             let others = others.map(|set| external_targets(set).context("evaluation.held_out"));
             let system = Arc::new(external(config)?);
+            if let Some(first) = targets.first()
+                && let Err(problem) = sgs_external::conformance::check_prompts(&system, first)
+            {
+                wrong!("the external system's prompt {problem} (`sgs external check` lists all problems)");
+            }
             Ok(with_held_out(config, system, targets, others.transpose()?, Vec::new()))
         }
     }
@@ -423,8 +428,9 @@ pub fn metamath_targets(system: &Metamath, set: &str) -> Result<Vec<Problem>> {
         "deep" => Ok(deep_problems(false)),
         "deep-held-out" => Ok(deep_problems(true)),
         set if LEAN_SETS.contains(&set) => {
+            let size = if set == "d3k" { "lean-d3k" } else { "lean-core" };
             wrong!(
-                "`{set}` is a Lean set (add `--system lean`; for a run, `--size lean-core`); the Metamath sets are {}",
+                "`{set}` is a Lean set (add `--system lean`; for a run, `--size {size}`); the Metamath sets are {}",
                 METAMATH_SETS.join(", ")
             )
         }

@@ -201,7 +201,9 @@ impl RunWorkers {
     pub(crate) fn watch<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let result = work();
         match self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(error) => Err(error.context("a worker of this process failed")),
+            Some(error) => {
+                Err(error.context("a worker of this process failed; `sgs resume` continues the run"))
+            }
             None => result,
         }
     }

@@ -209,6 +209,9 @@ impl FleetConfig {
             if let Some((key, _)) = zero.iter().find(|(_, n)| *n == Some(0)) {
                 return Some(format!("{name}.{key} is 0: give at least 1"));
             }
+            if let Some((key, Some(n))) = zero.iter().find(|(_, n)| n.is_some_and(|n| n > MOST)) {
+                return Some(format!("{name}.{key} is {n}: give at most {MOST}"));
+            }
             if pool.poll_s.is_some_and(|s| !(s > 0.0 && s <= A_DAY)) {
                 return Some(format!("{name}.poll-s: give a number of seconds above 0, at most {A_DAY}"));
             }
@@ -231,6 +234,9 @@ impl FleetConfig {
         Some(problem.to_owned())
     }
 }
+
+/// Maximum number of workers of a kind, and of slots and threads of a worker.
+const MOST: usize = 100_000;
 
 /// Longest interval between queries of the queue, in seconds.
 const A_DAY: f64 = 86_400.0;

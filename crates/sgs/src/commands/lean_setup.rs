@@ -1,13 +1,17 @@
 //! `sgs lean setup`: installs Lean.
 
 use crate::args::LeanSetupArgs;
-use crate::exit::Outcome;
+use crate::exit::{Outcome, Usage};
 use crate::output;
 use anyhow::Result;
 use sgs_lean::setup;
 
 /// Prints the steps, and executes those that are not done yet.
 pub fn run(args: &LeanSetupArgs) -> Result<Outcome> {
+    if !is_version(&args.version) {
+        let told = format!("--version {}: expected a version of Lean, such as v4.15.0", args.version);
+        return Err(Usage(told).into());
+    }
     let root = args
         .root
         .clone()
@@ -20,4 +24,15 @@ pub fn run(args: &LeanSetupArgs) -> Result<Outcome> {
     plan.run(&mut |state, step| eprintln!("{state}: {}", step.title))?;
     output::line(format!("ready: {}", plan.result))?;
     Ok(Outcome::Done)
+}
+
+/// Returns whether a text is a version of Lean: `v4.15.0` or `v4.15.0-rc1`.
+fn is_version(text: &str) -> bool {
+    let (numbers, suffix) = text.split_once('-').unwrap_or((text, "rc1"));
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let parts: Vec<&str> = numbers.strip_prefix('v').unwrap_or_default().split('.').collect();
+    parts.len() == 3
+        && parts.into_iter().all(is_number)
+        && !suffix.is_empty()
+        && suffix.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }

@@ -6,7 +6,7 @@ use sgs_lean::Backing;
 use sgs_lean::setup::{LeanPaths, Readiness, examine};
 use sgs_run::config::base_model::is_model;
 use sgs_run::config::system::check_set;
-use sgs_run::config::{BaseSource, RunConfig, SHIPPED, SystemName};
+use sgs_run::config::{BaseSource, MADE, RunConfig, SHIPPED, SystemName};
 use sgs_run::workers::config::{By, FleetConfig};
 use std::path::{Path, PathBuf};
 
@@ -110,7 +110,14 @@ fn no_model(what: &'static str, name: &str) -> MissingRequirement {
             true => format!("{name} is a run: choose one of its models, such as {name}/base"),
             false if !Path::new(name).exists() => {
                 let near = did_you_mean_path(Path::new(name), is_model);
-                format!("{name} is neither a model nor a folder{near}")
+                let known = match what {
+                    "model" if !from_hub => format!("; expected shipped, {} or a folder", MADE.join(", ")),
+                    _ => String::new(),
+                };
+                format!(
+                    "{name} is neither a model nor a folder{}",
+                    if near.is_empty() { &known } else { &near }
+                )
             }
             false => format!("{name} is not a model folder: config.json not found"),
         },

@@ -268,13 +268,21 @@ fn usage_errors_exit_with_code_2_and_say_what_to_do() {
             &["run", "--workers", "local:100000"],
             "generate.count is 100000, but this machine has processors for ",
         ),
+        (
+            &["run", "--workers", "slurm:generate=99999999999"],
+            "generate.count is 99999999999: give at most 100000",
+        ),
+        (&["lean", "setup", "--version", "foo", "--dry-run"], "expected a version of Lean, such as v4.15.0"),
         (&["run", "--workers", "none.toml"], "--workers none.toml: there is no such file or folder"),
         (
             &["run", "sgs-proofs", "--size", "lean-core"],
             "needs problems.system=metamath (method `sgs-proofs`, size",
         ),
         (&["prove", "--problem", "no such label"], "a label is a name such as `syl`"),
-        (&["eval", "--problems", "d3k"], "`d3k` is a Lean set (add `--system lean`"),
+        (
+            &["eval", "--problems", "d3k"],
+            "`d3k` is a Lean set (add `--system lean`; for a run, `--size lean-d3k`)",
+        ),
         (&["run", "--set", "sampling.batchsize=3"], "did you mean `sampling.batch`?"),
         (
             &["run", "--learning-rate", "3"],
