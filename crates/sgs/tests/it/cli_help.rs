@@ -482,6 +482,12 @@ fn errors_in_a_sweep_name_its_line() {
         ),
         ("[vary]\nmethod = [\"sgs\"]", 2, "`method` is set by `methods` at the top"),
         ("method = \"sgs\"", 1, "did you mean `methods`?"),
+        (
+            "methods = [\"sgs\"]\nsize = \"metamat\"",
+            2,
+            "there is no size `metamat`; did you mean `metamath`?",
+        ),
+        ("\nseeds = [1, 2, 1]", 2, "seed 1 occurs twice"),
         ("\njobs = 0", 2, "`jobs` is 0; expected an integer from 1 to 1024"),
         ("jobs = -1", 1, "`jobs` is -1; expected an integer from 1 to 1024"),
         ("jobs = 1_000_000", 1, "`jobs` is 1000000; expected an integer from 1 to 1024"),

@@ -84,6 +84,15 @@ impl SweepPlan {
         if let Some(error) = plan.methods.iter().find_map(|method| config::check_method(method).err()) {
             return Err(file.error("methods", error).into());
         }
+        let sizes = config::SIZES.map(|(name, _)| name);
+        if let Some(size) = plan.size.as_deref().filter(|size| !sizes.contains(size)) {
+            let told = format!("there is no size `{size}`{}", did_you_mean(size, sizes));
+            return Err(file.error("size", told).into());
+        }
+        let mut known = BTreeSet::new();
+        if let Some(seed) = plan.seeds.iter().find(|seed| !known.insert(**seed)) {
+            return Err(file.error("seeds", format!("seed {seed} occurs twice")).into());
+        }
         let lists = [("methods", plan.methods.is_empty()), ("seeds", plan.seeds.is_empty())];
         let lists = lists.into_iter().map(|(key, is_empty)| (key.to_owned(), is_empty));
         let varied = plan.vary.iter().map(|(key, values)| (format!("vary.{key}"), values.is_empty()));
