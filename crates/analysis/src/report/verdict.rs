@@ -45,17 +45,20 @@ pub(super) fn sentences(drawn: &[PlottedRun<'_>]) -> Vec<String> {
         let [own_rate, rate, low, high] = [own, base.value, base.low, base.high].map(percent);
         let seeds = measured.seeds();
         let place = base.place(own);
+        let [alone, also] = match main.runs.iter().any(|d| d.run.has_conjectures()) {
+            true => [", all of them at targets", ", which spent some at conjectures,"],
+            false => ["", ""],
+        };
         targets.push_str(&match end < last.0 {
-            false => format!("; the untrained base model proves {rate} in as many generations"),
+            false => format!("; the untrained base model proves {rate} in as many generations{alone}"),
             true => {
                 let at = grouped(end);
-                format!("; at {at} generations, the Solver had proved {own_rate} and the untrained base model {rate}")
+                format!(
+                    "; at {at} generations, the Solver had proved {own_rate} and the untrained base model {rate}{alone}"
+                )
             }
         });
-        targets.push_str(&format!(" ({seeds} seeds: {low} to {high}; the Solver is {place})"));
-        if main.runs.iter().any(|d| d.run.has_conjectures()) {
-            targets.push_str(", all of them at targets, while the Solver spent some at conjectures");
-        }
+        targets.push_str(&format!(" ({seeds} seeds: {low} to {high}; the Solver{also} is {place})"));
     }
     let other = compared_with(&groups, main);
     if other.is_none() && measured.is_none() {
@@ -273,9 +276,9 @@ fn guide(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
     let [removed, rewarded] = [sum(|counts| counts.removed), sum(|counts| counts.rewarded)];
     let effect = match (sum(|counts| counts.reviewed), rewarded) {
         (0, _) => "No conjecture was reviewed".to_owned(),
-        (_, 0) => "No reviewed conjecture had a solve rate that is rewarded".to_owned(),
+        (_, 0) => "No reviewed conjecture was hard but solvable".to_owned(),
         _ => format!(
-            "Of the {} conjectures with a solve rate that is rewarded, the Guide gave {} the score 0, which removes the reward",
+            "Of the {} conjectures that were hard but solvable, {} earned no reward, because the Guide scored them 0",
             grouped(rewarded as f64),
             grouped(removed as f64)
         ),

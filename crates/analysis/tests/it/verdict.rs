@@ -49,7 +49,7 @@ fn a_single_run_is_compared_with_its_first_round_and_its_base_model() {
             "no measured baseline",
             "from 12.5% for the base model to 25.0% (after 1,600 generations): +12.5 points (95% interval over the problems +12.5 to +12.5), a significant gain; \
              pass@8 stayed at 100.0% (95% interval of the change over the problems 0.0 to 0.0 points).",
-            "Of the 4 conjectures with a solve rate that is rewarded, the Guide gave 1 the score 0, which removes the reward. Whether \
+            "Of the 4 conjectures that were hard but solvable, 1 earned no reward, because the Guide scored them 0. Whether \
              that helped needs a run of sgs-no-guide for comparison.",
         ],
     );
