@@ -120,19 +120,52 @@ impl Planned {
 /// Checks that the memory of each role's samplers holds their longest completion, before anything is written.
 /// Returns an error that names the keys to change.
 pub fn check_memory(config: &RunConfig, fleet: Option<&FleetConfig>) -> Result<()> {
+    let planned =
+        with_inputs(
+            config,
+            fleet,
+            |inputs| {
+                if inputs.ranks_sample() { inputs.rank(0) } else { inputs.worker() }
+            },
+        )?;
+    match planned {
+        Some(Err(RunError::CannotBegin(problem))) => Err(Usage(problem).into()),
+        _ => Ok(()),
+    }
+}
+
+/// Returns a warning if the processes of a run on the CPU may need more memory than this machine has.
+pub fn memory_warning(config: &RunConfig, fleet: Option<&FleetConfig>) -> Result<Option<String>> {
+    if !device::kind(&config.model.device)?.is_cpu() {
+        return Ok(None);
+    }
+    let planned = with_inputs(config, fleet, |inputs| inputs.machine(1))?;
+    let (Some(Ok(planned)), Some(memory)) = (planned, machine::memory()) else { return Ok(None) };
+    let needed = planned.iter().flatten().map(|process| process.device_bytes + sum(&process.host)).sum();
+    let (needed, has) =
+        (machine::bytes(needed), (needed > memory.total).then(|| machine::bytes(memory.total)));
+    Ok(has.map(|has| {
+        format!(
+            "this run may need {needed} of memory, and this machine has {has}; `--dry-run` lists the parts"
+        )
+    }))
+}
+
+/// Calls `f` with the inputs of a memory plan. Returns `None` if the model's shape is not known.
+fn with_inputs<T>(
+    config: &RunConfig,
+    fleet: Option<&FleetConfig>,
+    f: impl FnOnce(MemoryInputs<'_>) -> T,
+) -> Result<Option<T>> {
     // The start of the run reports other errors.
-    let Ok((model, true)) = shape(config) else { return Ok(()) };
+    let Ok((model, true)) = shape(config) else { return Ok(None) };
     let footprint: Box<dyn Footprint> = match device::kind(&config.model.device)?.is_cpu() {
         true => Box::new(CpuFootprint { threads: (device::threads() / config.training.ranks.max(1)).max(1) }),
         false => Box::new(CudaFootprint { precision: Precision::Bf16, processors: PROCESSORS }),
     };
     let inputs =
         MemoryInputs { config, model: &model, guide: &model, fleet, footprint: &*footprint, gpu_bytes: None };
-    let planned = if inputs.ranks_sample() { inputs.rank(0) } else { inputs.worker() };
-    match planned {
-        Err(RunError::CannotBegin(problem)) => Err(Usage(problem).into()),
-        _ => Ok(()),
-    }
+    Ok(Some(f(inputs)))
 }
 
 fn plan(config: &RunConfig, kind: DeviceKind, fleet: Option<&FleetConfig>) -> Result<Planned> {

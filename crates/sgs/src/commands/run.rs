@@ -84,6 +84,7 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
     let workers = fleet(fleet_args, workers)?;
     check_requirements(&config, workers.as_ref(), &layers)?;
     super::dry_run::check_memory(&config, workers.as_ref())?;
+    super::dry_run::memory_warning(&config, workers.as_ref())?.iter().for_each(warn);
     let base = match super::made::ensure(&config)? {
         MadeBase::NotMade => None,
         MadeBase::Ready(folder) => Some(folder),
