@@ -241,6 +241,22 @@ fn prompts_that_do_not_fit_are_reported() {
 }
 
 #[test]
+fn a_plan_that_needs_more_memory_than_the_machine_has_is_a_warning() {
+    let dir = tempfile::tempdir().unwrap();
+    // A folder inside a run's folder is refused after the warning, so that no worker starts.
+    for name in ["config.toml", "journal.sqlite"] {
+        file(dir.path(), name, "");
+    }
+    let out = dir.path().join("inside");
+    let most = 16 * std::thread::available_parallelism().unwrap().get();
+    let workers = format!("local:generate={most}");
+    let refused = sgs(&["run", "--workers", &workers, "--out", out.to_str().unwrap()]).expect(2).err;
+    assert!(refused.contains("of memory, and this machine has"), "{refused}");
+    let few = sgs(&["run", "--out", out.to_str().unwrap()]).expect(2).err;
+    assert!(!few.contains("this machine has"), "{few}");
+}
+
+#[test]
 fn a_setting_without_effect_is_reported() {
     let call = ["run", "cispo", "--dry-run", "--set", "algorithm.guide.kind=rubric"];
     let told =
