@@ -327,7 +327,7 @@ fn a_sweep_completes_its_runs_and_can_be_resumed() {
             "wrong.toml:1: there is no method `cipso`; did you mean `cispo`?",
         ),
         ("seeds = []\n", "nothing to run"),
-        ("seeds = [1, 1]\n", "the same name, sgs-seed1"),
+        ("seeds = [1, 1]\n", "seed 1 occurs twice"),
         (
             &format!("seeds = {:?}\n", (0..10_001).collect::<Vec<_>>()),
             "10001 runs, more than the maximum of 10000",
