@@ -184,7 +184,7 @@ type Samplers<D> = Vec<(Role, Sampler<D>)>;
 /// them to use their memory.
 ///
 /// The former holds the lock of the policies for reading while it creates them, and the latter holds it for writing. So
-/// no sampler exists between [`SamplerSlot::release`] and the end of an update.
+/// no sampler exists from its release until the end of an update.
 pub struct SamplerSlot<D: Decode>(Mutex<Samplers<D>>);
 
 impl<D: Decode> Default for SamplerSlot<D> {
