@@ -135,8 +135,8 @@ impl SharedMemory {
     /// Device memory in bytes that stays free, because libraries allocate some when they are first used.
     pub const SPARED: u64 = 2 << 30;
 
-    /// Returns whether samplers that need this many bytes take turns with training buffers beside which `free` bytes are
-    /// free. `None` if the device does not have separate memory.
+    /// Returns whether samplers that need this many bytes take turns with the training buffers. `free` is the device's free
+    /// memory while those are allocated; `None` if the device does not have separate memory.
     pub fn takes_turns(self, needed: u64, free: Option<u64>) -> bool {
         match self {
             Self::Auto => free.is_some_and(|free| needed + Self::SPARED > free),

@@ -6,7 +6,8 @@ use super::memory::{MemoryInputs, MemoryPart, Phase, ProcessMemory, sum};
 use crate::config::{RunConfig, SystemName};
 use crate::error::Result;
 use crate::workers::config::{By, FleetConfig, WorkerPoolConfig};
-use crate::workers::{generate, sampling};
+use crate::workers::generate::plan_samplers;
+use crate::workers::sampling;
 use serde::Serialize;
 use sgs_lm::device::Precision;
 use sgs_lm::model::Mode;
@@ -519,9 +520,7 @@ impl RoundModel<'_> {
             let limit =
                 (config.sampling.tokens(role) as f64).min((config.window(model) as f64 - prompt).max(1.0));
             let all = sampling::options(config.sampling.batch, config.sampling.memory_mib);
-            let (count, options) = generate::share(footprint, model, role, &all);
-            let planned = options.plan(footprint, model, config.window(model));
-            let (_, memory) = planned.map_err(|error| generate::in_keys(role, count, error))?;
+            let (count, memory) = plan_samplers(footprint, model, role, &all, config.window(model))?;
             let length = self.assumed.completion[i].min(limit);
             let context = prompt + (length * self.assumed.sampled_part).min(limit);
             let room = (count * memory.positions) as f64 / context;
@@ -880,6 +879,29 @@ mod tests {
         ] {
             is_close(gpus * H200.training * length / (3.0 * arithmetic.forward(length)), measured, 0.1);
         }
+    }
+
+    #[test]
+    fn workers_check_with_their_own_slots_or_those_of_the_run() {
+        let hardware = Hardware {
+            device: "H200".to_owned(),
+            found: false,
+            is_host: false,
+            devices: 8,
+            device_bytes: 139 << 30,
+            reserved_bytes: 1 << 30,
+            speed: H200,
+            cores: 128,
+        };
+        let of = |set: &[&str], workers: &str| {
+            let config = config(&[&["problems.system=lean"], set].concat());
+            let fleet = (!workers.is_empty()).then(|| FleetConfig::parse(workers).expect("workers"));
+            checkers(&config, fleet.as_ref(), &hardware)
+        };
+        let slots = &["lean.slots=30"][..];
+        assert_eq!([of(&[], ""), of(slots, ""), of(slots, "local:generate=8,slots=5")], [128, 30, 30]);
+        assert_eq!([of(&[], "local:verify=2"), of(slots, "local:verify=2")], [128, 60]);
+        assert_eq!([of(slots, "slurm:verify=2,slots=5"), of(&[], "slurm:verify=2")], [10, 256]);
     }
 
     #[test]

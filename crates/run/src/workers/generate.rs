@@ -66,7 +66,7 @@ fn memory_multiple(role: Role) -> (u64, u64) {
 
 /// Returns the number of samplers of a role, and the options of each. The Solver may have several, because it does most of
 /// the work.
-pub(crate) fn share(
+fn share(
     footprint: &dyn Footprint,
     model: &ModelConfig,
     role: Role,
@@ -82,8 +82,22 @@ pub(crate) fn share(
     (count, each)
 }
 
+/// Returns the number of samplers of a role and the memory of each, for a context window of `positions` tokens.
+pub(crate) fn plan_samplers(
+    footprint: &dyn Footprint,
+    model: &ModelConfig,
+    role: Role,
+    all: &SamplerOptions,
+    positions: usize,
+) -> Result<(usize, SamplerMemory)> {
+    let (count, options) = share(footprint, model, role, all);
+    let planned = options.plan(footprint, model, positions);
+    let (_, memory) = planned.map_err(|error| in_keys(role, count, error))?;
+    Ok((count, memory))
+}
+
 /// Returns the error of a role with `count` samplers; about too little memory, it names the run's keys.
-pub(crate) fn in_keys(role: Role, count: usize, error: SamplerError) -> RunError {
+fn in_keys(role: Role, count: usize, error: SamplerError) -> RunError {
     match error {
         SamplerError::Budget { work, page, .. } => {
             let mib = memory_for(role, count, work + page);
@@ -255,9 +269,7 @@ pub(crate) fn sampler_bytes<D: Device>(
     for role in ROLES {
         let Some(model) = weights.model(role) else { continue };
         let footprint = model.device.footprint();
-        let (count, options) = share(footprint, &model.config, role, options);
-        let planned = options.plan(footprint, &model.config, model.max_positions);
-        let (_, memory) = planned.map_err(|error| in_keys(role, count, error))?;
+        let (count, memory) = plan_samplers(footprint, &model.config, role, options, model.max_positions)?;
         bytes += count as u64 * (memory.cache_bytes + memory.work_bytes);
     }
     Ok(bytes)

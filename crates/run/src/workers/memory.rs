@@ -7,7 +7,7 @@ use crate::config::RunConfig;
 use crate::error::Result;
 use crate::train::policies::{self, LoadedModels};
 use crate::workers::config::{By, FleetConfig};
-use crate::workers::generate::{ROLES, check_cache, in_keys, share};
+use crate::workers::generate::{ROLES, check_cache, plan_samplers};
 use crate::workers::sampling;
 use serde::Serialize;
 use sgs_lm::ModelConfig;
@@ -183,11 +183,9 @@ impl MemoryInputs<'_> {
         let mut parts = Vec::new();
         for role in ROLES {
             let Some(model) = shape(role) else { continue };
-            let (count, options) = share(self.footprint, model, role, &all);
             let positions = model.positions(self.config.model.positions())?;
-            let planned = options.plan(self.footprint, model, positions);
-            let (_, memory) = planned.map_err(|error| in_keys(role, count, error))?;
-            check_cache(role, count, &memory, options.page_len, settings.tokens(role).min(positions))?;
+            let (count, memory) = plan_samplers(self.footprint, model, role, &all, positions)?;
+            check_cache(role, count, &memory, all.page_len, settings.tokens(role).min(positions))?;
             let (name, tokens) = (role.as_str(), count * memory.positions);
             for (what, bytes) in [
                 (format!("cache of the {name}, {tokens} tokens"), memory.cache_bytes),
