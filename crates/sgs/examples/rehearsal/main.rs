@@ -377,11 +377,9 @@ impl Rehearsal {
             .collect();
         // The targets stay unsolved, as in a first round.
         let (f, first) = (&self.plan["forecast"], &self.plan["forecast"]["first_round"]);
-        let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
         let peak =
             ranks.iter().map(|rank| number(&rank["rank_device_memory_peak_bytes"])).fold(f64::NAN, f64::max);
         let used = gpus.iter().map(|gpu| number(&gpu["used_bytes"])).fold(f64::NAN, f64::max);
-        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         let total = |values: &Value, name: &str| list(values).iter().map(|v| number(&v[name])).sum::<f64>();
         let processes = list(&f["memory"]).iter().flat_map(list).collect::<Vec<_>>();
         let is_rank =
@@ -427,13 +425,20 @@ impl Rehearsal {
 impl Rehearsal {
     /// Returns the forecast of the memory of the fullest GPU, in bytes.
     fn fullest_gpu(&self) -> f64 {
-        let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
-        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         let reserved = number(&self.plan["hardware"]["reserved_bytes"]);
         let of_gpu =
             |gpu: &Value| list(gpu).iter().map(|p| number(&p["device_bytes"]) + reserved).sum::<f64>();
         list(&self.plan["forecast"]["memory"]).iter().map(of_gpu).fold(f64::NAN, f64::max)
     }
+}
+
+/// Returns a number; NaN if there is none.
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or(f64::NAN)
+}
+
+fn list(value: &Value) -> Vec<Value> {
+    value.as_array().cloned().unwrap_or_default()
 }
 
 /// Writes a problem set. To read all of D_3k takes longer than a tiny rehearsal.

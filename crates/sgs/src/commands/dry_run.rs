@@ -120,14 +120,11 @@ impl Planned {
 /// Checks that the memory of each role's samplers holds their longest completion, before anything is written.
 /// Returns an error that names the keys to change.
 pub fn check_memory(config: &RunConfig, fleet: Option<&FleetConfig>) -> Result<()> {
-    let planned =
-        with_inputs(
-            config,
-            fleet,
-            |inputs| {
-                if inputs.ranks_sample() { inputs.rank(0) } else { inputs.worker() }
-            },
-        )?;
+    let sampling = |inputs: MemoryInputs<'_>| match inputs.ranks_sample() {
+        true => inputs.rank(0),
+        false => inputs.worker(),
+    };
+    let planned = with_inputs(config, fleet, sampling)?;
     match planned {
         Some(Err(RunError::CannotBegin(problem))) => Err(Usage(problem).into()),
         _ => Ok(()),
@@ -142,9 +139,8 @@ pub fn memory_warning(config: &RunConfig, fleet: Option<&FleetConfig>) -> Result
     let planned = with_inputs(config, fleet, |inputs| inputs.machine(1))?;
     let (Some(Ok(planned)), Some(memory)) = (planned, machine::memory()) else { return Ok(None) };
     let needed = planned.iter().flatten().map(|process| process.device_bytes + sum(&process.host)).sum();
-    let (needed, has) =
-        (machine::bytes(needed), (needed > memory.total).then(|| machine::bytes(memory.total)));
-    Ok(has.map(|has| {
+    Ok((needed > memory.total).then(|| {
+        let (needed, has) = (machine::bytes(needed), machine::bytes(memory.total));
         format!(
             "this run may need {needed} of memory, and this machine has {has}; `--dry-run` lists the parts"
         )

@@ -28,11 +28,11 @@ pub fn run(args: &LeanSetupArgs) -> Result<Outcome> {
 
 /// Returns whether a text is a version of Lean: `v4.15.0` or `v4.15.0-rc1`.
 fn is_version(text: &str) -> bool {
-    let (numbers, suffix) = text.split_once('-').unwrap_or((text, "rc1"));
-    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let (numbers, candidate) = match text.split_once("-rc") {
+        Some((numbers, candidate)) => (numbers, Some(candidate)),
+        None => (text, None),
+    };
     let parts: Vec<&str> = numbers.strip_prefix('v').unwrap_or_default().split('.').collect();
-    parts.len() == 3
-        && parts.into_iter().all(is_number)
-        && !suffix.is_empty()
-        && suffix.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    parts.len() == 3 && parts.into_iter().chain(candidate).all(is_number)
 }

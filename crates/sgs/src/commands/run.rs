@@ -84,13 +84,13 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
     let workers = fleet(fleet_args, workers)?;
     check_requirements(&config, workers.as_ref(), &layers)?;
     super::dry_run::check_memory(&config, workers.as_ref())?;
-    super::dry_run::memory_warning(&config, workers.as_ref())?.iter().for_each(warn);
     let base = match super::made::ensure(&config)? {
         MadeBase::NotMade => None,
         MadeBase::Ready(folder) => Some(folder),
         MadeBase::Interrupted => return Ok(Outcome::Interrupted),
     };
     config.training.ranks = rank_group.settle(&config, ranks.ranks.is_some())?;
+    super::dry_run::memory_warning(&config, workers.as_ref())?.iter().for_each(warn);
     let out = args.out.clone().unwrap_or_else(|| default_folder(&config));
     begin_in(&out, &config, base.as_deref(), workers, rank_group, &args.execution)
 }

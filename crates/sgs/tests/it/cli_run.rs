@@ -249,9 +249,11 @@ fn a_plan_that_needs_more_memory_than_the_machine_has_is_a_warning() {
     }
     let out = dir.path().join("inside");
     let most = 16 * std::thread::available_parallelism().unwrap().get();
-    let workers = format!("local:generate={most}");
-    let refused = sgs(&["run", "--workers", &workers, "--out", out.to_str().unwrap()]).expect(2).err;
-    assert!(refused.contains("of memory, and this machine has"), "{refused}");
+    for [flag, value] in [["--workers", &*format!("local:generate={most}")], ["--ranks", &*most.to_string()]]
+    {
+        let refused = sgs(&["run", flag, value, "--out", out.to_str().unwrap()]).expect(2).err;
+        assert!(refused.contains("of memory, and this machine has"), "{refused}");
+    }
     let few = sgs(&["run", "--out", out.to_str().unwrap()]).expect(2).err;
     assert!(!few.contains("this machine has"), "{few}");
 }
