@@ -525,6 +525,19 @@ mod tests {
     }
 
     #[test]
+    fn an_asymptote_below_the_last_rate_is_not_identified() {
+        let law = ScalingLaw { initial: 0.2, origin: 1000.0, asymptote: 0.4, midpoint: 5e3, steepness: 1.5 };
+        let mut points = curve(law, 1000.0, 80);
+        let options = FitOptions { cut: Cut::At(0.0), ..FitOptions::default() };
+        let is_below = |w: &Warning| matches!(w, Warning::BelowMeasured { .. });
+        assert!(!fit(&points, &options).unwrap().warnings.iter().any(is_below));
+        // Some problems fall late.
+        points.iter_mut().rev().take(3).for_each(|point| point.rate += 0.03);
+        let late = fit(&points, &options).unwrap();
+        assert!(late.warnings.iter().any(is_below) && !late.is_identified(), "{:?}", late.warnings);
+    }
+
+    #[test]
     fn short_flat_and_broken_curves() {
         let point = |g: f64, rate: f64| CurvePoint { generations: g, rate };
         let options = FitOptions::default();

@@ -97,6 +97,11 @@ fn a_run_is_compared_with_the_measured_curve_of_its_base_model() {
     let parts = ["at 1,700 generations, the Solver had proved 30.0% and the untrained base model 22.5% \
          (2 seeds: 20.0% to 25.0%; the Solver is above all of them)."];
     assert_contains(&verdict(std::slice::from_ref(&one)), &parts);
+    let mut conjectures = one.clone();
+    conjectures.rounds[0].set(metric::CONJECTURES_ACCEPTED, 3.0);
+    let part = "the untrained base model 22.5%, all of them at targets (2 seeds: 20.0% to 25.0%; the Solver, which spent \
+                some at conjectures, is above all of them).";
+    assert_contains(&verdict(&[conjectures]), &[part]);
     let mut short = one.clone();
     short.rounds.truncate(2);
     short.rounds.iter_mut().for_each(|round| round.set(metric::TARGETS, 50.0));

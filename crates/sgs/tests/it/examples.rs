@@ -133,6 +133,17 @@ fn the_external_example_runs_from_its_data_to_its_evaluation() {
         refused.contains("cannot start /absent/program") && !dir.path().join("run").exists(),
         "{refused}"
     );
+    let blind = std::fs::read_to_string(example("external/sequences.py")).unwrap();
+    let blind = blind.replace("<solver> {statement} <program>", "<solver> <program>");
+    let imports = format!("import sys\nsys.path.insert(0, {:?})\n", example("external"));
+    std::fs::write(path("blind.py"), imports + &blind).unwrap();
+    let blind = format!("external.command=[\"{}\", \"{}\"]", read[0], path("blind.py"));
+    let blind = ["--set", "external.sandbox=false", "--set", blind.as_str()];
+    let refused = sgs(&[&args[..], &blind].concat()).expect(2).err;
+    assert!(
+        refused.contains("the Solver cannot see its problem") && !dir.path().join("run").exists(),
+        "{refused}"
+    );
     let dry = sgs(&[&args[..], &absent, &["--dry-run", "--json"]].concat()).json();
     assert!(dry["lacks"].to_string().contains("cannot start the external system"), "{}", dry["lacks"]);
 
