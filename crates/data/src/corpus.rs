@@ -1,6 +1,6 @@
 //! The rows of training corpora.
 
-use sgs_rundir::table::RowReader;
+use sgs_rundir::table::{RowReader, TableRow as _};
 use sgs_rundir::{Error, Result};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -42,8 +42,18 @@ pub fn read(path: &Path) -> Result<CorpusRows> {
     match path.extension().and_then(OsStr::to_str) {
         Some("parquet") => Ok(Box::new(RowReader::open(path)?)),
         Some("jsonl") => Ok(Box::new(CorpusLines::open(path)?)),
-        _ => Err(error(path, None, "the name must end in .parquet or .jsonl".to_owned())),
+        _ => {
+            let names = columns();
+            let what = format!("the name must end in .parquet or .jsonl; a corpus has the columns {names}");
+            Err(error(path, None, what))
+        }
     }
+}
+
+/// Returns the names of the columns of a corpus, for errors.
+fn columns() -> String {
+    let names: Vec<String> = CorpusRow::fields().into_iter().map(|field| field.name).collect();
+    names.join(", ")
 }
 
 struct CorpusLines {
@@ -75,9 +85,9 @@ impl CorpusLines {
             }
             if !line.trim_ascii().is_empty() {
                 let row = serde_json::from_slice(&line);
-                return row
-                    .map(Some)
-                    .map_err(|e| format!("not a row of a corpus (a JSON object, docs/formats.md): {e}"));
+                return row.map(Some).map_err(|e| {
+                    format!("not a row of a corpus (a JSON object with the keys {}): {e}", columns())
+                });
             }
         }
     }

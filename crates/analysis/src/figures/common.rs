@@ -47,9 +47,8 @@ pub(super) fn smoothed_series<'a: 'b, 'b>(
     name: &str,
 ) -> Vec<Series> {
     let points = |run: &RunData| {
-        let points = run.series(name);
-        let is_absent = name == metric::TRAINED && points.iter().all(|p| p.1 == 0.0);
-        if is_absent { Vec::new() } else { points }
+        let is_absent = name == metric::TRAINED && run.series(name).iter().all(|p| p.1 == 0.0);
+        if is_absent { Vec::new() } else { run.plotted(name) }
     };
     let means = |run: &RunData| {
         let points = points(run);
@@ -79,13 +78,15 @@ pub(super) fn window(rounds: usize) -> usize {
 }
 
 /// Returns the running mean over `window` points. At the ends, the window is truncated, so that a curve never ends with the
-/// value of a single round.
+/// value of a single round. Points without a value stay so and do not count.
 pub(super) fn running_mean(points: &[(f64, f64)], window: usize) -> Vec<(f64, f64)> {
     let last = points.len().saturating_sub(1);
     let mean = |(i, p): (usize, &(f64, f64))| {
         let reach = window / 2;
-        let near = &points[i.saturating_sub(reach)..=(i + reach).min(last)];
-        (p.0, near.iter().map(|q| q.1).sum::<f64>() / near.len() as f64)
+        let near = points[i.saturating_sub(reach)..=(i + reach).min(last)].iter().map(|q| q.1);
+        let near: Vec<f64> = near.filter(|y| y.is_finite()).collect();
+        let mean = near.iter().sum::<f64>() / near.len() as f64;
+        (p.0, if p.1.is_finite() { mean } else { p.1 })
     };
     points.iter().enumerate().map(mean).collect()
 }
@@ -116,6 +117,9 @@ mod tests {
         let means: Vec<f64> = running_mean(&points, 3).into_iter().map(|p| p.1).collect();
         assert_eq!(means, [1.5, 1.0, 2.0, 3.0, 4.5]);
         assert_eq!(running_mean(&points, 1), points);
+        let gap = running_mean(&[(0.0, 2.0), (1.0, f64::NAN), (2.0, 4.0), (3.0, 6.0)], 3);
+        assert!(gap[1].1.is_nan());
+        assert_eq!([gap[0].1, gap[2].1, gap[3].1], [2.0, 5.0, 5.0]);
         assert!(running_mean(&[], 5).is_empty());
         assert_eq!([0, 9, 10, 24, 60, 200, 5000].map(window), [1, 1, 3, 3, 5, 11, 11]);
     }

@@ -57,7 +57,7 @@ pub(crate) fn describe(fit: &Fit) -> String {
 pub(super) fn cumulative(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> Option<Figure> {
     let until = drawn.iter().filter_map(|d| d.run.last(metric::GENERATIONS)).fold(0.0, f64::max);
     let groups = groups(drawn);
-    let mut series = series_of(&groups, |run| run.series(metric::CUMULATIVE));
+    let mut series = series_of(&groups, |run| run.plotted(metric::CUMULATIVE));
     if series.is_empty() {
         return None;
     }

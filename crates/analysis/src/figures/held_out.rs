@@ -34,7 +34,7 @@ fn rates(drawn: &[PlottedRun<'_>], k: u32) -> Option<FigurePanel> {
     let mut lines = Vec::new();
     if let [d] = drawn {
         let name = if k == 1 { metric::TARGET_RATE.to_owned() } else { format!("target_pass_at_{k}") };
-        let points = d.run.series(&name);
+        let points = d.run.plotted(&name);
         if !points.is_empty() {
             series.push(Series::line("targets", d.ink, points));
         }

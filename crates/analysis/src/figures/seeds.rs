@@ -124,8 +124,10 @@ impl SeedGroup<'_, '_> {
                 Some(Series::line(self.label.clone(), self.ink, thinned(one.clone(), MOST_POINTS))),
             ),
             many => {
-                let curves: Vec<&Curve> = many.iter().map(|(_, c)| c).collect();
-                let (points, band) = mean_and_range(&curves).into_iter().unzip();
+                // A mean at equal generations uses the last value of each run, also after an interruption.
+                let measured = |c: &Curve| c.iter().copied().filter(|p| p.1.is_finite()).collect();
+                let curves: Vec<Curve> = many.iter().map(|(_, c)| measured(c)).collect();
+                let (points, band) = mean_and_range(&curves.iter().collect::<Vec<_>>()).into_iter().unzip();
                 let behind = many.iter().map(|(label, c)| Series {
                     style: SeriesStyle::Faint,
                     ..Series::line(*label, self.ink, thinned(c.clone(), MOST_POINTS))

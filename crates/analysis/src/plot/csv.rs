@@ -19,7 +19,8 @@ pub fn write_csv(figure: &Figure, out: impl Write) -> std::io::Result<()> {
         match &panel.content {
             PanelContent::Xy(xy) => {
                 for s in &xy.series {
-                    for (j, (x, y)) in s.points.iter().enumerate() {
+                    // A point without a value only interrupts the curve.
+                    for (j, (x, y)) in s.points.iter().enumerate().filter(|(_, p)| p.1.is_finite()) {
                         row(&s.name, &cell(*x), *y, s.band.get(j).copied())?;
                     }
                 }

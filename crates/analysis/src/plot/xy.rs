@@ -147,6 +147,7 @@ fn draw_series(svg: &mut Svg, series: &Series, points: &[(f64, f64)], marker: Op
         SeriesStyle::Faint => {
             svg.raw(r#"<g opacity="0.28">"#);
             svg.stroke(&line, Stroke::solid(series.ink, 1.0));
+            draw_lonely_points(svg, points, series.ink);
             svg.raw("</g>");
         }
         SeriesStyle::Fit => svg.stroke(&line, Stroke { ink: series.ink, width: 1.5, dashes: Some("5 4") }),

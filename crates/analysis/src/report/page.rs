@@ -253,23 +253,23 @@ fn title(runs: &[RunData]) -> String {
 
 /// Renders the title, the verdict and the most important numbers.
 fn head(drawn: &[PlottedRun<'_>], title: &str) -> String {
-    let mut verdict = verdict::sentences(drawn);
-    let (mut about, mut tiles_of_run) = (Vec::new(), String::new());
+    let (mut about, mut ended, mut tiles_of_run) = (Vec::new(), None, String::new());
     if let [d] = drawn {
         about.extend(d.run.method.map(|m| m.description().to_owned()));
         about.extend(d.run.seed.map(|s| format!("seed {s}")));
         about.extend(d.run.version.as_ref().map(|v| format!("sgs {v}")));
-        verdict.extend(d.run.ended.as_ref().map(|why| format!("The run has ended: {why}.")));
+        ended = d.run.ended.as_ref();
         tiles_of_run = tiles(d);
     } else {
         about.extend(drawn.iter().map(|d| d.label.clone()));
     }
     let (title, about) = (escape(title), escape(&about.join(" · ")));
     let mut out = format!("<header class=\"head\"><h1>{title}</h1><p>{about}</p>");
-    if !verdict.is_empty() {
-        let spans: Vec<String> =
-            verdict.iter().map(|text| format!("<span>{}</span>", escape(text))).collect();
-        let _ = write!(out, r#"<p class="verdict">{}</p>"#, spans.join(" "));
+    if let Some(verdict) = verdict::sentences(drawn) {
+        let _ = write!(out, r#"<p class="verdict">{}</p>"#, escape(&verdict.join(" ")));
+    }
+    if let Some(why) = ended {
+        let _ = write!(out, "<p>The run has ended: {}.</p>", escape(why));
     }
     out + &tiles_of_run + "</header>"
 }

@@ -12,61 +12,62 @@ use sgs_selfplay::rate::pass_at_k;
 /// Number of resamples for the interval of a difference.
 const RESAMPLES: usize = 1000;
 
-/// Returns the sentences of the verdict, or none before the first round.
-pub(super) fn sentences(drawn: &[PlottedRun<'_>]) -> Vec<String> {
+/// Returns the three sentences of the verdict, or `None` before the first round.
+pub(super) fn sentences(drawn: &[PlottedRun<'_>]) -> Option<[String; 3]> {
     let groups = groups(drawn);
-    let Some(main) = main_group(&groups, drawn) else { return Vec::new() };
+    let main = main_group(&groups, drawn)?;
+    Some([targets(&groups, main)?, held_out(&groups, main), guide(&groups, main)])
+}
+
+/// Compares the solve rate on the targets with the measured baselines. Returns `None` before the first round.
+fn targets(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> Option<String> {
     let curve = main.curve();
-    let (Some(first), Some(last)) = (curve.first(), curve.last()) else { return Vec::new() };
-    let name = if groups.len() > 1 { format!("{}: the Solver", main.label) } else { "The Solver".to_owned() };
+    let (first, last) = (curve.first()?, curve.last()?);
+    let [subject, name] = if groups.len() > 1 { [&*main.label; 2] } else { ["The Solver", "the Solver"] };
+    let (rate, generations) = (percent(last.1), grouped(last.0));
     // Several runs have a mean rate, which is not a number of targets.
     let all = match main.runs.as_slice() {
         [one] => one.run.last(metric::TARGETS),
         _ => None,
     };
-    let number = |rate: f64, all: f64| grouped(rate * all);
-    let (proved, at_first) = match all {
-        Some(all) => (
-            format!("{} of {} targets ({})", number(last.1, all), grouped(all), percent(last.1)),
-            format!("{} targets", number(first.1, all)),
-        ),
-        None => (format!("{} of the targets", percent(last.1)), percent(first.1)),
+    let proved = match all {
+        Some(all) => format!("{} of {} targets ({rate})", grouped(last.1 * all), grouped(all)),
+        None => format!("{rate} of the targets"),
     };
-    let mut targets = format!("{name} proved {proved} in {} generations", grouped(last.0));
-    if curve.len() > 1 {
-        targets.push_str(&format!(" ({at_first} in the first round)"));
-    }
-    let other = baseline(&groups, main);
+    let mut text = format!("{subject} proved {proved} in {generations} generations");
+    let other = baseline(groups, main);
     let measured =
         main.runs.iter().find_map(|d| d.run.baseline.as_ref()?.against(&curve).zip(d.run.baseline.as_ref()));
     // A run of sampling-only measures the same curve with the same seed.
     let measured = measured.filter(|_| other.is_none_or(|g| g.method() != Some(Method::SamplingOnly)));
-    if let Some(((end, own, base), measured)) = measured {
-        let [own_rate, rate, low, high] = [own, base.value, base.low, base.high].map(percent);
-        let seeds = measured.seeds();
-        let place = base.place(own);
-        let [alone, also] = match main.runs.iter().any(|d| d.run.has_conjectures()) {
-            true => [", all of them at targets", ", which spent some at conjectures,"],
-            false => ["", ""],
-        };
-        targets.push_str(&match end < last.0 {
-            false => format!("; the untrained base model proves {rate} in as many generations{alone}"),
-            true => {
-                let at = grouped(end);
-                format!(
-                    "; at {at} generations, the Solver had proved {own_rate} and the untrained base model {rate}{alone}"
-                )
+    let other = compared_with(groups, main);
+    if let Some(other) = other {
+        text.push_str(&format!("; {}", against(&curve, main, other)));
+    }
+    match measured {
+        Some(((end, own, base), measured)) => {
+            let [own_rate, rate, low, high] = [own, base.value, base.low, base.high].map(percent);
+            let (seeds, place) = (measured.seeds(), base.place(own));
+            let has_conjectures = main.runs.iter().any(|d| d.run.has_conjectures());
+            let (base, at) = ("the untrained base model", grouped(end));
+            text.push_str(&match other.is_none() && end >= last.0 {
+                true => format!("; {base} proves {rate} in as many generations"),
+                false => format!("; at {at} generations, {name} had proved {own_rate} and {base} {rate}"),
+            });
+            if has_conjectures {
+                text.push_str(" at targets alone");
             }
-        });
-        targets.push_str(&format!(" ({seeds} seeds: {low} to {high}; the Solver{also} is {place})"));
+            text.push_str(&format!(" ({low} to {high}, {seeds} seeds; {name} is {place})"));
+        }
+        None if other.is_none() => {
+            if curve.len() > 1 {
+                text.push_str(&format!(" ({} in the first round)", percent(first.1)));
+            }
+            text.push_str("; this report has no measured baseline (a run of sampling-only is one)");
+        }
+        None => {}
     }
-    let other = compared_with(&groups, main);
-    if other.is_none() && measured.is_none() {
-        targets.push_str("; this report has no measured baseline (a run of sampling-only is one)");
-    }
-    let mut all: Vec<String> = other.map(|other| against(&curve, main, other)).into_iter().collect();
-    all.extend([targets + ".", held_out(&groups, main), guide(&groups, main)]);
-    all
+    Some(text + ".")
 }
 
 /// Returns the measured baseline: sampling alone or, if there is none, a method that trains on the targets only.
@@ -123,15 +124,15 @@ fn against(curve: &Curve, main: &SeedGroup<'_, '_>, other: &SeedGroup<'_, '_>) -
     let (own_name, name) = (&main.label, &other.label);
     let Some((end, own, others)) = at else {
         return format!(
-            "{own_name} and {name} have no rounds that end after almost equal numbers of generations."
+            "{own_name} and {name} have no rounds that end after almost equal numbers of generations"
         );
     };
     let (at, own, others) = (grouped(end), percent(own), percent(others));
     let seeds = if main.runs.len() == 1 && other.runs.len() == 1 { " (one seed each)" } else { "" };
-    format!("After {at} generations, {own_name} has proved {own} of the targets and {name} {others}{seeds}.")
+    format!("at {at} generations, {own_name} had proved {own} and {name} {others}{seeds}")
 }
 
-/// Compares pass@1 on held-out problems before and after training.
+/// Compares pass@k on held-out problems before and after training.
 fn held_out(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
     let Some(own) = held_out_change(main, 1) else {
         return match main.runs.iter().any(|d| d.run.held_out().next().is_some()) {
@@ -140,30 +141,36 @@ fn held_out(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
                 .to_owned(),
         };
     };
-    let ([before, after], generations) = (own.printed(), grouped(own.generations));
-    let went = format!("went from {before} for the base model to {after} (after {generations} generations):");
-    let stayed = format!("stayed at the base model's {after} after {generations} generations");
-    let Some(change) = own.describe(&went, &stayed) else {
+    let Some((interval, meaning)) = own.tested() else {
         return "No held-out problem has a judged attempt.".to_owned();
     };
-    let mut text = format!("On {} held-out problems, pass@1 {change}", own.differences().len());
+    let (problems, [before, after]) = (own.differences().len(), own.printed());
+    let went = match before == after {
+        true => format!("stayed at the base model's {after}"),
+        false => format!("went from the base model's {before} to {after}"),
+    };
+    let mut text = format!(
+        "On {problems} held-out problems, pass@1 {went}, {meaning} (95% interval of the change {interval} points)"
+    );
     if let Some(k) = most_samples(main)
         && let Some(change) = held_out_change(main, k)
+        && let Some((_, meaning)) = change.tested()
     {
         let [before, after] = change.printed();
-        let change =
-            change.describe(&format!("went from {before} to {after}:"), &format!("stayed at {after}"));
-        text.extend(change.map(|change| format!("; pass@{k} {change}")));
+        let went = match before == after {
+            true => format!("stayed at {after}"),
+            false => format!("went from {before} to {after}"),
+        };
+        text.push_str(&format!("; pass@{k} {went}, {meaning}"));
     }
     if let Some(other) = baseline(groups, main)
         && let Some(change) = held_out_change(other, 1)
     {
-        let (name, rate) = (&other.label, percent(mean(&change.after)));
-        text.push_str(&format!(". {name} reached {rate} after {} generations", grouped(change.generations)));
+        text.push_str(&format!("; {} reached a pass@1 of {}", other.label, percent(mean(&change.after))));
         let more = change.generations / own.generations - 1.0;
         if more.abs() > UNEQUAL {
             let (share, word) = (100.0 * more.abs(), if more > 0.0 { "more" } else { "fewer" });
-            text.push_str(&format!(", {share:.0}% {word} than {}; the two are not comparable", main.label));
+            text.push_str(&format!(" after {share:.0}% {word} generations, so the two are not comparable"));
         }
     }
     text + "."
@@ -208,9 +215,9 @@ impl HeldOutChange {
         [&self.before, &self.after].map(|rates| percent(mean(rates)))
     }
 
-    /// Describes the mean difference with its interval over the problems, after the words `changed`; after the words
-    /// `stayed` if the printed rates are equal. Returns `None` if no problem has judged attempts before and after.
-    fn describe(&self, changed: &str, stayed: &str) -> Option<String> {
+    /// Returns the 95% bootstrap interval of the mean difference over the problems, in points, and its meaning. Returns
+    /// `None` if no problem has judged attempts before and after.
+    fn tested(&self) -> Option<(String, &'static str)> {
         let Interval { low, high, .. } = bootstrap_mean(&self.differences(), 0.95, RESAMPLES, 1)?;
         let meaning = if low > 0.0 {
             "a significant gain"
@@ -219,19 +226,24 @@ impl HeldOutChange {
         } else {
             "not a significant change"
         };
+        let [low, high] = [low, high].map(signed_points);
+        Some((format!("{low} to {high}"), meaning))
+    }
+
+    /// Describes the mean difference. Returns `None` if no problem has judged attempts before and after.
+    fn describe(&self) -> Option<String> {
+        let (interval, meaning) = self.tested()?;
         let [before, after] = self.printed();
         if before == after {
-            let meaning = if low > 0.0 || high < 0.0 { format!(", {meaning}") } else { String::new() };
-            let [low, high] = [low, high].map(signed_points);
-            let interval = format!("95% interval of the change over the problems {low} to {high} points");
-            return Some(format!("{stayed} ({interval}){meaning}"));
+            return Some(format!(
+                "stayed at {after} (95% interval of the change over the problems {interval} points), {meaning}"
+            ));
         }
         // The rates are printed with one decimal: their difference must be that of the printed ones.
         // `format!` rounds ties to even.
         let printed = |rates: &[f64]| (1000.0 * mean(rates)).round_ties_even() / 1000.0;
-        let value = printed(&self.after) - printed(&self.before);
-        let [value, low, high] = [value, low, high].map(signed_points);
-        Some(format!("{changed} {value} points (95% interval over the problems {low} to {high}), {meaning}"))
+        let value = signed_points(printed(&self.after) - printed(&self.before));
+        Some(format!("changed by {value} points (95% interval over the problems {interval}), {meaning}"))
     }
 }
 
@@ -239,9 +251,7 @@ impl HeldOutChange {
 /// are equal, "stayed at …". Returns `None` if the base model and later weights were not evaluated on the same number of
 /// problems.
 pub fn describe_held_out_change(run: &RunData, k: u32) -> Option<String> {
-    let change = HeldOutChange::of(run, k)?;
-    let [_, after] = change.printed();
-    change.describe("changed by", &format!("stayed at {after}"))
+    HeldOutChange::of(run, k)?.describe()
 }
 
 /// Returns pass@k on held-out problems, averaged over the runs of a group that have evaluated the base model and later
@@ -273,14 +283,15 @@ fn most_samples(group: &SeedGroup<'_, '_>) -> Option<u32> {
 /// States how many rewards the Guide changed to 0 and, if there is a run without a Guide, its solve rate.
 fn guide(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
     let sum = |of: fn(&ReviewCounts) -> u64| main.runs.iter().map(|d| of(&d.run.reviews)).sum::<u64>();
-    let [removed, rewarded] = [sum(|counts| counts.removed), sum(|counts| counts.rewarded)];
-    let effect = match (sum(|counts| counts.reviewed), rewarded) {
+    let [reviewed, removed, rewarded] =
+        [sum(|counts| counts.reviewed), sum(|counts| counts.removed), sum(|counts| counts.rewarded)];
+    let effect = match (reviewed, rewarded) {
         (0, _) => "No conjecture was reviewed".to_owned(),
         (_, 0) => "No reviewed conjecture was hard but solvable".to_owned(),
         _ => format!(
-            "Of the {} conjectures that were hard but solvable, {} earned no reward, because the Guide scored them 0",
-            grouped(rewarded as f64),
-            grouped(removed as f64)
+            "The Guide took the reward from {} of {} conjectures that were hard but solvable, by a score of 0",
+            grouped(removed as f64),
+            grouped(rewarded as f64)
         ),
     };
     let without = groups.iter().find(|g| g.method() == Some(Method::SgsNoGuide) && g.label != main.label);
@@ -291,13 +302,13 @@ fn guide(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
     });
     match measured {
         Some((own, others, seeds)) => format!(
-            "{effect}. With the Guide {} of the targets were proved at equal generations, without it {}{}.",
+            "{effect}; with the Guide, {} of the targets were proved at equal generations, without it {}{}.",
             percent(own),
             percent(others),
-            if seeds < 3 { "; fewer than three seeds do not decide whether it mattered" } else { "" }
+            if seeds < 3 { " (fewer than three seeds do not decide whether it mattered)" } else { "" }
         ),
         None if rewarded == 0 => format!("{effect}, so the Guide had no effect."),
-        None => format!("{effect}. Whether that helped needs a run of sgs-no-guide for comparison."),
+        None => format!("{effect}; whether that helped needs a run of sgs-no-guide for comparison."),
     }
 }
 
@@ -315,7 +326,7 @@ mod tests {
     fn a_difference_is_that_of_the_printed_rates() {
         // 5.0% and 6.8%: the unrounded difference is 1.74 points.
         let change = HeldOutChange { before: vec![0.0504; 9], after: vec![0.0678; 9], generations: 1.0 };
-        let text = change.describe("changed by", "stayed").unwrap_or_default();
+        let text = change.describe().unwrap_or_default();
         assert!(text.starts_with("changed by +1.8 points"), "{text}");
     }
 
@@ -323,7 +334,7 @@ mod tests {
     fn a_rate_that_is_printed_as_before_has_stayed() {
         // Both rates are printed as 18.0%.
         let change = HeldOutChange { before: vec![0.1800; 9], after: vec![0.1804; 9], generations: 1.0 };
-        let text = change.describe("changed by", "stayed at 18.0%").unwrap_or_default();
+        let text = change.describe().unwrap_or_default();
         assert!(text.starts_with("stayed at 18.0% (95% interval of the change"), "{text}");
     }
 }

@@ -197,6 +197,24 @@ impl RunData {
             .collect()
     }
 
+    /// Returns a number over generations for a curve. Between two rounds that do not follow each other, because those between
+    /// them are missing or lack the number, is a point without a value, which interrupts the curve.
+    pub(crate) fn plotted(&self, name: &str) -> Vec<(f64, f64)> {
+        let mut points: Vec<(f64, f64)> = Vec::new();
+        let mut before = None;
+        for round in &self.rounds {
+            let of = |name| Self::value(round, name);
+            let (Some(x), Some(y)) = (of(metric::GENERATIONS), of(name)) else { continue };
+            if let Some((number, last)) = before.replace((round.round, x))
+                && round.round > number + 1
+            {
+                points.push((0.5 * (last + x), f64::NAN));
+            }
+            points.push((x, y));
+        }
+        points
+    }
+
     /// Returns whether the Solver has attempted conjectures.
     pub fn has_conjectures(&self) -> bool {
         self.by_round(metric::CONJECTURES_ACCEPTED).iter().any(|(_, n)| *n > 0.0)

@@ -2,9 +2,9 @@
 
 use crate::synthetic;
 use sgs_analysis::figures::{FigureOptions, Yardstick};
-use sgs_analysis::plot::{PanelContent, SeriesStyle};
+use sgs_analysis::plot::{PanelContent, SeriesStyle, panel_svg, write_csv};
 use sgs_analysis::report::{fragment, page, write};
-use sgs_analysis::run::{RunData, ShownConjecture, SolvedExample};
+use sgs_analysis::run::{RunData, ShownConjecture, SolvedExample, metric};
 use sgs_rundir::MetricValues;
 use sgs_selfplay::Method;
 
@@ -36,6 +36,36 @@ fn a_report_on_one_run_has_all_its_figures() {
     assert_eq!(missing, [] as [&str; 0], "figures without a section");
     let page = page(&fragment, None);
     assert!(page.contains("seed = 1") && page.contains("sgs run sgs --seed 1"));
+}
+
+#[test]
+fn curves_are_not_drawn_across_rounds_that_are_missing_or_not_measured() {
+    let run = |damage: bool| {
+        let mut run = synthetic::run(Method::Sgs, 1, size(30));
+        if damage {
+            run.rounds[12].scalars.retain(|name, _| !name.ends_with(metric::CUMULATIVE));
+            run.rounds.remove(5);
+        }
+        run
+    };
+    // Returns the pieces of the curve, the number of its values, and that of the rows of its file.
+    let drawn = |runs: &[RunData]| {
+        let figure = fragment(runs, &FigureOptions::default()).figures.swap_remove(0);
+        let PanelContent::Xy(xy) = &figure.panels[0].content else { panic!("curves") };
+        let curve = xy.series.iter().find(|s| s.style == SeriesStyle::Line).unwrap();
+        let svg = panel_svg(&figure.panels[0], "", false);
+        let path = svg.split("<path").find(|path| path.contains("stroke-width=\"2\"")).unwrap();
+        let path = path.split(" d=\"").nth(1).unwrap().split('"').next().unwrap();
+        let mut csv = Vec::new();
+        write_csv(&figure, &mut csv).unwrap();
+        let rows = std::str::from_utf8(&csv).unwrap().lines().filter(|row| row.contains(&curve.name)).count();
+        (path.matches('M').count(), curve.points.iter().filter(|p| p.1.is_finite()).count(), rows)
+    };
+    assert_eq!(drawn(&[run(false)]), (1, 30, 30));
+    assert_eq!(drawn(&[run(true)]), (3, 28, 28));
+    // A mean at equal generations uses the last value of each run.
+    let other = RunData { seed: Some(2), ..run(false) };
+    assert_eq!(drawn(&[run(true), other]), (1, 30, 30));
 }
 
 #[test]

@@ -18,12 +18,14 @@ fn run(method: Method, rates: &[f64]) -> RunData {
     RunData { method: Some(method), seed: Some(1), config, rounds: rounds.collect(), ..RunData::default() }
 }
 
-/// Returns the text of the verdict.
+/// Returns the text of the verdict, which has three sentences.
 fn verdict(runs: &[RunData]) -> String {
     let head = fragment(runs, &FigureOptions::default()).parts[0].html(false);
     let text = head.split("<p class=\"verdict\">").nth(1).unwrap_or_default();
     let text = text.split("</p>").next().unwrap_or_default();
-    text.replace("<span>", "").replace("</span>", "").replace("&#39;", "'")
+    let text = text.replace("&#39;", "'");
+    assert!(text.is_empty() || text.split(". ").count() == 3 && text.ends_with('.'), "{text}");
+    text
 }
 
 #[track_caller]
@@ -47,17 +49,17 @@ fn a_single_run_is_compared_with_its_first_round_and_its_base_model() {
         &[
             "The Solver proved 36.0% of the targets in 1,600 generations (13.0% in the first round); this report",
             "no measured baseline",
-            "from 12.5% for the base model to 25.0% (after 1,600 generations): +12.5 points (95% interval over the problems +12.5 to +12.5), a significant gain; \
-             pass@8 stayed at 100.0% (95% interval of the change over the problems 0.0 to 0.0 points).",
-            "Of the 4 conjectures that were hard but solvable, 1 earned no reward, because the Guide scored them 0. Whether \
-             that helped needs a run of sgs-no-guide for comparison.",
+            "On 40 held-out problems, pass@1 went from the base model's 12.5% to 25.0%, a significant gain (95% interval of \
+             the change +12.5 to +12.5 points); pass@8 stayed at 100.0%, not a significant change.",
+            "The Guide took the reward from 1 of 4 conjectures that were hard but solvable, by a score of 0; whether that \
+             helped needs a run of sgs-no-guide for comparison.",
         ],
     );
     // Half of the problems improve and half get worse.
     run.evaluations[1].held_out = tallies(&|i| if i % 2 == 0 { 2 } else { 0 });
     assert_contains(
         &verdict(std::slice::from_ref(&run)),
-        &["pass@1 stayed at the base model's 12.5% after 1,600 generations (95%"],
+        &["pass@1 stayed at the base model's 12.5%, not a significant change (95%"],
     );
     let tile =
         |run: &RunData| fragment(std::slice::from_ref(run), &FigureOptions::default()).parts[0].html(false);
@@ -80,12 +82,12 @@ fn held_out_results_are_compared_only_after_similar_training() {
     };
     let sgs = evaluated(Method::Sgs, &[0.1, 0.2]);
     for (rates, end) in [
-        (&[0.1, 0.2][..], "1,600 generations."),
-        (&[0.1], "800 generations, 50% fewer than SGS; the two are not comparable."),
-        (&[0.1, 0.2, 0.3], "2,400 generations, 50% more than SGS; the two are not comparable."),
+        (&[0.1, 0.2][..], "."),
+        (&[0.1], " after 50% fewer generations, so the two are not comparable."),
+        (&[0.1, 0.2, 0.3], " after 50% more generations, so the two are not comparable."),
     ] {
         let text = verdict(&[sgs.clone(), evaluated(Method::Cispo, rates)]);
-        assert_contains(&text, &[&format!(". CISPO reached 25.0% after {end}")]);
+        assert_contains(&text, &[&format!("; CISPO reached a pass@1 of 25.0%{end}")]);
     }
 }
 
@@ -95,18 +97,18 @@ fn a_run_is_compared_with_the_measured_curve_of_its_base_model() {
     let text = "# a = 1\n1,800,0.1\n1,1700,0.25\n2,800,0.2\n2,2000,0.3\n";
     one.baseline = Baseline::parse(text).unwrap().pop();
     let parts = ["at 1,700 generations, the Solver had proved 30.0% and the untrained base model 22.5% \
-         (2 seeds: 20.0% to 25.0%; the Solver is above all of them)."];
+         (20.0% to 25.0%, 2 seeds; the Solver is above all of them)"];
     assert_contains(&verdict(std::slice::from_ref(&one)), &parts);
     let mut conjectures = one.clone();
     conjectures.rounds[0].set(metric::CONJECTURES_ACCEPTED, 3.0);
-    let part = "the untrained base model 22.5%, all of them at targets (2 seeds: 20.0% to 25.0%; the Solver, which spent \
-                some at conjectures, is above all of them).";
+    let part = "the untrained base model 22.5% at targets alone (20.0% to 25.0%, 2 seeds; the Solver is above all of \
+                them).";
     assert_contains(&verdict(&[conjectures]), &[part]);
     let mut short = one.clone();
     short.rounds.truncate(2);
     short.rounds.iter_mut().for_each(|round| round.set(metric::TARGETS, 50.0));
-    let part = "The Solver proved 15 of 50 targets (30.0%) in 1,600 generations (5 targets in the first round); the untrained \
-         base model proves 15.0% in as many generations (2 seeds: 10.0% to 20.0%; the Solver is above all of them).";
+    let part = "The Solver proved 15 of 50 targets (30.0%) in 1,600 generations; the untrained base model proves 15.0% in as \
+         many generations (10.0% to 20.0%, 2 seeds; the Solver is above all of them).";
     assert_contains(&verdict(&[short]), &[part]);
     for (rate, place) in [(0.15, "within their range"), (0.05, "below all of them")] {
         let mut other = one.clone();
@@ -121,17 +123,18 @@ fn a_run_is_compared_with_the_measured_curve_of_its_base_model() {
     assert!(drawn(std::slice::from_ref(&one)));
     // Both are compared, because they answer different questions.
     let half = [one.clone(), run(Method::ReinforceHalf, &[0.1, 0.2])];
-    let rival = "After 1,600 generations, SGS has proved 30.0% of the targets and RL (REINFORCE-1/2) 20.0% (one seed each). \
-                 SGS: the Solver proved";
-    assert_contains(&verdict(&half), &[parts[0], rival]);
+    let both = "SGS proved 40.0% of the targets in 2,400 generations; at 1,600 generations, SGS had proved 30.0% and RL \
+                (REINFORCE-1/2) 20.0% (one seed each); at 1,700 generations, SGS had proved 30.0% and the untrained base model \
+                22.5% (20.0% to 25.0%, 2 seeds; SGS is above all of them).";
+    assert_contains(&verdict(&half), &[both]);
     let stp = [one.clone(), run(Method::Stp, &[0.1, 0.2, 0.45])];
     assert_contains(
         &verdict(&stp),
-        &["After 2,400 generations, SGS has proved 40.0% of the targets and STP 45.0% (one seed each)."],
+        &["at 2,400 generations, SGS had proved 40.0% and STP 45.0% (one seed each);"],
     );
     // A run of sampling-only replaces the measured curve.
     let sampled = [one, run(Method::SamplingOnly, &[0.1, 0.25])];
-    assert_contains(&verdict(&sampled), &["SGS has proved 30.0% of the targets and Parallel sampling 25.0%"]);
+    assert_contains(&verdict(&sampled), &["SGS had proved 30.0% and Parallel sampling 25.0%"]);
     assert!(!drawn(&sampled));
 }
 
@@ -146,9 +149,9 @@ fn a_comparison_names_the_measured_baseline_and_the_run_without_a_guide() {
     assert_contains(
         &verdict(&runs),
         &[
-            "After 1,600 generations, SGS has proved 30.0% of the targets and Parallel sampling 25.0% (one seed each).",
+            "at 1,600 generations, SGS had proved 30.0% and Parallel sampling 25.0% (one seed each).",
             "No held-out problems",
-            "With the Guide 40.0% of the targets were proved at equal generations, without it 45.0%; fewer than three seeds",
+            "; with the Guide, 40.0% of the targets were proved at equal generations, without it 45.0% (fewer than three seeds",
         ],
     );
     assert_eq!(verdict(&[RunData::default()]), "");
@@ -177,10 +180,7 @@ fn the_table_of_runs_compares_them_at_the_generations_of_the_verdict() {
         // This run ends long before.
         ending(run(Method::Cispo, &[0.01, 0.02, 0.03]), [100.0, 200.0, 300.0]),
     ];
-    assert_contains(
-        &verdict(&runs[..2]),
-        &["After 1,488 generations, SGS has proved 13.0% of the targets and STP 17.0%"],
-    );
+    assert_contains(&verdict(&runs[..2]), &["at 1,488 generations, SGS had proved 13.0% and STP 17.0%"]);
     let (columns, rows) = summary(&runs[..2]);
     assert_eq!(columns[7], "At 1,488 generations");
     assert_eq!([&rows[0][7], &rows[1][7]], ["13.0%", "17.0%"]);

@@ -71,7 +71,10 @@ impl ParquetReader {
                 Some((_, _, Err(what))) => format!("column '{name}' {what}"),
                 None => {
                     let names: Vec<_> = found.iter().map(|(name, ..)| name.as_str()).collect();
-                    format!("column '{name}' is missing; there are: {}", names.join(", "))
+                    let needed = fields.iter().filter(|field| !field.optional);
+                    let needed: Vec<_> = needed.map(|field| field.name.as_str()).collect();
+                    let (names, needed) = (names.join(", "), needed.join(", "));
+                    format!("column '{name}' is missing; there are: {names}; expected: {needed}")
                 }
             };
             return Err(Error::Table { path: path.to_path_buf(), row: None, what });

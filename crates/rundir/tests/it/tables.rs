@@ -194,6 +194,7 @@ fn errors_name_file_row_and_column() {
     let path = foreign("pyarrow_snappy.parquet");
     let missing = refusal::<MissingColumn>(&path);
     assert!(missing.contains("'tokens' is missing; there are: name, n"), "{missing}");
+    assert!(missing.ends_with("; expected: tokens"), "{missing}");
     let wrong = refusal::<WrongType>(&path);
     assert!(wrong.contains("column 'n' holds i64, expected string"), "{wrong}");
     let null = refusal::<NoValue>(&path);

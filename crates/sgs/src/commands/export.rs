@@ -1,5 +1,6 @@
 //! `sgs export`: exports the theorems that a run has proved.
 
+use super::report::warn;
 use crate::args::{ExportArgs, Exported};
 use crate::display::TextDisplay;
 use crate::exit::{Outcome, Usage};
@@ -38,15 +39,13 @@ pub fn run(args: &ExportArgs) -> Result<Outcome> {
         Some(Exported::Conjectures) => kind == ProblemKind::Conjecture,
     };
     let select = |steps: &(dyn Fn(&str) -> u32 + Sync)| theorems::proved(&view, wanted, steps);
-    if args.only == Some(Exported::Unsolved) {
-        if args.mm.is_some() {
-            return Err(
-                Usage("unsolved targets have no proofs: use --jsonl instead of --mm".to_owned()).into()
-            );
-        }
-        return open_as_lines(&theorems::unsolved(&view)?, name, lines);
+    if args.only == Some(Exported::Unsolved) && args.mm.is_some() {
+        return Err(Usage("unsolved targets have no proofs: use --jsonl instead of --mm".to_owned()).into());
     }
-    match (&args.mm, name) {
+    let missing = view.missing_round();
+    missing.iter().for_each(warn);
+    let outcome = match (&args.mm, name) {
+        _ if args.only == Some(Exported::Unsolved) => open_as_lines(&theorems::unsolved(&view)?, name, lines),
         (Some(_), SystemName::Lean | SystemName::External) => Err(Usage(
             "--mm needs a Metamath run, and this is a run of another system: use --jsonl".to_owned(),
         )
@@ -60,7 +59,8 @@ pub fn run(args: &ExportArgs) -> Result<Outcome> {
             let theorems = select(&|proof| shown.steps(proof))?;
             as_lines(&theorems, name, &shown, lines)
         }
-    }
+    }?;
+    Ok(if missing.is_some() { Outcome::Failed } else { outcome })
 }
 
 /// Writes a Metamath database: the run's, followed by the theorems. Verifies each theorem again.

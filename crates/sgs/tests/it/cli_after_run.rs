@@ -107,6 +107,21 @@ fn a_run_without_its_checkpoints_is_not_taken_for_the_base_model() {
 }
 
 #[test]
+fn an_export_names_a_missing_round() {
+    let folder = tempfile::tempdir().unwrap();
+    let copied = Command::new("cp").arg("-r").arg(embedded()).arg(folder.path()).status().unwrap();
+    assert!(copied.success());
+    let run = path(folder.path(), "run");
+    std::fs::remove_dir_all(folder.path().join("run/rounds/0000")).unwrap();
+    for more in [&[][..], &["--only", "unsolved"], &["--mm", &path(folder.path(), "run.mm")]] {
+        let done = sgs(&[&["export", &run], more].concat()).expect(1);
+        let missing = "rounds/0000 is damaged: it is missing, although the journal marks it as published";
+        assert!(done.err.contains("warning: ") && done.err.contains(missing), "{}", done.err);
+        assert!(more.contains(&"--mm") || !done.out.is_empty(), "the other rounds are exported");
+    }
+}
+
+#[test]
 fn exported_proofs_are_accepted_by_verify() {
     let folder = tempfile::tempdir().unwrap();
     let run = embedded();

@@ -156,6 +156,17 @@ fn corpora_keep_the_maximum_of_steps_and_measure_the_guide() {
     let config = file(dir.path(), "run.toml", &format!("[model]\nguide = \"{folder}\"\n"));
     let missing = sgs(&["eval", "--run", &config, "--limit", "1", "--reviews", &reviews]).expect(2).err;
     assert_eq!(missing, format!("error: {folder} is not a model folder: config.json not found\n"));
+    // Files of other kinds: errors name the expected columns.
+    let wrong = file(dir.path(), "wrong.jsonl", "{\"id\":\"a\"}\n");
+    let names = "role, kind, source, prompt, completion";
+    for (other, told) in [
+        (&wrong, format!("a JSON object with the keys {names}): missing field `role`")),
+        (&config, format!("the name must end in .parquet or .jsonl; a corpus has the columns {names}")),
+        (&format!("{data}/solver.parquet"), "is not a review: ".to_owned()),
+    ] {
+        let refused = sgs(&["eval", "--reviews", other, "--only-reviews"]).expect(2).err;
+        assert!(refused.contains(&told), "{told} in {refused}");
+    }
     let json = sgs(&["eval", "-k", "1", "--limit", "60", "--reviews", &reviews, "--json"]).expect(0).json();
     let guide = &json["guide"];
     assert!(guide["well_formed"].as_u64().unwrap() > 50, "{guide}");

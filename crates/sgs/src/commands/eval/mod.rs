@@ -63,7 +63,9 @@ fn open(args: &EvalArgs, players: &ModelSource) -> Result<Opened> {
 pub fn run(args: &EvalArgs) -> Result<Outcome> {
     let players = ModelSource::choose(&args.play)?;
     if let Some(reviews) = &args.reviews {
-        drop(corpus::read(reviews).map_err(usage)?);
+        // The first row reports a file of another kind before a model is loaded.
+        let first = corpus::read(reviews).and_then(|mut rows| rows.next().transpose());
+        drop(first.map_err(usage)?);
     }
     if let (true, Some(reviews)) = (args.only_reviews, &args.reviews) {
         return roles::only_reviews(args, &players, reviews);

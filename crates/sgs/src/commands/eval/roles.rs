@@ -2,7 +2,7 @@
 
 use super::{BATCH, longest_of, options};
 use crate::args::EvalArgs;
-use crate::exit::Outcome;
+use crate::exit::{Outcome, Usage, usage};
 use crate::model_source::{ModelSource, RoleModel};
 use crate::output;
 use anyhow::Result;
@@ -213,12 +213,15 @@ fn known_reviews(
     path: &Path,
     count: usize,
 ) -> Result<Vec<KnownReview>> {
-    let rows = corpus::read(path)?.collect::<Result<Vec<_>, _>>()?;
+    let rows = corpus::read(path).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(usage)?;
     let every = (rows.len() / count.max(1)).max(1);
     let mut cases = Vec::new();
     for row in rows.into_iter().step_by(every) {
         let text = row.completion.trim_end_matches(sgs_metamath::tokens::END).trim();
-        let review = read(text).map_err(|e| anyhow::anyhow!("{}: {}: {e}", path.display(), row.source))?;
+        let review = read(text).map_err(|e| {
+            let (path, source) = (path.display(), &row.source);
+            Usage(format!("{path}: the completion of the row with source {source} is not a review: {e}"))
+        })?;
         let prompt = match system {
             SystemName::Metamath | SystemName::External => Prompt::Raw(row.prompt),
             SystemName::Lean => Prompt::Chat(row.prompt),
