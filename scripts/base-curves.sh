@@ -12,7 +12,7 @@ set -eu
 sgs=$1 out=$2
 shift 2
 [ $# -gt 0 ] || set -- quick quick-rehearsed train-rehearsed train \
-    all-rehearsed all deep-rehearsed deep train-13m-rehearsed train-13m train-30m-rehearsed train-30m composed
+    all-rehearsed all deep-rehearsed deep congruence-rehearsed train-13m-rehearsed train-13m train-30m-rehearsed train-30m composed
 work=${WORK:-$(mktemp -d)}
 mkdir -p "$out" "$work"
 seeds="1 2 3 4 5"
@@ -35,6 +35,7 @@ for name in "$@"; do
     case $name in
         quick*) limit=400000 ;;
         deep*) base=made:deep limit=2400000 ;;
+        congruence*) base=made:deep how="$how --set algorithm.rollouts_per_problem=16" ;;
         *-13m*) base=made:13m how="$how --set sampling.memory_mib=4096" ;;
         *-30m*) base=made:30m limit=1500000 how="$how --set sampling.memory_mib=6144" ;;
         composed) more=lean.form=compact limit=5000 tokens=192 how="--size lean-core --minutes 0" ;;

@@ -1,9 +1,10 @@
-//! Prints the problems of the sets `deep` and `deep-held-out` as JSON Lines: composed theorems with proofs of 5 to 12
-//! inferences that no single assertion proves, in the order of their composition.
+//! Prints the problems of a composed set (`deep` or `congruence`) and of its held-out set as JSON Lines: theorems that no
+//! single assertion proves, in the order of their composition.
 
 use sgs_base::random::SeededRng;
+use sgs_metamath::composed_sets::{ComposedProblem, ComposedSet, HELD_OUT_EACH, TARGETS_EACH};
 use sgs_metamath::composer::inferences;
-use sgs_metamath::deep::{DeepProblem, HELD_OUT_EACH, INFERENCES, TARGETS_EACH};
+use sgs_metamath::congruences::Congruences;
 use sgs_metamath::normal_text::normal_text;
 use sgs_metamath::proof_text::write_steps;
 use sgs_metamath::splits::{SplitRule, split};
@@ -18,6 +19,9 @@ const PROOF_TOKENS: usize = 39;
 const STATEMENT_TOKENS: usize = 195;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let name = std::env::args().nth(1).unwrap_or_default();
+    let set = ComposedSet::ALL.into_iter().find(|set| set.name() == name);
+    let set = set.ok_or("name the set: deep or congruence")?;
     let system = Metamath::shipped()?;
     let theory = system.theory();
     let split = split(theory, SplitRule::default());
@@ -26,22 +30,28 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let is_trivial = |statement: &Statement, before, unifier: &mut Unifier| {
         system.assertion_index().triviality(theory, unifier, statement, before).is_some()
     };
+    let congruences = Congruences::new(theory, &split.lessons);
     let (mut found, mut unifier) = (BTreeMap::<usize, usize>::new(), Unifier::new());
     let mut out = std::io::stdout().lock();
     for number in 0.. {
-        let mut lengths = INFERENCES;
+        let mut lengths = set.inferences();
         if lengths.all(|steps| found.get(&steps) == Some(&(TARGETS_EACH + HELD_OUT_EACH))) {
             break;
         }
-        let mut draw = SeededRng::numbered(20_260_102, "deep", number);
-        let composed = system.composer().compose(theory, &mut unifier, &mut draw, None);
+        let mut draw = SeededRng::numbered(20_260_102, set.name(), number);
+        let composed = match set {
+            ComposedSet::Deep => system.composer().compose(theory, &mut unifier, &mut draw, None),
+            ComposedSet::Congruence => {
+                congruences.compose(theory, &mut unifier, &mut draw, set.inferences(), None)
+            }
+        };
         let Some((composed, print)) = composed else { continue };
         let steps = inferences(&composed.steps);
         let count = found.entry(steps).or_default();
         let statement = composed.statement.text(theory);
         let fits = write_steps(theory, &composed.steps).split_ascii_whitespace().count() <= PROOF_TOKENS
             && statement.split_ascii_whitespace().count() <= STATEMENT_TOKENS;
-        if !INFERENCES.contains(&steps)
+        if !set.inferences().contains(&steps)
             || *count == TARGETS_EACH + HELD_OUT_EACH
             || !fits
             || !seen.insert(print)
@@ -50,8 +60,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             continue;
         }
         *count += 1;
-        let problem = DeepProblem {
-            id: format!("deep-{steps}-{count}"),
+        let problem = ComposedProblem {
+            id: format!("{}-{steps}-{count}", set.name()),
             statement,
             context: theory.label(composed.rule).to_owned(),
             steps,

@@ -44,7 +44,7 @@ pub mod process;
 pub mod scratch;
 
 use serde::{Deserialize, Serialize};
-use sgs_selfplay::config::{ConjectureForm, ConjecturerConfig};
+use sgs_selfplay::config::{ComposedKind, ConjectureForm, ConjecturerConfig};
 use sgs_selfplay::{FailedProof, Features, Judgement, ParsedConjecture, Problem, Review};
 use std::ops::RangeInclusive;
 
@@ -239,11 +239,12 @@ pub trait FormalSystem: Send + Sync {
         Err(Malformed::new("no-derivations", format!("{} derives no statements from proofs", self.name())))
     }
 
-    /// Composes a true conjecture for `problem`, with a proof whose number of inferences is in `steps`. The result depends
-    /// only on the arguments. Returns `None` if the system cannot compose problems (the default) or finds none.
+    /// Composes a true conjecture of a kind for `problem`, with a proof whose number of inferences is in `steps`. The result
+    /// depends only on the arguments. Returns `None` if the system cannot compose such problems (the default) or finds none.
     fn compose(
         &self,
         _problem: &Problem,
+        _composed_kind: ComposedKind,
         _steps: RangeInclusive<u32>,
         _seed: u64,
     ) -> Option<ParsedConjecture> {

@@ -202,6 +202,8 @@ sgs_keys::table! {
         pub attempts_per_target: u32 = 0, in 0..=64,
         /// Minimum number of steps of the part of a failed rollout that becomes a conjecture.
         pub attempt_min_steps: u32 = 1, in 1..=1_000_000,
+        /// Theorems that the form composed yields: of random rules, or nested congruences as in the set congruence.
+        pub composed_kind: ComposedKind = ComposedKind::Random,
         /// Minimum number of steps of a composed proof.
         pub composed_min_steps: u32 = 2, in 1..=24,
         /// Maximum number of steps of a composed proof.
@@ -250,6 +252,16 @@ sgs_keys::choice! {
         Attempt = "attempt",
         /// A program composes a theorem at random. Nothing is learned.
         Composed = "composed",
+    }
+}
+
+sgs_keys::choice! {
+    /// A kind of composed theorems.
+    pub enum ComposedKind {
+        /// Theorems of random rules.
+        Random = "random",
+        /// Nested congruences: if two parts are equal or equivalent, so are two expressions that contain them.
+        Congruence = "congruence",
     }
 }
 

@@ -7,9 +7,9 @@ use sgs_base::digest::checksum_of;
 use sgs_base::parallel;
 use sgs_formal::{Condition, FormalSystem, Prompt};
 use sgs_metamath::audit::DatabaseAudit;
+use sgs_metamath::composed_sets::{ComposedProblem, ComposedSet};
 use sgs_metamath::composer::FIRST_POSITION;
 use sgs_metamath::database::Database;
-use sgs_metamath::deep;
 use sgs_metamath::normal_text::normal_text;
 use sgs_metamath::slice::SliceError;
 use sgs_metamath::splits::{Split, SplitRule, split};
@@ -41,8 +41,8 @@ pub struct BuildOptions {
     pub composed: usize,
     /// Maximum number of reviews for each theorem of the Guide's corpus.
     pub reviews: usize,
-    /// Maximum number of inferences of a proof that a model learns to write. With a maximum, the problems of the set
-    /// `deep` and of `deep-held-out` are in no corpus.
+    /// Maximum number of inferences of a proof that a model learns to write. With a maximum, the problems of the
+    /// composed sets are in no corpus.
     pub max_steps: Option<usize>,
 }
 
@@ -79,7 +79,7 @@ pub fn build(options: &BuildOptions, progress: &(dyn Fn(String) + Sync)) -> Resu
     write_file(&options.out.join("set-slice.mm"), &text)?;
     let mut split = split(system.theory(), SplitRule::of(system.theory()));
     if options.max_steps.is_some() {
-        forbid_deep_problems(&mut split, system.theory());
+        forbid_composed_sets(&mut split, system.theory());
     }
     let corpora = Corpora { system: &system, split: &split, options, progress };
     let mut counts = Counts::new();
@@ -276,14 +276,14 @@ impl Corpora<'_> {
     }
 }
 
-/// Adds the problems of the sets with deep proofs to the statements that no corpus contains.
-fn forbid_deep_problems(split: &mut Split, theory: &Theory) {
+/// Adds the problems of the composed sets to the statements that no corpus contains.
+fn forbid_composed_sets(split: &mut Split, theory: &Theory) {
     // Another database may lack symbols of the problems.
-    let print = |problem: deep::DeepProblem| {
+    let print = |problem: ComposedProblem| {
         let statement = Statement::parse(theory, &problem.statement, StatementLimits::default()).ok()?;
         Some(normal_text(theory, &statement))
     };
-    split.forbidden.extend(deep::problems().into_iter().filter_map(print));
+    split.forbidden.extend(ComposedSet::ALL.into_iter().flat_map(ComposedSet::problems).filter_map(print));
 }
 
 fn write_targets(system: &Metamath, split: &Split, out: &Path) -> Result<()> {

@@ -32,9 +32,10 @@
 pub mod align;
 pub mod assertion_index;
 pub mod audit;
+pub mod composed_sets;
 pub mod composer;
+pub mod congruences;
 pub mod database;
-pub mod deep;
 pub mod export;
 pub mod features;
 pub mod grammar;

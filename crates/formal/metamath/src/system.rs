@@ -3,6 +3,7 @@
 use crate::align::rename_to_match;
 use crate::assertion_index::{AssertionIndex, Triviality};
 use crate::composer::{Composer, general, inferences};
+use crate::congruences::Congruences;
 use crate::database::StatementId;
 use crate::features::{Connectives, features};
 use crate::judge::Judge;
@@ -21,6 +22,7 @@ use crate::tokens::{self, CONJECTURE, CONJECTURER, GUIDE, HYPOTHESES, PROOF, REV
 use crate::unify::{Goal, ProofLimits, ProofStep, Unifier, judgement, later_syntax};
 use sgs_base::random::SeededRng;
 use sgs_formal::{Condition, FormalSystem, Malformed, Prompt};
+use sgs_selfplay::config::ComposedKind;
 use sgs_selfplay::{FailedProof, Features, Judgement, ParsedConjecture, Problem, ProblemId, Review, Verdict};
 use std::ops::{Range, RangeInclusive};
 use std::path::Path;
@@ -43,6 +45,7 @@ pub struct Metamath {
     // `OnceLock` forever.
     assertion_index: OnceLock<AssertionIndex>,
     composer: OnceLock<Composer>,
+    congruences: OnceLock<Congruences>,
     targets: OnceLock<(Vec<RuleId>, usize)>,
 }
 
@@ -69,6 +72,7 @@ impl Metamath {
             judges: Mutex::new(Vec::new()),
             assertion_index: OnceLock::new(),
             composer: OnceLock::new(),
+            congruences: OnceLock::new(),
             targets: OnceLock::new(),
         }
     }
@@ -136,6 +140,13 @@ impl Metamath {
     pub fn composer(&self) -> &Composer {
         self.composer.get_or_init(|| {
             Composer::new(&self.theory, &split(&self.theory, SplitRule::of(&self.theory)).lessons)
+        })
+    }
+
+    /// Returns the composer of nested congruences, which is created on first use.
+    fn congruences(&self) -> &Congruences {
+        self.congruences.get_or_init(|| {
+            Congruences::new(&self.theory, &split(&self.theory, SplitRule::of(&self.theory)).lessons)
         })
     }
 
@@ -363,14 +374,27 @@ impl FormalSystem for Metamath {
         .ok_or_else(|| Malformed::new("no-theorem", "no part of the proof proves anything of use"))
     }
 
-    fn compose(&self, problem: &Problem, steps: RangeInclusive<u32>, seed: u64) -> Option<ParsedConjecture> {
+    fn compose(
+        &self,
+        problem: &Problem,
+        kind: ComposedKind,
+        steps: RangeInclusive<u32>,
+        seed: u64,
+    ) -> Option<ParsedConjecture> {
         let limit = context_limit(&self.theory, &problem.context).ok()?;
         let context = self.theory.find(&problem.context);
-        let (theory, composer) = (&self.theory, self.composer());
+        let theory = &self.theory;
         let found = self.with_judge(|judge| {
             (0..COMPOSE_ATTEMPTS).find_map(|attempt| {
                 let mut draw = SeededRng::numbered(seed, "conjecture", attempt);
-                let (found, _) = composer.compose(theory, judge.unifier_mut(), &mut draw, context)?;
+                let unifier = judge.unifier_mut();
+                let (found, _) = match kind {
+                    ComposedKind::Random => self.composer().compose(theory, unifier, &mut draw, context),
+                    ComposedKind::Congruence => {
+                        let lengths = *steps.start() as usize..=*steps.end() as usize;
+                        self.congruences().compose(theory, unifier, &mut draw, lengths, context)
+                    }
+                }?;
                 steps.contains(&(inferences(&found.steps) as u32)).then_some(found)
             })
         })?;

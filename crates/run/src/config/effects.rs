@@ -104,7 +104,7 @@ dependences! {
         conjecturer.form != ConjectureForm::Attempt;
     "algorithm.conjecturer", &["attempt_min_steps"], "algorithm.conjecturer.attempts_per_target",
         conjecturer.derived_per_target() > 0;
-    "algorithm.conjecturer", &["composed_min_steps", "composed_max_steps"], "algorithm.conjecturer.form",
+    "algorithm.conjecturer", &["composed_kind", "composed_min_steps", "composed_max_steps"], "algorithm.conjecturer.form",
         conjecturer.form == ConjectureForm::Composed;
     "algorithm.conjecturer", &["normalisation"], "algorithm.conjecturer.rule", conjecturer.rule.is_normalised();
     "algorithm.conjecturer.stp", &["min_seed_rate"], "algorithm.conjecturer.conditioning",

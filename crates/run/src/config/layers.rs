@@ -15,10 +15,11 @@ use std::path::Path;
 use toml::{Table, Value};
 
 /// The names of the sizes and their presets (TOML).
-pub const SIZES: [(&str, &str); 8] = [
+pub const SIZES: [(&str, &str); 9] = [
     ("metamath-quick", include_str!("../../presets/size/metamath-quick.toml")),
     ("metamath", include_str!("../../presets/size/metamath.toml")),
     ("metamath-deep", include_str!("../../presets/size/metamath-deep.toml")),
+    ("metamath-congruence", include_str!("../../presets/size/metamath-congruence.toml")),
     ("metamath-13m", include_str!("../../presets/size/metamath-13m.toml")),
     ("metamath-30m", include_str!("../../presets/size/metamath-30m.toml")),
     ("lean-d3k", include_str!("../../presets/size/lean-d3k.toml")),

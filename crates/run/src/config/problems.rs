@@ -7,13 +7,15 @@ use std::sync::LazyLock;
 pub const SHIPPED: &str = "shipped";
 
 /// Metamath sets shipped with the program, each with its contents.
-const METAMATH: [(&str, &str); 6] = [
+const METAMATH: [(&str, &str); 8] = [
     ("quick", "100 theorems of set.mm"),
     ("all", "1,000"),
     ("train", "800 of them"),
     ("held-out", "the other 200"),
     ("deep", "composed"),
     ("deep-held-out", "composed"),
+    ("congruence", "composed"),
+    ("congruence-held-out", "composed"),
 ];
 
 /// Lean sets shipped with the program, each with its contents.
@@ -25,7 +27,7 @@ const LEAN: [(&str, &str); 4] = [
 ];
 
 /// The names of the Metamath sets.
-pub const METAMATH_SETS: [&str; 6] = names(&METAMATH);
+pub const METAMATH_SETS: [&str; 8] = names(&METAMATH);
 
 /// The names of the Lean sets.
 pub const LEAN_SETS: [&str; 4] = names(&LEAN);
@@ -104,9 +106,11 @@ pub(crate) fn is_drawn(set: &str) -> bool {
 /// Returns an error if the set was composed from the shipped database, and this is another one.
 pub(crate) fn check_database(database: &str, set: &str) -> Result<(), Usage> {
     match set {
-        "deep" | "deep-held-out" if database != SHIPPED => Err(Usage(format!(
-            "the set `{set}` was composed from the shipped database; for {database} use all, train, held-out or a file"
-        ))),
+        "deep" | "deep-held-out" | "congruence" | "congruence-held-out" if database != SHIPPED => {
+            Err(Usage(format!(
+                "the set `{set}` was composed from the shipped database; for {database} use all, train, held-out or a file"
+            )))
+        }
         _ => Ok(()),
     }
 }

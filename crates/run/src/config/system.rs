@@ -20,8 +20,8 @@ use sgs_lean::sandbox::Sandbox;
 use sgs_lean::{Lean, LeanSettings};
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_metamath::audit::DatabaseAudit;
+use sgs_metamath::composed_sets::{ComposedProblem, ComposedSet};
 use sgs_metamath::database::Database;
-use sgs_metamath::deep::{self, DeepProblem};
 use sgs_metamath::slice::SLICE_SHA256;
 use sgs_metamath::splits::SplitRule;
 use sgs_metamath::system::Metamath;
@@ -425,8 +425,10 @@ pub fn metamath_targets(system: &Metamath, set: &str) -> Result<Vec<Problem>> {
         "all" => labels(0, rule.targets),
         "train" => labels(0, rule.targets - rule.held_out),
         "held-out" => labels(rule.targets - rule.held_out, rule.targets),
-        "deep" => Ok(deep_problems(false)),
-        "deep-held-out" => Ok(deep_problems(true)),
+        "deep" => Ok(composed_problems(ComposedSet::Deep, false)),
+        "deep-held-out" => Ok(composed_problems(ComposedSet::Deep, true)),
+        "congruence" => Ok(composed_problems(ComposedSet::Congruence, false)),
+        "congruence-held-out" => Ok(composed_problems(ComposedSet::Congruence, true)),
         set if LEAN_SETS.contains(&set) => {
             let size = if set == "d3k" { "lean-d3k" } else { "lean-core" };
             wrong!(
@@ -466,10 +468,10 @@ pub fn external_targets(set: &str) -> Result<Vec<Problem>> {
     )
 }
 
-/// Returns the shipped composed theorems with deep proofs: targets, or held-out problems.
-fn deep_problems(held_out: bool) -> Vec<Problem> {
-    let chosen = deep::problems().into_iter().filter(|problem| problem.held_out == held_out);
-    let problem = |p: DeepProblem| Problem {
+/// Returns the targets or the held-out problems of a composed set.
+fn composed_problems(set: ComposedSet, held_out: bool) -> Vec<Problem> {
+    let chosen = set.problems().into_iter().filter(|problem| problem.held_out == held_out);
+    let problem = |p: ComposedProblem| Problem {
         id: ProblemId::new(p.id),
         statement: p.statement.into(),
         context: p.context.into(),

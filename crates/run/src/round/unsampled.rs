@@ -71,7 +71,8 @@ fn event(
         _ if config.is_sampled() => return None,
         _ => {
             let steps = config.composed_min_steps..=config.composed_max_steps;
-            system.compose(condition.problem(), steps, *seed).ok_or_else(|| NONE_FOUND.to_owned())
+            let made = system.compose(condition.problem(), config.composed_kind, steps, *seed);
+            made.ok_or_else(|| NONE_FOUND.to_owned())
         }
     };
     let is_new = |made: ParsedConjecture| match held_out.contains(&*made.statement) {

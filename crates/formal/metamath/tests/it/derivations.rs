@@ -1,11 +1,18 @@
 //! Conjectures that are derived from proofs, and composed ones.
 
 use rayon::prelude::*;
+use sgs_base::random::SeededRng;
 use sgs_formal::{Condition, FormalSystem, Prompt};
-use sgs_metamath::deep;
+use sgs_metamath::composed_sets::{ComposedSet, HELD_OUT_EACH, TARGETS_EACH};
+use sgs_metamath::composer::inferences;
+use sgs_metamath::congruences::Congruences;
 use sgs_metamath::normal_text::normal_text;
+use sgs_metamath::proof_text::write_steps;
+use sgs_metamath::splits::{SplitRule, split};
 use sgs_metamath::statement::{Statement, StatementLimits};
 use sgs_metamath::system::Metamath;
+use sgs_metamath::unify::Unifier;
+use sgs_selfplay::config::ComposedKind;
 use sgs_selfplay::{Problem, ProblemId, Verdict};
 use std::collections::HashSet;
 
@@ -56,27 +63,60 @@ fn the_largest_valid_part_of_an_attempt_is_a_conjecture() {
 fn composed_conjectures_depend_on_their_seed_alone_and_have_the_length_asked_for() {
     let system = Metamath::shipped().unwrap();
     let target = system.problem("cbvex").unwrap();
-    let compose = |seed| system.compose(&target, 5..=6, seed).unwrap().statement;
+    let compose = |seed| system.compose(&target, ComposedKind::Random, 5..=6, seed).unwrap().statement;
     let statements: HashSet<_> = (0..20).map(compose).collect();
     assert!(statements.len() > 15);
     assert_eq!(compose(3), compose(3));
-    assert!(system.compose(&target, 25..=30, 1).is_none());
+    assert!(system.compose(&target, ComposedKind::Random, 25..=30, 1).is_none());
     let nowhere = Problem { context: "no such label".into(), ..target };
-    assert!(system.compose(&nowhere, 2..=24, 1).is_none());
+    assert!(system.compose(&nowhere, ComposedKind::Random, 2..=24, 1).is_none());
 }
 
 #[test]
-fn the_deep_problems_are_distinct_statements_in_normal_form() {
+fn composed_congruences_are_theorems_of_their_context() {
     let system = Metamath::shipped().unwrap();
     let theory = system.theory();
-    let problems = deep::problems();
-    for steps in deep::INFERENCES {
-        let held_out =
-            |held_out| problems.iter().filter(|p| p.steps == steps && p.held_out == held_out).count();
-        assert_eq!((held_out(false), held_out(true)), (deep::TARGETS_EACH, deep::HELD_OUT_EACH));
+    let congruences = Congruences::new(theory, &split(theory, SplitRule::default()).lessons);
+    let mut unifier = Unifier::new();
+    for context in [None, theory.find("cbvex"), theory.find("infxpenlem")] {
+        let compose = |number| {
+            let mut draw = SeededRng::numbered(1, "congruence", number);
+            congruences.compose(theory, &mut unifier, &mut draw, 3..=6, context)
+        };
+        let composed: Vec<_> = (0..100).filter_map(compose).collect();
+        assert!(composed.len() > 20, "{}", composed.len());
+        for (theorem, _) in composed {
+            assert!(context.is_none_or(|context| context == theorem.rule));
+            assert!((3..=6).contains(&inferences(&theorem.steps)));
+            let problem = Problem {
+                id: ProblemId::new("c"),
+                statement: theorem.statement.text(theory).into(),
+                context: theory.label(theorem.rule).into(),
+            };
+            let proof = write_steps(theory, &theorem.steps);
+            assert_eq!(system.verify(&problem, &proof).verdict, Verdict::Proved, "{}", problem.statement);
+        }
+    }
+    // Conjectures of this kind are nested congruences, too.
+    let target = system.problem("infxpenlem").unwrap();
+    let made = system.compose(&target, ComposedKind::Congruence, 3..=10, 1).unwrap();
+    assert!(made.statement.contains("$p |- ( ph -> "), "{}", made.statement);
+}
+
+#[test]
+fn composed_problems_are_distinct_statements_in_normal_form() {
+    let system = Metamath::shipped().unwrap();
+    let theory = system.theory();
+    let problems = ComposedSet::ALL.map(ComposedSet::problems);
+    for (set, problems) in ComposedSet::ALL.iter().zip(&problems) {
+        for steps in set.inferences() {
+            let count =
+                |held_out| problems.iter().filter(|p| p.steps == steps && p.held_out == held_out).count();
+            assert_eq!((count(false), count(true)), (TARGETS_EACH, HELD_OUT_EACH), "{}", set.name());
+        }
     }
     let mut seen = HashSet::new();
-    for problem in &problems {
+    for problem in problems.iter().flatten() {
         let read = system.problem_from_text(&problem.id, &problem.statement, &problem.context).unwrap();
         assert_eq!(*read.statement, *problem.statement);
         let statement = Statement::parse(theory, &problem.statement, StatementLimits::default()).unwrap();
@@ -96,7 +136,7 @@ fn parallel_tasks_can_create_the_composer() {
         for repetition in 0..5 {
             let system = Metamath::shipped().unwrap();
             let target = system.problem("pm2.61").unwrap();
-            let compose = |seed: u64| system.compose(&target, 2..=24, seed).is_some();
+            let compose = |seed: u64| system.compose(&target, ComposedKind::Random, 2..=24, seed).is_some();
             let found =
                 pool.install(|| (0..500).into_par_iter().filter(|&i| compose(500 * repetition + i)).count());
             assert!(found > 0);
