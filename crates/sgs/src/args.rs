@@ -167,8 +167,8 @@ pub struct RunArgs {
     /// sampling-only, or a TOML file [default: sgs].
     #[arg(hide_possible_values = true, value_parser = method())]
     pub method: Option<String>,
-    /// Size: metamath-quick, metamath, metamath-deep, metamath-13m, metamath-30m (the last three for one GPU), lean-core,
-    /// lean-d3k or external [default: external with problems.system=external, otherwise metamath-quick].
+    /// Size: metamath-quick, metamath, metamath-deep, metamath-congruence, metamath-13m, metamath-30m (the last four for one
+    /// GPU), lean-core, lean-d3k or external [default: external with problems.system=external, otherwise metamath-quick].
     #[arg(long, hide_possible_values = true, value_parser = size())]
     pub size: Option<String>,
     #[command(flatten)]
@@ -188,6 +188,10 @@ pub struct RunArgs {
     /// Print the resolved configuration, the source of each value and the memory plan, then exit.
     #[arg(long)]
     pub dry_run: bool,
+    /// Replace an assumption of the forecast, such as completion=400 (tokens) or check_s=0.5; `--dry-run --json` lists them.
+    /// Repeatable.
+    #[arg(long, value_name = "NAME=NUMBER", requires = "dry_run")]
+    pub assume: Vec<String>,
     /// Print every configuration key with its meaning, allowed values, default, current value and source, then exit.
     #[arg(long)]
     pub explain: bool,
@@ -514,8 +518,8 @@ pub struct DataBuildArgs {
     /// Maximum number of reviews per theorem in the Guide's corpus.
     #[arg(long, default_value_t = 8, value_parser = whole::<usize>(0..=1000))]
     pub reviews: usize,
-    /// Maximum number of steps of a proof that a model learns to write; also leaves out the problems of the sets `deep` and
-    /// `deep-held-out`.
+    /// Maximum number of steps of a proof that a model learns to write; also leaves out the problems of the sets `deep`,
+    /// `congruence` and their held-out sets.
     #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=1000))]
     pub max_steps: Option<usize>,
 }

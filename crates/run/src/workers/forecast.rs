@@ -3,6 +3,7 @@
 //! Everything that is not in the configuration is in [`Assumptions`] or [`Speed`] and is printed with the result.
 
 use super::memory::{MemoryInputs, MemoryPart, Phase, ProcessMemory, sum};
+use crate::Usage;
 use crate::config::{RunConfig, SystemName};
 use crate::error::Result;
 use crate::workers::config::{By, FleetConfig, WorkerPoolConfig};
@@ -29,8 +30,12 @@ pub struct Speed {
     pub step_s: f64,
     /// Fixed time per layer of a decoding step, in seconds.
     pub layer_s: f64,
+    /// Time that the host needs for a decoding step of a small model, while the device computes, in seconds.
+    pub shortest_step_s: f64,
     /// Bytes per second at which the weights are copied for a checkpoint.
     pub copying: f64,
+    /// Bytes per second at which new weights are written for workers, and at which each worker then reads them.
+    pub sending: f64,
     /// Bytes per second at which pinned host memory for these copies is allocated, once. `None` on a CPU, where it is
     /// ordinary memory.
     pub pinning: Option<f64>,
@@ -48,8 +53,12 @@ const H200: Speed = Speed {
     reading: 0.85 * 4.3e12,
     step_s: 2e-4,
     layer_s: 1.5e-5,
+    // Rehearsals with 30 million parameters (docs/cluster.md).
+    shortest_step_s: 8e-4,
     // "Whole rounds": 0.01 s for the copy of two policies of 13.2 million parameters, 16 bytes each.
     copying: 42e9,
+    // docs/cluster.md, "Weights": the rate of the link over loopback. The disk was faster.
+    sending: 2.1e9,
     // Five rehearsals with one and two ranks on an H100 host: 1.2e9 to 1.7e9. More ranks were not measured.
     pinning: Some(1.4e9),
 };
@@ -84,7 +93,9 @@ impl Speed {
             reading: 10e9,
             step_s: 0.0,
             layer_s: 0.0,
+            shortest_step_s: 0.0,
             copying: 2e9,
+            sending: 2.1e9,
             pinning: None,
         }
     }
@@ -117,6 +128,8 @@ pub struct Assumptions {
     /// Mean length of a completion while it is sampled, relative to the mean length of all: 0.5 if all are equally long;
     /// more if few are much longer than the others, because these take most of the time.
     pub sampled_part: f64,
+    /// Length of a round's longest completion, in tokens, if no limit cuts it.
+    pub longest: f64,
     /// Number of statements in a prompt of Solver, Conjecturer and Guide.
     pub statements: [f64; 3],
     /// Characters of a statement per token.
@@ -150,6 +163,7 @@ pub const LEAN: Assumptions = Assumptions {
     completion: [950.0; 3],
     // Lengths as in the rehearsal: 2% reach 8,192 tokens, the others have a geometric distribution with mean 800.
     sampled_part: 1.4,
+    longest: 1e6,
     statements: [1.0, 2.0, 3.0],
     characters: 2.5,
     template: 0.0,
@@ -172,6 +186,7 @@ pub const LEAN: Assumptions = Assumptions {
 pub const METAMATH: Assumptions = Assumptions {
     completion: [11.3, 34.5, 4.0],
     sampled_part: 0.5,
+    longest: 1e6,
     statements: [1.0, 1.0, 2.0],
     characters: 2.2,
     template: 8.0,
@@ -190,6 +205,37 @@ pub const METAMATH: Assumptions = Assumptions {
 impl Assumptions {
     pub fn of(system: SystemName) -> Self {
         if system == SystemName::Metamath { METAMATH } else { LEAN }
+    }
+
+    /// Replaces an assumption, given as NAME=NUMBER.
+    ///
+    /// # Errors
+    /// Returns an error if there is no such assumption or if the number is out of range.
+    pub fn replace(&mut self, assumption: &str) -> Result<(), Usage> {
+        let (name, value) = assumption.split_once('=').unwrap_or((assumption, ""));
+        let (of, most): (&mut [f64], f64) = match name {
+            "completion" => (&mut self.completion, 1e6),
+            "sampled_part" => (std::slice::from_mut(&mut self.sampled_part), 1e3),
+            "longest" => (std::slice::from_mut(&mut self.longest), 1e6),
+            "unsolved" => (std::slice::from_mut(&mut self.unsolved), 1.0),
+            "accepted" => (std::slice::from_mut(&mut self.accepted), 1.0),
+            "trained_hard" => (std::slice::from_mut(&mut self.trained_hard), 1.0),
+            "trained_all" => (std::slice::from_mut(&mut self.trained_all), 1.0),
+            "trained_conjectures" => (std::slice::from_mut(&mut self.trained_conjectures), 1.0),
+            "check_s" => (std::slice::from_mut(&mut self.check_s), 1e6),
+            "host_s" => (std::slice::from_mut(&mut self.host_s), 1e6),
+            _ => {
+                return Err(Usage(format!(
+                    "--assume {assumption}: no such assumption; the forecast has completion, sampled_part, longest, \
+                     unsolved, accepted, trained_hard, trained_all, trained_conjectures, check_s and host_s"
+                )));
+            }
+        };
+        let number = value.parse::<f64>().ok().filter(|number| (0.0..=most).contains(number));
+        let number = number
+            .ok_or_else(|| Usage(format!("--assume {assumption}: expected a number from 0 to {most}")))?;
+        of.fill(number);
+        Ok(())
     }
 }
 
@@ -241,7 +287,9 @@ pub struct Forecast {
     pub training_flop: f64,
     /// Wall time of training, the KL reference and the copy of the weights.
     pub training_s: f64,
-    /// Time per round: the longer of sampling and checking, then training, then the host's own work.
+    /// Wall time until workers that sample have the new weights; 0 if ranks sample.
+    pub weights_s: f64,
+    /// Time per round: the longer of sampling and checking, then training, new weights and the host's own work.
     pub round_s: f64,
     /// The first round, in which every target is unsolved.
     pub first_round: FirstRound,
@@ -337,16 +385,16 @@ impl Arithmetic {
     }
 
     /// Returns the seconds that one of `devices` devices, which share a role's samples, needs for the role's prefill
-    /// and decoding. The longest completion has `limit` tokens.
-    fn seconds(&self, role: &RoleForecast, limit: f64, devices: f64, speed: Speed) -> f64 {
+    /// and decoding. The longest completion has `longest` tokens.
+    fn seconds(&self, role: &RoleForecast, longest: f64, devices: f64, speed: Speed) -> f64 {
         let (tokens, context) = (role.tokens / devices, role.context);
         // The longest sample runs alone at the end.
-        let steps = tokens / role.batch + limit;
+        let steps = tokens / role.batch + longest;
         let batch = tokens / steps;
         let flop = batch * (2.0 * self.multiplied + self.attention * context);
         let bytes = self.weight_bytes + batch * context * self.token_bytes;
         let work = (bytes / speed.reading).max(flop / speed.decoding);
-        let step = speed.step_s + speed.layer_s * self.depth + work;
+        let step = (speed.step_s + speed.layer_s * self.depth + work).max(speed.shortest_step_s);
         let prefill = 2.0 * self.layers * role.prompt_tokens / devices / speed.prefill;
         steps * step + prefill
     }
@@ -377,6 +425,17 @@ pub fn forecast(
 /// Returns the bytes of the host copies of weights and optimizer states, in all processes.
 fn host_copies(memory: &[Vec<ProcessMemory>]) -> u64 {
     memory.iter().flatten().map(|process| sum(&process.host)).sum()
+}
+
+/// Returns the seconds until workers that sample have the weights of an update: the coordinator writes them, then all
+/// workers read them at the same time.
+fn weights_s(inputs: MemoryInputs<'_>, speed: Speed) -> f64 {
+    if inputs.ranks_sample() {
+        return 0.0;
+    }
+    let width = inputs.footprint.bytes_per_parameter().0 as f64;
+    let bytes = width * inputs.model.parameters() as f64 * inputs.policies() as f64;
+    2.0 * bytes / speed.sending
 }
 
 /// Derives the forecast without the first round.
@@ -412,7 +471,8 @@ fn mean_round(
     let training_s = training_flop / (speed.training * ranks as f64) + scoring_s + copying_s;
 
     let generations = counts.generations;
-    let round_s = sampling_s.max(checking_s) + training_s + generations * assumed.host_s;
+    let weights_s = weights_s(inputs, speed);
+    let round_s = sampling_s.max(checking_s) + training_s + weights_s + generations * assumed.host_s;
     let rounds = rounds_until_a_limit(config, generations, round_s);
     let is_remote = fleet.is_some_and(|fleet| matches!(fleet.generate.by, By::Slurm | By::None));
     Ok(Forecast {
@@ -428,6 +488,7 @@ fn mean_round(
         trained_share,
         training_flop,
         training_s,
+        weights_s,
         round_s,
         first_round: FirstRound::default(),
         rounds,
@@ -532,7 +593,8 @@ impl RoundModel<'_> {
                 context,
                 device_s: 0.0,
             };
-            role.device_s = arithmetic.seconds(&role, limit, samplers, self.hardware.speed);
+            let longest = limit.min(self.assumed.longest);
+            role.device_s = arithmetic.seconds(&role, longest, samplers, self.hardware.speed);
             roles[i] = role;
         }
         Ok(roles)
@@ -692,6 +754,9 @@ impl Forecast {
             count(f.training_flop),
             f.trained_share * 100.0
         ));
+        if f.weights_s > 0.0 {
+            lines.push(format!("  weights   {}, until every worker has them", time(f.weights_s)));
+        }
         lines
     }
 
@@ -902,6 +967,45 @@ mod tests {
         assert_eq!([of(&[], ""), of(slots, ""), of(slots, "local:generate=8,slots=5")], [128, 30, 30]);
         assert_eq!([of(&[], "local:verify=2"), of(slots, "local:verify=2")], [128, 60]);
         assert_eq!([of(slots, "slurm:verify=2,slots=5"), of(&[], "slurm:verify=2")], [10, 256]);
+    }
+
+    #[test]
+    fn assumptions_can_be_replaced() {
+        let mut assumed = LEAN;
+        for assumption in ["completion=400", "check_s=0.5", "accepted=0"] {
+            assumed.replace(assumption).expect("an assumption");
+        }
+        assert_eq!(assumed, Assumptions { completion: [400.0; 3], check_s: 0.5, accepted: 0.0, ..LEAN });
+        for wrong in
+            ["accepted=1.5", "accepted=nan", "check_s=-1", "check_s", "check_s=", "checker_bytes=1", ""]
+        {
+            assert!(assumed.replace(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn workers_wait_for_new_weights_and_ranks_do_not() {
+        let model = shape([30, 4096, 32, 11_008, 102_400]);
+        let seconds = |set: &[&str], workers: Option<&str>| {
+            let config = config(set);
+            let fleet = workers.map(|spec| FleetConfig::parse(spec).expect("workers"));
+            weights_s(
+                MemoryInputs {
+                    config: &config,
+                    model: &model,
+                    guide: &model,
+                    fleet: fleet.as_ref(),
+                    footprint: &GPU,
+                    gpu_bytes: None,
+                },
+                H200,
+            )
+        };
+        assert_eq!([seconds(&[], None), seconds(&[], Some("local:verify=2"))], [0.0, 0.0]);
+        // Two policies of 13.8 GB are written and read.
+        is_close(seconds(&[], Some("slurm:generate=64")), 4.0 * 13.8e9 / 2.1e9, 0.01);
+        let tied = "algorithm.tied_weights=true";
+        is_close(seconds(&[tied], Some("local:generate=2")), 2.0 * 13.8e9 / 2.1e9, 0.01);
     }
 
     #[test]

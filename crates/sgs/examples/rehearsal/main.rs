@@ -109,6 +109,8 @@ struct Rehearsal {
     file: File,
     gpus: GpuSampler,
     network: u64,
+    /// Lengths of the completions.
+    lengths: model::Lengths,
     /// The output of `--dry-run`.
     plan: Value,
 }
@@ -170,6 +172,7 @@ impl Rehearsal {
             file,
             gpus,
             network,
+            lengths,
             plan,
         };
         let parameters = rehearsal.model.parameters();
@@ -200,11 +203,21 @@ impl Rehearsal {
         Coordinator::start(&self.sgs, arguments, &self.folder.join("run.log"))
     }
 
-    /// Asks the program for its forecast.
-    fn plan(&mut self) -> Result<()> {
-        let output = Command::new(&self.sgs).args(self.begin(&["--dry-run", "--json"])).output()?;
+    /// Asks the program for its forecast with these assumptions.
+    fn forecast(&self, assumed: &[(&str, f64)]) -> Result<Value> {
+        let assumed =
+            assumed.iter().flat_map(|(name, value)| ["--assume".to_owned(), format!("{name}={value}")]);
+        let arguments = self.begin(&["--dry-run", "--json"]).into_iter().chain(assumed);
+        let output = Command::new(&self.sgs).args(arguments).output()?;
         ensure!(output.status.success(), "--dry-run failed: {}", String::from_utf8_lossy(&output.stderr));
-        self.plan = serde_json::from_slice(&output.stdout)?;
+        Ok(serde_json::from_slice(&output.stdout)?)
+    }
+
+    /// Plans the run.
+    fn plan(&mut self) -> Result<()> {
+        let limit = number(&self.forecast(&[])?["config"]["sampling"]["solver_tokens"]);
+        let (mean, sampled_part) = self.lengths.until(limit);
+        self.plan = self.forecast(&[("completion", mean), ("sampled_part", sampled_part)])?;
         ensure!(self.plan["lacks"] == json!([]), "this machine lacks {}", self.plan["lacks"]);
         let (needed, has) = (self.fullest_gpu(), &self.plan["hardware"]["device_bytes"]);
         ensure!(has.as_f64().is_none_or(|has| needed <= has), "a GPU needs {needed} bytes and has {has}");
@@ -352,6 +365,29 @@ impl Rehearsal {
         Ok(rounds.iter().find(|known| known.round() == round).map(|known| known.metrics()).transpose()?)
     }
 
+    /// Forecasts a round in which no target is solved, from what only a run can tell: how long its completions and checks
+    /// were, and how many conjectures and rollouts it used. The targets stay unsolved, as in a first round.
+    fn forecast_with(&self, metrics: &MetricValues) -> Result<Value> {
+        let of = |name: &str| metrics.scalars.get(name).copied().unwrap_or(0.0);
+        let (generations, requested) = (
+            of("generations_of_round"),
+            number(&self.plan["forecast"]["conjectures"]) / number(&self.plan["assumed"]["unsolved"]),
+        );
+        let trained = of("solver_examples") / generations;
+        self.forecast(&[
+            ("completion", of("solver_tokens_mean")),
+            ("sampled_part", number(&self.plan["assumed"]["sampled_part"])),
+            ("longest", self.lengths.longest(generations)),
+            (
+                "accepted",
+                if requested > 0.0 { (of("conjectures_accepted") / requested).min(1.0) } else { 0.0 },
+            ),
+            ("check_s", of(names::TIME_CHECKS) / generations),
+            ("trained_hard", trained),
+            ("trained_all", trained),
+        ])
+    }
+
     /// Reports a round: its stages, the use of each rank, and forecasts next to measurements.
     fn report_round(&mut self, round: u32) -> Result<()> {
         let metrics = self.published(round)?.context("the round's metrics are missing")?;
@@ -375,8 +411,8 @@ impl Rehearsal {
         let gpus: Vec<Value> = (0..self.ranks.max(self.workers))
             .filter_map(|gpu| processes::summary(&samples, gpu, whole))
             .collect();
-        // The targets stay unsolved, as in a first round.
-        let (f, first) = (&self.plan["forecast"], &self.plan["forecast"]["first_round"]);
+        let known = self.forecast_with(&metrics)?;
+        let (f, first) = (&known["forecast"], &known["forecast"]["first_round"]);
         let peak =
             ranks.iter().map(|rank| number(&rank["rank_device_memory_peak_bytes"])).fold(f64::NAN, f64::max);
         let used = gpus.iter().map(|gpu| number(&gpu["used_bytes"])).fold(f64::NAN, f64::max);
@@ -391,13 +427,8 @@ impl Rehearsal {
         let each = self.ranks as f64;
         let generations = of("generations_of_round");
         let sampled = total(&f["roles"], "tokens") / number(&f["sampling_s"]) / each;
-        // The forecast assumes another time per check. Checking overlaps with sampling, and the longer of the two counts.
-        let sampling_s = number(&first["sampling_s"]);
-        let checks = |cpu_s: f64| cpu_s / number(&f["checkers"]);
-        let assumed =
-            number(&first["generations"]) * number(&f["checking_cpu_s"]) / number(&f["generations"]);
-        let stage_s = sampling_s.max(checks(of(names::TIME_CHECKS)));
-        let round_s = number(&first["round_s"]) - sampling_s.max(checks(assumed)) + stage_s;
+        // Checking overlaps with sampling.
+        let stage_s = number(&first["sampling_s"]).max(of(names::TIME_CHECKS) / number(&f["checkers"]));
         let pair = |forecast: f64, measured: f64| json!({"forecast": forecast, "measured": measured});
         let compared = json!({
             "sampled_tokens_per_s_and_rank": pair(sampled, of(names::SAMPLED_TOKENS_PER_S) / each),
@@ -408,7 +439,7 @@ impl Rehearsal {
             "generations": pair(number(&first["generations"]), generations),
             "sampling_s": pair(stage_s, sampling),
             "training_s": pair(number(&first["training_s"]), update + of(names::TIME_SNAPSHOT)),
-            "round_s": pair(round_s, whole),
+            "round_s": pair(number(&first["round_s"]), whole),
         });
         self.report(
             "round",

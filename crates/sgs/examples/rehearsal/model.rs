@@ -46,6 +46,24 @@ pub struct Lengths {
     pub endless: f64,
 }
 
+impl Lengths {
+    /// Returns the mean length of completions with at most `limit` tokens, and the mean length of those that are being sampled,
+    /// relative to it. Completions that end have a geometric distribution.
+    pub fn until(&self, limit: f64) -> (f64, f64) {
+        let ends = 1.0 - self.endless;
+        let mean = ends * self.mean + self.endless * limit;
+        // A completion is sampled for as many steps as it has tokens, and half of them are there in the mean.
+        let square = ends * 2.0 * self.mean * self.mean + self.endless * limit * limit;
+        (mean, square / (2.0 * mean * mean))
+    }
+
+    /// Returns the expected length of the longest of `count` completions, in tokens; a large number if some have no end.
+    pub fn longest(&self, count: f64) -> f64 {
+        const EULER: f64 = 0.577;
+        if count * self.endless >= 1.0 { 1e6 } else { self.mean * (count.ln() + EULER) }
+    }
+}
+
 /// Returns the shape of DeepSeek-Prover-V2-7B with this number of layers.
 pub fn seven_b(layers: usize) -> ModelConfig {
     ModelConfig {

@@ -20,12 +20,12 @@ use sgs_run::config::base_model::is_model;
 use sgs_run::config::device;
 use sgs_run::config::device::DeviceKind;
 use sgs_run::config::guide_format;
-use sgs_run::config::machine;
+use sgs_run::config::machine::{self, Memory};
 use sgs_run::config::system;
 use sgs_run::config::{BaseSource, Resolved, RunConfig, SystemName};
 use sgs_run::workers::config::{By, FleetConfig};
 use sgs_run::workers::forecast::{Assumptions, Forecast, Hardware, RoundWork, Speed, forecast};
-use sgs_run::workers::memory::{MemoryInputs, sum};
+use sgs_run::workers::memory::{MemoryInputs, Phase, ProcessMemory, sum};
 use sgs_run::workers::prompts;
 use sgs_selfplay::Problem;
 use std::path::{Path, PathBuf};
@@ -52,8 +52,18 @@ struct Planned {
 }
 
 /// Prints the configuration, its requirements and a forecast of its time and memory.
-pub fn run(resolved: &Resolved, fleet: Option<&FleetConfig>, as_json: bool) -> Result<Outcome> {
+/// `replaced` are assumptions as NAME=NUMBER.
+pub fn run(
+    resolved: &Resolved,
+    fleet: Option<&FleetConfig>,
+    replaced: &[String],
+    as_json: bool,
+) -> Result<Outcome> {
     let config = &resolved.config;
+    let mut assumed = Assumptions::of(config.problems.system);
+    for assumption in replaced {
+        assumed.replace(assumption)?;
+    }
     let kind = device::kind(&config.model.device)?;
     let mut lacks = lacks(config);
     lacks.extend(external_lack(config));
@@ -62,7 +72,7 @@ pub fn run(resolved: &Resolved, fleet: Option<&FleetConfig>, as_json: bool) -> R
     if is_possible {
         check_memory(config, fleet)?;
     }
-    let planned = if is_possible { Some(plan(config, kind, fleet)?) } else { None };
+    let planned = if is_possible { Some(plan(config, kind, fleet, assumed)?) } else { None };
     if as_json {
         let part = |value: fn(&Planned) -> serde_json::Value| planned.as_ref().map(value);
         output::json(&json!({
@@ -131,20 +141,58 @@ pub fn check_memory(config: &RunConfig, fleet: Option<&FleetConfig>) -> Result<(
     }
 }
 
-/// Returns a warning if the processes of a run on the CPU may need more memory than this machine has.
-pub fn memory_warning(config: &RunConfig, fleet: Option<&FleetConfig>) -> Result<Option<String>> {
+/// Checks that the processes of a run on the CPU fit into this machine's memory. `ranks` of the run's ranks are on this
+/// machine. Returns a warning if the processes may need more memory than is available now.
+///
+/// # Errors
+/// Returns an error that names the key to change if they may need more than the machine has.
+pub fn check_machine(
+    config: &RunConfig,
+    fleet: Option<&FleetConfig>,
+    ranks: usize,
+) -> Result<Option<String>> {
     if !device::kind(&config.model.device)?.is_cpu() {
         return Ok(None);
     }
     let planned = with_inputs(config, fleet, |inputs| inputs.machine(1))?;
     let (Some(Ok(planned)), Some(memory)) = (planned, machine::memory()) else { return Ok(None) };
-    let needed = planned.iter().flatten().map(|process| process.device_bytes + sum(&process.host)).sum();
-    Ok((needed > memory.total).then(|| {
-        let (needed, has) = (machine::bytes(needed), machine::bytes(memory.total));
-        format!(
-            "this run may need {needed} of memory, and this machine has {has}; `--dry-run` lists the parts"
-        )
-    }))
+    // The ranks are the first processes. Those of other machines are the last ones of them.
+    let is_here = |i: &usize| *i < ranks || *i >= config.training.ranks;
+    let all = planned.into_iter().flatten().enumerate();
+    let here: Vec<ProcessMemory> = all.filter(|(i, _)| is_here(i)).map(|(_, process)| process).collect();
+    Ok(check_processes(&here, memory)?)
+}
+
+/// Checks that processes fit into `memory`, as [`check_machine`] does.
+fn check_processes(processes: &[ProcessMemory], memory: Memory) -> Result<Option<String>, Usage> {
+    let needed: u64 = processes.iter().map(|process| process.device_bytes + sum(&process.host)).sum();
+    let printed = machine::bytes(needed);
+    if needed <= memory.total {
+        let available = machine::bytes(memory.available);
+        return Ok((needed > memory.available).then(|| {
+            format!(
+                "this run may need {printed} of memory, and {available} is available now; `--dry-run` lists the parts"
+            )
+        }));
+    }
+    let parts = || processes.iter().flat_map(|process| process.device.iter().chain(&process.host));
+    let bytes = |phase| parts().filter(|part| part.phase == phase).map(|part| part.bytes).sum::<u64>();
+    let largest = [
+        (bytes(Phase::Sampling), "lower sampling.memory_mib"),
+        (bytes(Phase::Training), "lower training.micro_batch_tokens"),
+        (bytes(Phase::Always), "choose a smaller model (model.base)"),
+    ];
+    let (bytes, remedy) = largest.into_iter().max_by_key(|(bytes, _)| *bytes).unwrap_or_default();
+    let fewer = match processes.len() {
+        1 => String::new(),
+        many => format!(", or start fewer than {many} processes (--ranks, --workers)"),
+    };
+    Err(Usage(format!(
+        "this run may need {printed} of memory, and this machine or its control group has {}: {remedy}, for which {} is \
+         planned{fewer}; `--dry-run` lists the parts",
+        machine::bytes(memory.total),
+        machine::bytes(bytes)
+    )))
 }
 
 /// Calls `f` with the inputs of a memory plan. Returns `None` if the model's shape is not known.
@@ -164,14 +212,18 @@ fn with_inputs<T>(
     Ok(Some(f(inputs)))
 }
 
-fn plan(config: &RunConfig, kind: DeviceKind, fleet: Option<&FleetConfig>) -> Result<Planned> {
+fn plan(
+    config: &RunConfig,
+    kind: DeviceKind,
+    fleet: Option<&FleetConfig>,
+    assumed: Assumptions,
+) -> Result<Planned> {
     let (model, known) = shape(config)?;
     let own_guide = Path::new(&config.model.guide);
     let guide = if is_model(own_guide) { ModelConfig::load(own_guide)? } else { model.clone() };
     let (hardware, footprint) = hardware(config, kind, fleet)?;
     let problems = system::problems(config)?;
     let work = round_work(&problems);
-    let assumed = Assumptions::of(config.problems.system);
     let gpu_bytes = (!kind.is_cpu()).then(|| hardware.device_bytes.saturating_sub(hardware.reserved_bytes));
     let inputs =
         MemoryInputs { config, model: &model, guide: &guide, fleet, footprint: &*footprint, gpu_bytes };
@@ -398,4 +450,47 @@ fn next(config: &RunConfig, lacks: &[MissingRequirement], fits: bool) -> Vec<Str
         );
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sgs_run::workers::memory::MemoryPart;
+
+    #[test]
+    fn more_memory_than_the_machine_has_is_an_error_and_more_than_is_available_a_warning() {
+        let process = |sampling: u64, training: u64| {
+            let part = |bytes, phase| MemoryPart { what: String::new(), bytes, phase };
+            let device = [(64, Phase::Always), (sampling, Phase::Sampling), (training, Phase::Training)];
+            ProcessMemory {
+                process: "rank 0".to_owned(),
+                device: device.map(|(mib, phase)| part(mib << 20, phase)).into(),
+                in_turns: false,
+                device_bytes: (64 + sampling + training) << 20,
+                host: vec![part(16 << 20, Phase::Always)],
+            }
+        };
+        let check = |processes: &[ProcessMemory], total: u64, available: u64| {
+            check_processes(processes, Memory { total: total << 20, available: available << 20 })
+                .map_err(|error| error.to_string())
+        };
+        let one = [process(100, 200)];
+        assert_eq!(check(&one, 380, 380), Ok(None));
+        let warning = check(&one, 380, 379).ok().flatten().unwrap_or_default();
+        assert!(warning.contains("380.0 MiB of memory, and 379.0 MiB is available now"), "{warning}");
+        let refused = |processes: &[ProcessMemory], total| check(processes, total, total).unwrap_err();
+        let text = refused(&one, 379);
+        for part in
+            ["380.0 MiB of memory", "has 379.0 MiB", "lower training.micro_batch_tokens, for which 200.0 MiB"]
+        {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert!(!text.contains("--workers"), "{text}");
+        assert!(
+            refused(&[process(300, 200)], 100).contains("lower sampling.memory_mib, for which 300.0 MiB")
+        );
+        assert!(refused(&[process(9, 9)], 9).contains("(model.base), for which 80.0 MiB"));
+        let two = refused(&[process(1, 300), process(200, 0)], 400);
+        assert!(two.contains("661.0 MiB") && two.contains("start fewer than 2 processes"), "{two}");
+    }
 }

@@ -16,9 +16,9 @@ use sgs_analysis::report;
 use sgs_analysis::run::{RunData, metric, read_run};
 use sgs_data::base::made::{MadeBase, base_folder};
 use sgs_data::base::recipe;
-use sgs_lm::ModelConfig;
 use sgs_lm::ranks::{Parallel, ProcessGroup};
 use sgs_lm::tokenizer::Tokenizer;
+use sgs_lm::{LmError, ModelConfig};
 use sgs_lm_sampler::Decode;
 use sgs_run::config::base_model::is_model;
 use sgs_run::config::device;
@@ -70,7 +70,7 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
             return super::explain::run(&resolved);
         }
         warn_without_effect(&resolved);
-        return super::dry_run::run(&resolved, fleet(fleet_args, workers)?.as_ref(), *json);
+        return super::dry_run::run(&resolved, fleet(fleet_args, workers)?.as_ref(), &args.assume, *json);
     }
     let own = || Ok(args.out.clone().unwrap_or(default_folder(&resolve()?.config)));
     let mut rank_group = match join(ranks, fleet_args, own)? {
@@ -84,13 +84,13 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
     let workers = fleet(fleet_args, workers)?;
     check_requirements(&config, workers.as_ref(), &layers)?;
     super::dry_run::check_memory(&config, workers.as_ref())?;
+    config.training.ranks = rank_group.settle(&config, ranks.ranks.is_some())?;
+    super::dry_run::check_machine(&config, workers.as_ref(), rank_group.local_ranks())?.iter().for_each(warn);
     let base = match super::made::ensure(&config)? {
         MadeBase::NotMade => None,
         MadeBase::Ready(folder) => Some(folder),
         MadeBase::Interrupted => return Ok(Outcome::Interrupted),
     };
-    config.training.ranks = rank_group.settle(&config, ranks.ranks.is_some())?;
-    super::dry_run::memory_warning(&config, workers.as_ref())?.iter().for_each(warn);
     let out = args.out.clone().unwrap_or_else(|| default_folder(&config));
     begin_in(&out, &config, base.as_deref(), workers, rank_group, &args.execution)
 }
@@ -127,10 +127,17 @@ fn begin_in(
         if let Err(error) = new.remove() {
             eprintln!("{error}; its run was not started");
         }
-    } else {
-        new.keep();
+        return outcome.map_err(|error| if is_lack_of_memory(&error) { usage(error) } else { error });
     }
+    new.keep();
     outcome
+}
+
+/// Returns whether a device has too little free memory for buffers whose sizes follow from the configuration.
+fn is_lack_of_memory(error: &anyhow::Error) -> bool {
+    let root = error.downcast_ref::<RunError>().map(RunError::root);
+    let Some(RunError::Other(cause)) = root else { return false };
+    matches!(cause.downcast_ref(), Some(LmError::Memory { .. }))
 }
 
 /// Warns of settings that have no effect.
@@ -517,4 +524,27 @@ fn default_folder(config: &RunConfig) -> PathBuf {
         return first;
     }
     (2..).map(|n| Path::new("runs").join(format!("{name}-{n}"))).find(|p| !p.exists()).unwrap_or(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sgs_run::error::Context as _;
+
+    #[test]
+    fn buffers_that_do_not_fit_are_told_from_other_errors() {
+        let memory = LmError::Memory {
+            device: "cuda:0".to_owned(),
+            what: "a pass over 8192 tokens".to_owned(),
+            needed: 2,
+            free: 1,
+            hint: "reduce micro_batch_tokens".to_owned(),
+        };
+        let failed = LmError::Device { device: "cuda:0".to_owned(), message: "lost".to_owned() };
+        let of = |error: LmError| {
+            let error = Err::<(), _>(error).context("the trainer").expect_err("an error");
+            is_lack_of_memory(&anyhow::Error::from(error))
+        };
+        assert_eq!([memory, failed].map(of), [true, false]);
+    }
 }

@@ -241,21 +241,22 @@ fn prompts_that_do_not_fit_are_reported() {
 }
 
 #[test]
-fn a_plan_that_needs_more_memory_than_the_machine_has_is_a_warning() {
+fn a_plan_that_needs_more_memory_than_the_machine_has_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    // A folder inside a run's folder is refused after the warning, so that no worker starts.
-    for name in ["config.toml", "journal.sqlite"] {
-        file(dir.path(), name, "");
+    let out = dir.path().join("run");
+    for (key, settings) in [
+        ("training.micro_batch_tokens", &["training.micro_batch_tokens=100000000"][..]),
+        ("sampling.memory_mib", &["sampling.memory_mib=1000000000", "sampling.batch=1000000"]),
+    ] {
+        let mut call = vec!["run", "--out", out.to_str().unwrap()];
+        settings.iter().for_each(|setting| call.extend(["--set", setting]));
+        let refused = sgs(&call).expect(2).err;
+        let remedy = format!("lower {key}, for which ");
+        for part in ["this run may need ", "this machine or its control group has ", &remedy] {
+            assert!(refused.contains(part), "{part} in {refused}");
+        }
+        assert!(!out.exists(), "{refused}");
     }
-    let out = dir.path().join("inside");
-    let most = 16 * std::thread::available_parallelism().unwrap().get();
-    for [flag, value] in [["--workers", &*format!("local:generate={most}")], ["--ranks", &*most.to_string()]]
-    {
-        let refused = sgs(&["run", flag, value, "--out", out.to_str().unwrap()]).expect(2).err;
-        assert!(refused.contains("of memory, and this machine has"), "{refused}");
-    }
-    let few = sgs(&["run", "--out", out.to_str().unwrap()]).expect(2).err;
-    assert!(!few.contains("this machine has"), "{few}");
 }
 
 #[test]

@@ -86,6 +86,11 @@ impl RankGroup {
         Ok(())
     }
 
+    /// Returns the number of ranks on this machine. Ranks that were started manually count only themselves.
+    pub fn local_ranks(&self) -> usize {
+        self.env.as_ref().map_or(self.ranks, |env| env.local_ranks)
+    }
+
     /// Returns the number of threads for this rank.
     pub fn threads(&self) -> usize {
         let all = device::threads();
