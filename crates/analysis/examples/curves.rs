@@ -1,7 +1,7 @@
 //! Draws curves of the cumulative solve rate from a table with the columns run, seed, generations and rate: the mean of each
 //! run's seeds over their common range, with a band from the lowest to the highest.
 //!
-//! `cargo run --release -p sgs-analysis --example curves docs/figures/metamath-deep-methods.csv "Deep targets" > FIGURE.svg`
+//! `cargo run --release -p sgs-analysis --example curves docs/figures/metamath-congruence.csv "Nested congruences" > FIGURE.svg`
 
 #![allow(clippy::print_stdout)]
 

@@ -137,7 +137,7 @@ const COMMANDS: &[(&str, Check)] = &[
     // examples/README.md
     ("sgs run examples/run.toml --out runs/example", SUCCEEDS),
     ("sgs sweep examples/deep.toml --dry-run", SUCCEEDS),
-    ("sgs sweep examples/deep-proofs.toml --out /dev/shm/deep-proofs", Append("--dry-run")),
+    ("sgs sweep examples/congruence.toml --out /dev/shm/congruence", Append("--dry-run")),
     ("sgs prove --run runs/example < examples/statements.txt", Run(PROVED_OR_NOT, "")),
     ("RUN=runs/example jupyter lab examples/tables.ipynb", Skip),
 ];
@@ -605,21 +605,21 @@ fn number(text: &str) -> f64 {
     text.trim().replace('\u{2212}', "-").parse().unwrap_or_else(|_| panic!("{text:?} is not a number"))
 }
 
-/// A run of `docs/figures/metamath-deep-methods.csv`: its points, as generations, tokens and the solve rate, and pass@1,
-/// pass@8 and pass@64 of its last weights.
+/// A run of a table of `docs/figures`: its points, as generations, tokens and the solve rate, and three pass@k of its last
+/// weights.
 #[derive(Default)]
 struct MeasuredRun {
     points: Vec<[f64; 3]>,
     held_out: [f64; 3],
 }
 
-/// Reads the measured runs by method and seed.
-fn measured_runs() -> BTreeMap<String, BTreeMap<String, MeasuredRun>> {
-    let mut table = csv::Reader::from_path(project("docs/figures/metamath-deep-methods.csv")).unwrap();
+/// Reads the measured runs of a table by method and seed, with the columns of these pass@k.
+fn measured_runs(file: &str, pass: [&str; 3]) -> BTreeMap<String, BTreeMap<String, MeasuredRun>> {
+    let mut table = csv::Reader::from_path(project(&format!("docs/figures/{file}"))).unwrap();
     let names = table.headers().unwrap().clone();
     let column = |name: &str| names.iter().position(|other| other == name).unwrap();
     let curve = ["generations", "tokens", "rate"].map(column);
-    let held_out = ["pass_1", "pass_8", "pass_64"].map(column);
+    let held_out = pass.map(column);
     let mut runs: BTreeMap<String, BTreeMap<String, MeasuredRun>> = BTreeMap::new();
     for row in table.records() {
         let row = row.unwrap();
@@ -633,11 +633,20 @@ fn measured_runs() -> BTreeMap<String, BTreeMap<String, MeasuredRun>> {
     runs
 }
 
-/// Checks the means, their intervals and the differences from the baseline in the table of `docs/results.md`.
+/// Checks the means, their intervals and the differences from the baseline in the tables of `docs/results.md`.
 #[test]
 fn the_results_are_those_of_the_measured_runs() {
+    let page = std::fs::read_to_string(project("docs/results.md")).unwrap();
+    let (congruence, deep) = page.split_once("## Deep targets").unwrap();
+    check_table(congruence, "metamath-congruence.csv", ["pass_1", "pass_8", "pass_32"]);
+    check_table(deep, "metamath-deep-methods.csv", ["pass_1", "pass_8", "pass_64"]);
+    assert!(page.split_whitespace().count() <= 900);
+}
+
+/// Checks the table of a section against the measured runs of a file.
+fn check_table(section: &str, file: &str, pass: [&str; 3]) {
     const BASELINE: &str = "reinforce-half";
-    let runs = measured_runs();
+    let runs = measured_runs(file, pass);
     // Methods are compared at the end of the shortest run.
     let ends = |of: usize| {
         runs.values().flat_map(|seeds| seeds.values()).map(move |run| run.points.last().unwrap()[of])
@@ -651,13 +660,14 @@ fn the_results_are_those_of_the_measured_runs() {
         })
     };
     let mean = |values: &[f64]| seed_mean(values).map(|mean| (mean.mean, mean.half.unwrap())).unwrap();
-    let page = std::fs::read_to_string(project("docs/results.md")).unwrap();
-    assert_eq!(page.matches("|---").count(), 6, "docs/results.md has one table");
-    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.strip_suffix(" |"));
+    assert_eq!(section.matches("|---").count(), 6, "a section has one table");
+    let rows = section.lines().filter(|line| line.starts_with("| `"));
+    let rows = rows.filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
     let mut methods = Vec::new();
     for row in rows {
-        let (method, cells) = row.split_once("` | ").unwrap();
-        methods.push(method);
+        let (method, cells) = row.split_once(" | ").unwrap();
+        let method = &*method.replace('`', "");
+        methods.push(method.to_owned());
         assert_eq!(runs[method].len(), 5, "{method}");
         for (i, cell) in cells.split(" | ").enumerate() {
             let values: Vec<f64> = columns(method).map(|row| row[i]).collect();
@@ -672,11 +682,23 @@ fn the_results_are_those_of_the_measured_runs() {
                 );
             }
             assert_eq!(difference.is_empty(), method == BASELINE, "{method}: {cell}");
+            let pairs = columns(method).zip(columns(BASELINE)).map(|(row, base)| row[i] - base[i]);
+            let (measured, half) = mean(&pairs.collect::<Vec<_>>());
+            if let Some((told, told_half)) =
+                difference.strip_suffix(')').and_then(|text| text.split_once('±'))
+            {
+                assert!(
+                    (number(told) - measured).abs() < 0.06,
+                    "{method}, column {i}: {told}, not {measured}"
+                );
+                assert!(
+                    (number(told_half) - half).abs() < 0.06,
+                    "{method}, column {i}: ±{told_half}, not {half}"
+                );
+            }
             if let Some((told, interval)) =
                 difference.strip_suffix("])").and_then(|text| text.split_once(" ["))
             {
-                let pairs = columns(method).zip(columns(BASELINE)).map(|(row, base)| row[i] - base[i]);
-                let (measured, _) = mean(&pairs.collect::<Vec<_>>());
                 assert!(
                     (number(told) - measured).abs() < 0.06,
                     "{method}, column {i}: {told}, not {measured}"
@@ -687,6 +709,5 @@ fn the_results_are_those_of_the_measured_runs() {
         }
     }
     methods.sort_unstable();
-    assert_eq!(methods, runs.keys().collect::<Vec<_>>());
-    assert!(page.split_whitespace().count() <= 900);
+    assert!(methods.iter().eq(runs.keys()), "{file}: {methods:?}");
 }
