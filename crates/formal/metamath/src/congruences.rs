@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 
 /// Whether a congruence relates formulas or classes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Relation {
+enum CongruenceKind {
     /// `( ph -> ( ps <-> ch ) )`.
     Equivalence,
     /// `( ph -> A = B )`.
@@ -23,8 +23,8 @@ enum Relation {
 /// A rule whose hypotheses and conclusion are equivalences or equalities that follow from a formula.
 struct Congruence {
     rule: RuleId,
-    hypotheses: Vec<Relation>,
-    conclusion: Relation,
+    hypotheses: Vec<CongruenceKind>,
+    conclusion: CongruenceKind,
 }
 
 /// A generator of nested congruences: if two parts are equal or equivalent, so are two expressions that contain them.
@@ -62,9 +62,9 @@ impl Congruences {
     ) -> Option<(TheoremProof, NormalText)> {
         let choices = (lengths.end() + 1).checked_sub(*lengths.start()).filter(|choices| *choices > 0)?;
         let inferences = lengths.start() + draw.index(choices);
-        let relation = if draw.chance(0.5) { Relation::Equivalence } else { Relation::Equality };
+        let kind = if draw.chance(0.5) { CongruenceKind::Equivalence } else { CongruenceKind::Equality };
         let (mut steps, mut hypotheses) = (Vec::new(), Vec::new());
-        self.push_proof(draw, context, relation, inferences, &mut steps, &mut hypotheses)?;
+        self.push_proof(draw, context, kind, inferences, &mut steps, &mut hypotheses)?;
         let context = context.or_else(|| {
             let first = 1 + steps.iter().filter_map(|step| step.rule()).map(|rule| rule.0 as usize).max()?;
             let later = theory.rules().len().checked_sub(first).filter(|later| *later > 0)?;
@@ -75,24 +75,24 @@ impl Congruences {
         Some((TheoremProof { rule: context, statement, steps }, print))
     }
 
-    /// Appends a proof of a relation with a number of inferences from rules before `context`. Returns `None` if it would need
+    /// Appends a proof of a congruence with a number of inferences from rules before `context`. Returns `None` if it would need
     /// too many hypotheses, or if there is no such rule.
     fn push_proof(
         &self,
         draw: &mut SeededRng,
         context: Option<RuleId>,
-        relation: Relation,
+        kind: CongruenceKind,
         inferences: usize,
         steps: &mut Vec<ProofStep>,
-        hypotheses: &mut Vec<Relation>,
+        hypotheses: &mut Vec<CongruenceKind>,
     ) -> Option<()> {
         if inferences == 0 {
-            let known: Vec<_> = (0..hypotheses.len()).filter(|&i| hypotheses[i] == relation).collect();
+            let known: Vec<_> = (0..hypotheses.len()).filter(|&i| hypotheses[i] == kind).collect();
             let has_room = hypotheses.len() < Self::HYPOTHESES;
             let index = if !known.is_empty() && (!has_room || draw.chance(0.5)) {
                 known[draw.index(known.len())]
             } else if has_room {
-                hypotheses.push(relation);
+                hypotheses.push(kind);
                 hypotheses.len() - 1
             } else {
                 return None;
@@ -100,9 +100,8 @@ impl Congruences {
             steps.push(ProofStep::Hypothesis(index as u32));
             return Some(());
         }
-        let is_available = |rule: &&Congruence| {
-            rule.conclusion == relation && context.is_none_or(|context| rule.rule < context)
-        };
+        let is_available =
+            |rule: &&Congruence| rule.conclusion == kind && context.is_none_or(|context| rule.rule < context);
         let rules: Vec<_> = self.0.iter().filter(is_available).collect();
         if rules.is_empty() {
             return None;
@@ -129,8 +128,8 @@ impl Congruence {
             trees.iter().flatten().filter_map(|node| node.as_variable()).collect()
         };
         let hypotheses: Vec<_> =
-            statement.hypotheses.iter().map(|tree| relation(theory, tree)).collect::<Option<_>>()?;
-        let conclusion = relation(theory, &statement.conclusion)?;
+            statement.hypotheses.iter().map(|tree| kind_of(theory, tree)).collect::<Option<_>>()?;
+        let conclusion = kind_of(theory, &statement.conclusion)?;
         let is_congruence = !hypotheses.is_empty()
             && statement.distinct.is_empty()
             && variables(&statement.hypotheses)
@@ -139,8 +138,8 @@ impl Congruence {
     }
 }
 
-/// Returns the relation of a formula of the form `( ph -> ( … <-> … ) )` or `( ph -> … = … )`.
-fn relation(theory: &Theory, tree: &[TreeNode]) -> Option<Relation> {
+/// Returns the kind of a formula of the form `( ph -> ( … <-> … ) )` or `( ph -> … = … )`.
+fn kind_of(theory: &Theory, tree: &[TreeNode]) -> Option<CongruenceKind> {
     let label = |node: TreeNode| {
         let production = &theory.grammar().productions()[node.as_production()? as usize];
         Some(&*theory.database().statement(production.statement).label)
@@ -148,8 +147,8 @@ fn relation(theory: &Theory, tree: &[TreeNode]) -> Option<Relation> {
     let [implication, antecedent, consequent, ..] = tree else { return None };
     antecedent.as_variable()?;
     match (label(*implication)?, label(*consequent)?) {
-        ("wi", "wb") => Some(Relation::Equivalence),
-        ("wi", "wceq") => Some(Relation::Equality),
+        ("wi", "wb") => Some(CongruenceKind::Equivalence),
+        ("wi", "wceq") => Some(CongruenceKind::Equality),
         _ => None,
     }
 }
