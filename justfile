@@ -78,7 +78,7 @@ chaos:
 fuzz seconds=fuzz_seconds:
     SGS_FUZZ_SECONDS={{ seconds }} cargo nextest run --release --workspace --run-ignored only -E '{{ fuzz_tests }}'
 
-# Run the tests with real Lean that cover each kind of text and a run once (about 15 minutes of CPU time).
+# Run the tests with real Lean that cover each kind of text and a run once (about 21 minutes of CPU time).
 lean:
     cargo nextest run --release --workspace --run-ignored only -E '{{ lean_tests }}'
 

@@ -9,20 +9,16 @@ kernel decides (`Replay`).
 namespace SgsJudge
 open Lean Elab
 
-/-- A proof to be judged. The parent process writes the texts and embeds those of the model. -/
+/-- A proof to be judged. The parent process has parsed none of the texts. -/
 structure Candidate where
-  /-- The command that we insert to open the theorem's namespace; empty for none. -/
-  space : String
-  /-- The statement as an axiom. -/
-  pinned : String
-  /-- That axiom's name. -/
-  pinnedName : Name
+  /-- Suffix of the names that we generate. -/
+  id : String
+  /-- The theorem up to `:= by`. -/
+  statement : String
   /-- Theorems before the theorem. -/
   helpers : String
-  /-- The theorem with its proof. -/
-  text : String
-  /-- The theorem's full name. -/
-  target : Name
+  /-- The text after `:= by`. -/
+  proof : String
   /-- File of the declarations. `check` writes it and `replay` reads it. Empty for none. -/
   declarations : String
 
@@ -34,15 +30,11 @@ structure Request where
   nonce : String
   /-- Whether texts are examined before they are elaborated. Only tests of the other layers disable it. -/
   examines : Bool
-  /-- Import commands. -/
+  /-- The text before the theorem: imports, `open`, `set_option`, definitions. -/
   header : String
-  /-- Modules that must be imported after the header. -/
-  imports : List Name
   /-- Our own commands after the imports. -/
   opening : String
-  /-- Commands of the problem after these: `open`, `set_option`, definitions. -/
-  context : String
-  /-- Our own commands after all of these. -/
+  /-- Our own commands after the header. -/
   settings : String
   candidates : Array Candidate
 
@@ -58,24 +50,16 @@ private def list {α : Type} (read : Json → Except String α) (found : Array �
     | .error reason => .error reason
 
 private def readCandidate (json : Json) : Except String Candidate := do
-  let pinnedName ← field json "pinned_name"
-  let target ← field json "target"
   return {
-    space := ← field json "space", pinned := ← field json "pinned", pinnedName := pinnedName.toName
-    helpers := ← field json "helpers", text := ← field json "text", target := target.toName
-    declarations := ← field json "declarations" }
-
-private def readName (json : Json) : Except String Name := do
-  let text ← json.getStr?
-  return text.toName
+    id := ← field json "id", statement := ← field json "statement", helpers := ← field json "helpers"
+    proof := ← field json "proof", declarations := ← field json "declarations" }
 
 def Request.read (out : String → IO Unit) (line : String) : Except String Request := do
   let json ← Json.parse line
-  let imports ← (← json.getObjVal? "imports").getArr?
   let candidates ← (← json.getObjVal? "candidates").getArr?
   let examines ← (← json.getObjVal? "examines").getBool?
-  return { out, nonce := ← field json "nonce", examines, header := ← field json "header", imports := (← list readName #[] imports.toList).toList
-           opening := ← field json "opening", context := ← field json "context", settings := ← field json "settings", candidates := ← list readCandidate #[] candidates.toList }
+  return { out, nonce := ← field json "nonce", examines, header := ← field json "header", opening := ← field json "opening"
+           settings := ← field json "settings", candidates := ← list readCandidate #[] candidates.toList }
 
 /-- Options of every elaboration. Parallel elaboration is off, so that every declaration exists when it is checked. -/
 def baseOptions : Options :=
@@ -111,12 +95,15 @@ def examine (role : Role) (commands : Array Syntax) (state : Command.State) : IO
   | .error what => return .error what
   | .ok _ => return .ok ()
 
+/-- Tag of the message that a text has defined a constant of type `Lean.Syntax`. -/
+def definesSyntax : Name := `SgsJudge.definesSyntax
+
 /-- Adds an error unless the constants that a text has defined may exist while more of it is elaborated. -/
 private def withoutSyntax (state : Command.State) : Command.State :=
   match definedSyntax state.env with
   | none => state
   | some name =>
-    let data := s!"`{showName name}` is a definition of type `Lean.Syntax`, which Lean could run as a tactic"
+    let data := .tagged definesSyntax s!"`{showName name}` is a definition of type `Lean.Syntax`, which Lean could run as a tactic"
     { state with messages := state.messages.add { fileName := "<text>", pos := ⟨1, 0⟩, data } }
 
 /-- Elaborates parsed commands up to the first that fails. Returns the new state, with the messages of these commands only. -/
@@ -221,20 +208,27 @@ private def notImported (env : Environment) : List Name → Option Name
 structure Header where
   /-- The environment after the imports alone. -/
   imported : Environment
-  /-- The state after the imports and the context. -/
+  /-- The state after the header. -/
   state : Command.State
 
-/-- Loads the imports and then the context of a request. The error is the first error of either. -/
+/-- Loads the header of a request. The error is its first error. -/
 def loadHeader (request : Request) : IO (Except Broken Header) := do
   let input := inputContext request.header
-  let (syntaxTree, _, messages) ← Parser.parseHeader input
+  let (syntaxTree, position, messages) ← Parser.parseHeader input
+  let parts : Syntax := syntaxTree
+  -- The last part are the imports. With `module`, Lean would not load the proofs of the library.
+  if request.examines && parts.getArgs.pop.any (!·.isNone) then
+    return .error { reason := "the header contains `module` or `prelude`", refused := true }
   let (env, messages) ← processHeader syntaxTree baseOptions messages input
   -- If a header fails, Lean returns messages and an empty environment. It throws no exception.
   if let some error ← firstError messages.toList then return .error { reason := error }
-  if let some name := notImported env request.imports then return .error { reason := s!"`{showName name}` is not imported" }
+  let imports := mapList (·.module) (headerToImports syntaxTree).toList
+  if let some name := notImported env imports then return .error { reason := s!"`{showName name}` is not imported" }
   let start ← runCommands request.opening (Command.mkState env {} baseOptions)
-  let context ← if request.examines then runHeader start.env request.context start (SgsJudge.start request.context start) else .ok <$> runCommands request.context start
-  match context with
+  let loaded ←
+    if request.examines then runHeader start.env request.header start position
+    else pure (.ok (← IO.processCommands input position { start with messages := {} }).commandState)
+  match loaded with
   | .error broken => return .error broken
   | .ok state =>
     if let some error ← firstError state.messages.toList then return .error { reason := error }
@@ -280,32 +274,95 @@ def isIn (name : Name) : List Name → Bool
   | [] => false
   | other :: rest => name == other || isIn name rest
 
-/-- Converts an axiom to a theorem whose proof is `sorry`. Lean adds the variables of a header to a theorem even if its statement does
-not contain them (`include`, instances), but not to an axiom. -/
-private def asTheorem (stx : Syntax) : Frontend.FrontendM Syntax := do
-  let template ← Frontend.runCommandElabM `(command| theorem pinned : True := sorry)
-  let pinned := stx[1]
-  return stx.setArg 1 (.node .none ``Parser.Command.theorem #[mkAtom "theorem", pinned[1], pinned[2], template.raw[1][3]])
+/-- A candidate whose texts were parsed and examined, and of which nothing is elaborated yet. -/
+structure Prepared where
+  /-- The state after the header, in the namespace of the theorem. -/
+  state : Command.State
+  /-- The statement, with our name and the proof `sorry`. A theorem and not an axiom, to which Lean would not add the variables
+  of a header that the statement does not contain (`include`, instances). -/
+  pinned : Syntax
+  pinnedName : Name
+  /-- The theorem's full name. -/
+  target : Name
+  helpers : Array Syntax := #[]
+  /-- The theorem. -/
+  own : Array Syntax := #[]
 
-/-- Lets the theorems of `asTheorem`, which lack a proof, cause a warning even if the header turns warnings into errors. -/
+/-- The reason why nothing of a candidate is elaborated. -/
+structure Unfit where
+  reason : String
+  /-- Messages of the parser. -/
+  messages : MessageLog := {}
+  /-- What the text must not contain; empty if it cannot be parsed. -/
+  refused : String := ""
+
+/-- Where a theorem and its pinned statement are declared. -/
+private structure Place where
+  /-- Our commands before both; empty for none. -/
+  space : String := ""
+  /-- The name of the pinned statement, as it is declared. -/
+  declared : Name
+  /-- Its full name. -/
+  pinned : Name
+  /-- The theorem's full name. -/
+  target : Name
+
+/-- Chooses the place of a theorem.
+
+A separate namespace keeps the names of the theorem and its helpers apart from those of the library. It is opened, because
+Lean looks up `n.foo` in open namespaces, but not in the current one. A dotted name opens its own namespace for statement and
+proof, which a wrapping namespace would hide. The pinned statement is therefore declared in the same namespace. A name that
+begins with `_root_` is declared at the root. -/
+private def placeOf (id : String) (name : Name) : Place :=
+  let isRooted := (components name).getLast? == some "_root_"
+  if !isRooted && name.getPrefix.isAnonymous then
+    let space := Name.mkSimple s!"Sgs_{id}"
+    { space := s!"namespace Sgs_{id}\nopen Sgs_{id}\n", declared := `sgs_pinned, pinned := space ++ `sgs_pinned, target := space ++ name }
+  else
+    let own := Name.mkSimple s!"sgs_pinned_{id}"
+    let full := if isRooted then name.replacePrefix `_root_ .anonymous else name
+    { declared := name.getPrefix ++ own, pinned := full.getPrefix ++ own, target := full }
+
+/-- Parses and examines a candidate's statement, and its helpers and theorem if `hasProof`. Theorems do not change how a text
+is parsed. -/
+def prepare (examines hasProof : Bool) (header : Command.State) (candidate : Candidate) : IO (Except Unfit Prepared) := do
+  match parsed (candidate.statement ++ "\n  sorry\n") header with
+  | .error messages => return .error { messages, reason := "the statement cannot be parsed" }
+  | .ok commands =>
+    let (template, _) ← runFrontend "" header (Frontend.runCommandElabM `(command| theorem pinned : True := by sorry))
+    let stx := commands[0]?.getD .missing
+    let name := stx[1][1][0]
+    unless commands.size == 1 && isTheorem stx && name.isIdent && alike template.raw[1][3] stx[1][3] do
+      let refused := "a statement that is not one theorem up to `:= by`"
+      return .error { refused, reason := refused }
+    let place := placeOf candidate.id name.getId
+    let state ← runCommands place.space header
+    let statement := (stx.setArg 0 template.raw[0]).setArg 1 (stx[1].setArg 1 (stx[1][1].setArg 0 (mkIdent place.declared)))
+    let prepared : Prepared := { state, pinned := statement, pinnedName := place.pinned, target := place.target }
+    unless examines do return .ok prepared
+    if let .error refused ← examine .statement #[statement.setArg 1 (statement[1].setArg 3 mkNullNode)] state then
+      return .error { refused, reason := s!"the statement contains {refused}" }
+    unless hasProof do return .ok prepared
+    match parsed candidate.helpers state, parsed (candidate.statement ++ candidate.proof) state with
+    | .error messages, _ | _, .error messages => return .error { messages, reason := "the text cannot be parsed" }
+    | .ok helpers, .ok own =>
+      unless own.size == 1 do
+        let refused := s!"{own.size} commands where one theorem is expected"
+        return .error { refused, reason := refused }
+      if let .error refused ← examine .proof (helpers ++ own) state then return .error { refused, reason := refused }
+      return .ok { prepared with helpers, own }
+
+/-- Lets pinned statements, which lack a proof, cause a warning even if the header turns warnings into errors. -/
 private def withoutErrors (state : Command.State) : Command.State :=
   { state with scopes := state.scopes.map fun scope => { scope with opts := scope.opts.setBool `warningAsError false } }
 
 /-- Elaborates the pinned statement over the header. Generated dependencies of its type are renamed, because the elaboration
 of the theorem may generate declarations with the same names. -/
-def pin (examines : Bool) (state : Command.State) (candidate : Candidate) : IO (Except String Pinned) := do
-  let mut final := state
-  if examines then
-    match parsed candidate.pinned state with
-    | .error messages => final := { state with messages }
-    | .ok commands =>
-      unless commands.size == 1 do return .error s!"the statement is {commands.size} commands"
-      if let .error what ← examine .statement commands state then return .error s!"the statement contains {what}"
-      let (commands, _) ← runFrontend "" state (commands.mapM asTheorem)
-      final ← elaborate candidate.pinned (withoutErrors state) commands
-  else final ← runCommands candidate.pinned state
+def pin (candidate : Candidate) (prepared : Prepared) : IO (Except String Pinned) := do
+  let { state, pinned, pinnedName, .. } := prepared
+  let final ← elaborate candidate.statement (withoutErrors state) #[pinned]
   if let some error ← firstError final.messages.toList then return .error s!"the statement cannot be elaborated: {error}"
-  let some info := final.env.find? candidate.pinnedName | return .error "the statement was not declared"
+  let some info := final.env.find? pinnedName | return .error "the statement was not declared"
   match (forEach (collect state.env final.env) info.type.getUsedConstants.toList).run {} with
   | .error reason => return .error s!"the statement: {reason}"
   | .ok (_, found) =>
@@ -313,10 +370,10 @@ def pin (examines : Bool) (state : Command.State) (candidate : Candidate) : IO (
     let declarations := found.declarations.toList
     let own := mapList (·.name) declarations
     let renamed (e : Expr) : Expr := e.replace fun
-      | .const n ls => if isIn n own then some (.const (candidate.pinnedName ++ n) ls) else none
+      | .const n ls => if isIn n own then some (.const (pinnedName ++ n) ls) else none
       | _ => none
     let renamedRead (d : Read) : Read :=
-      { d with name := candidate.pinnedName ++ d.name, type := renamed d.type, value := renamed d.value }
+      { d with name := pinnedName ++ d.name, type := renamed d.type, value := renamed d.value }
     return .ok { levels := info.levelParams, type := renamed info.type, declarations := mapList renamedRead declarations }
 
 end SgsJudge

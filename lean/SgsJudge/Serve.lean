@@ -24,6 +24,7 @@ private def severity : MessageSeverity → String
 private def kind (data : MessageData) : String :=
   if data.hasTag (· == `hasSorry) then "hasSorry"
   else if data.hasTag (· == `runtime.maxHeartbeats) then "runtime.maxHeartbeats"
+  else if data.hasTag (· == definesSyntax) then showName definesSyntax
   else ""
 
 private def ofList {α : Type} : List α → Array α → Array α
@@ -43,8 +44,11 @@ private def jsonMessages : List Message → IO (List Json)
       ("pos", Json.mkObj [("line", toJson message.pos.line)]), ("data", Json.str data)]
     return json :: (← jsonMessages rest)
 
-/-- A pinned statement, or the reason why it cannot be elaborated. -/
-abbrev Pin := Except String Pinned
+/-- A candidate with its pinned statement. -/
+structure Pin where
+  prepared : Prepared
+  /-- The statement, or the reason why it cannot be elaborated. -/
+  pinned : Except String Pinned
 
 /-- Maximum size of a file of declarations, in bytes. It is below the sandbox's limit on file sizes, so no proof can
 make the write fail. -/
@@ -67,49 +71,42 @@ structure Found where
   /-- The axioms, or the reason why the kernel does not accept the proof. -/
   judged : Except String (List Name)
 
-/-- Elaborates the helpers of one candidate over the header, then its theorem. Returns the new state with all messages,
-and what the text must not contain. -/
-private def runCandidate (examines : Bool) (state : Command.State) (candidate : Candidate) : IO (Command.State × String) := do
-  unless examines do
-    return (← runCommands (candidate.helpers ++ "\n" ++ candidate.text) state, "")
-  -- Examine the whole text before elaborating any of it. Theorems do not change how a text is parsed.
-  match parsed candidate.helpers state, parsed candidate.text state with
-  | .error messages, _ | _, .error messages => return ({ state with messages }, "")
-  | .ok helpers, .ok own =>
-    unless own.size == 1 do return (state, s!"{own.size} commands where one theorem is expected")
-    if let .error what ← examine .proof (helpers ++ own) state then return (state, what)
-    let before ← elaborate candidate.helpers state helpers
-    if failed before.messages then return (before, "")
-    let after ← elaborate candidate.text before own
-    return ({ after with messages := before.messages ++ after.messages }, "")
+/-- Elaborates the helpers of one candidate over the header, then its theorem. Returns the new state with all messages. -/
+private def runCandidate (examines : Bool) (candidate : Candidate) (prepared : Prepared) : IO Command.State := do
+  let { state, helpers, own, .. } := prepared
+  let text := candidate.statement ++ candidate.proof
+  unless examines do return ← runCommands (candidate.helpers ++ "\n" ++ text) state
+  let before ← elaborate candidate.helpers state helpers
+  if failed before.messages then return before
+  let after ← elaborate text before own
+  return { after with messages := before.messages ++ after.messages }
 
 /-- Checks one candidate: elaborates it and has the kernel check the result again. -/
-private def checkOne (examines : Bool) (state : Command.State) (base : Base) (candidate : Candidate) (pinned : Pin) :
-    IO Found := do
-  let (final, refused) ← runCandidate examines state candidate
-  let messages := final.messages.toList
-  let json ← jsonMessages messages
-  unless refused.isEmpty do return { refused, judged := .error "the text was not elaborated" }
-  if (← firstError messages).isSome then
+private def checkOne (examines : Bool) (base : Base) (candidate : Candidate) (pin : Pin) : IO Found := do
+  let { prepared, pinned } := pin
+  let final ← runCandidate examines candidate prepared
+  let all := final.messages.toList
+  let messages ← jsonMessages all
+  if (← firstError all).isSome then
     match pinned with
-    | .error reason => return { messages := json, refused, judged := .error reason }
-    | .ok _ => return { messages := json, refused, judged := .error "the text has errors" }
+    | .error reason => return { messages, judged := .error reason }
+    | .ok _ => return { messages, judged := .error "the text has errors" }
   let judged : Except String (List Name × String) := do
-    let (_, found) ← (collect base.env final.env candidate.target).run {}
+    let (_, found) ← (collect base.env final.env prepared.target).run {}
     -- The kernel accepts axioms. They are refused regardless of their names, because a name in quotation marks can print
     -- like that of a standard axiom.
     if let _ :: _ := found.axioms then return (`axiom_of_its_own :: found.axioms, "")
     let declarations := found.declarations.toList
-    let axioms ← judge base (← pinned) candidate.target candidate.pinnedName declarations
+    let axioms ← judge base (← pinned) prepared.target prepared.pinnedName declarations
     let text ← if candidate.declarations.isEmpty then pure "" else textOf declarations
     return (axioms, text)
   match judged with
-  | .error reason => return { messages := json, refused, judged := .error reason }
+  | .error reason => return { messages, judged := .error reason }
   | .ok (axioms, text) =>
     unless text.isEmpty do
       try IO.FS.writeFile candidate.declarations text
-      catch e => return { messages := json, refused, fault := toString e, judged := .error "" }
-    return { messages := json, refused, judged := .ok axioms }
+      catch e => return { messages, fault := toString e, judged := .error "" }
+    return { messages, judged := .ok axioms }
 
 private def readAll (reader : Reader) : List String → Except String Reader
   | [] => .ok reader
@@ -119,14 +116,11 @@ private def readAll (reader : Reader) : List String → Except String Reader
       | .ok reader => readAll reader rest
       | .error reason => .error reason
 
-private def replayOne (base : Base) (candidate : Candidate) (pinned : Pin) : IO (Except String (List Name)) := do
+private def replayOne (base : Base) (candidate : Candidate) (pin : Pin) : IO (Except String (List Name)) := do
   let text ← IO.FS.readFile candidate.declarations
   return do
     let reader ← readAll {} (text.splitOn "\n")
-    judge base (← pinned) candidate.target candidate.pinnedName reader.declarations.toList
-
-private def guarded {α : Type} (act : IO (Except String α)) : IO (Except String α) := do
-  try act catch e => return .error s!"an exception: {e}"
+    judge base (← pin.pinned) pin.prepared.target pin.prepared.pinnedName reader.declarations.toList
 
 /-- Folds over the elements from `first` up to, but not including, `last`. It splits the range into halves, because an
 interpreter uses stack space for every active call and there may be hundreds of candidates. -/
@@ -141,15 +135,17 @@ private partial def fold {α β : Type} (things : Array α) (act : Nat → α �
     let found ← fold things act first middle found
     fold things act middle last found
 
-private def judgeOne (request : Request) (replaying : Bool) (state : Command.State) (base : Base)
-    (index : Nat) (candidate : Candidate) (pinned : Pin) : IO Unit := do
+private def judgeOne (request : Request) (replaying : Bool) (base : Base) (index : Nat) (candidate : Candidate)
+    (pin : Except Unfit Pin) : IO Unit := do
   say request [("begin", toJson index)]
-  let found : Found ←
-    if replaying then
-      pure { judged := ← guarded (replayOne base candidate pinned) }
-    else
-      try checkOne request.examines (← runCommands candidate.space state) base candidate pinned
-      catch e => pure { judged := .error s!"an exception: {e}" }
+  let judge : IO Found := do
+    match pin with
+    | .error { reason, messages, refused } =>
+      return { messages := ← jsonMessages messages.toList, refused, judged := .error reason }
+    | .ok pin =>
+      if replaying then return { judged := ← replayOne base candidate pin }
+      checkOne request.examines base candidate pin
+  let found ← try judge catch e => pure { judged := .error s!"an exception: {e}" }
   let (stands, reason, axioms) := match found.judged with
     | .ok axioms => (true, "", axioms)
     | .error reason => (false, reason, [])
@@ -160,7 +156,7 @@ private def judgeOne (request : Request) (replaying : Bool) (state : Command.Sta
 abbrev Loaded := Option (String × Header)
 
 private def source (request : Request) : String :=
-  "\n".intercalate [request.header, request.opening, request.context, request.settings, toString request.examines]
+  "\n".intercalate [request.header, request.opening, request.settings, toString request.examines]
 
 private def baseOf (header : Header) : Base :=
   { env := header.state.env, imported := header.imported, proofs := hasProofs header.imported }
@@ -183,20 +179,24 @@ def serve (replaying : Bool) (request : Request) (known : Loaded := none) : IO L
     say request [("broken", Json.str broken.reason), ("refused", Json.bool broken.refused)]
     return none
   | .ok header =>
-    say request [("header", jsonNames request.imports)]
+    say request [("header", Json.bool true)]
     let state := header.state
     let base := baseOf header
     let candidates := request.candidates
     let count := candidates.size
     -- Pin all statements first, so that no proof of this request can change their meaning.
-    let pinOne (index : Nat) (candidate : Candidate) (found : Array Pin) : IO (Array Pin) := do
+    let pinOne (index : Nat) (candidate : Candidate) (found : Array (Except Unfit Pin)) : IO (Array (Except Unfit Pin)) := do
       say request [("begin", toJson index)]
-      let pinned ← guarded (do pin request.examines (← runCommands candidate.space state) candidate)
-      return found.push pinned
-    let pins ← fold candidates pinOne 0 count (#[] : Array Pin)
+      let pin ← try
+          match ← prepare request.examines (!replaying) state candidate with
+          | .error unfit => pure (.error unfit)
+          | .ok prepared => pure (.ok { prepared, pinned := ← pin candidate prepared })
+        catch e => pure (.error { reason := s!"an exception: {e}" })
+      return found.push pin
+    let pins ← fold candidates pinOne 0 count #[]
     let judged (index : Nat) (candidate : Candidate) (_ : Unit) : IO Unit :=
       match pins[index]? with
-      | some pinned => judgeOne request replaying state base index candidate pinned
+      | some pin => judgeOne request replaying base index candidate pin
       | none => throw (IO.userError "a statement was not elaborated")
     fold candidates judged 0 count ()
     return some (source request, header)

@@ -40,7 +40,7 @@ def components : Name → List String
 
 /-- How a text is used. -/
 inductive Role where
-  /-- A statement as an axiom. -/
+  /-- A statement: a theorem without its proof. -/
   | statement
   /-- Theorems. -/
   | proof
@@ -499,20 +499,25 @@ interpreter has. -/
 partial def walk (nodes : Pending) : WalkM Unit := do
   unless nodes.isEmpty do walk (← examineNodes nodes 0 nodes.size #[])
 
+/-- The kind of a command; of a declaration, the kind of what it declares. -/
+private def commandKind (stx : Syntax) : Name :=
+  if stx.isOfKind ``Parser.Command.declaration then stx[1].getKind else stx.getKind
+
+def isTheorem (stx : Syntax) : Bool := [``Parser.Command.theorem, `lemma].contains (commandKind stx)
+
 /-- Whether a command may be part of a text of this role. -/
 private def mayCommand (role : Role) (stx : Syntax) : Bool :=
-  let kind := stx.getKind
-  let inner := if kind == ``Parser.Command.declaration then stx[1].getKind else kind
   match role with
-  | .statement => inner == ``Parser.Command.axiom
-  | .proof => inner == ``Parser.Command.theorem || inner == `lemma
-  | .header => headerCommands.contains kind && (kind != ``Parser.Command.declaration || headerDeclarations.contains inner)
+  | .statement | .proof => isTheorem stx
+  | .header =>
+    let kind := stx.getKind
+    headerCommands.contains kind && (kind != ``Parser.Command.declaration || headerDeclarations.contains (commandKind stx))
 
 /-- Examines a command that contains no other command. -/
 private def admitOne (stx : Syntax) : WalkM Unit := do
   let kind := stx.getKind
   unless mayCommand (← get).role stx do
-    refuse s!"the command `{showName (if kind == ``Parser.Command.declaration then stx[1].getKind else kind)}`"
+    refuse s!"the command `{showName (commandKind stx)}`"
   walkKind kind stx
   walk (stx.getArgs.map (·, false))
 

@@ -32,11 +32,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn candidate(millis: u64, index: usize) -> Result<Candidate, Box<dyn Error>> {
-    let statement = LeanStatement::read("theorem t (x y z : ℝ) (h : x > 0) (h' : y > x) : x + y > 0 := by")?;
+fn candidate(millis: u64, index: usize) -> Candidate {
+    let statement = "theorem t (x y z : ℝ) (h : x > 0) (h' : y > x) : x + y > 0 := by".into();
     let filler = "  have h1 : 0 < x + y := by positivity\n".repeat(20);
     let body = format!("\n{filler}  exact scripted_sleep_{millis}_{index}");
-    Ok(Candidate { header: "import Mathlib".into(), statement, proof: Proof::new(body) })
+    Candidate { header: "import Mathlib".into(), statement, proof: Proof::new(body) }
 }
 
 fn median(mut times: Vec<Duration>) -> Duration {
@@ -50,7 +50,9 @@ fn bare(repl: &Path, millis: u64, count: usize) -> Result<Duration, Box<dyn Erro
     let mut output = BufReader::new(child.stdout.take().ok_or("no stdout")?);
     let mut times = Vec::new();
     for index in 0..count {
-        let (text, _) = assemble(&candidate(millis, index)?, "0", Probe::Axioms);
+        let candidate = candidate(millis, index);
+        let statement = LeanStatement::read(&candidate.statement)?;
+        let (text, _) = assemble(&statement, &candidate.proof, "0", Probe::Axioms);
         let request = serde_json::json!({"cmd": text, "env": 0}).to_string();
         let begun = Instant::now();
         input.write_all(request.as_bytes())?;
@@ -85,10 +87,10 @@ fn pooled(repl: &Path, millis: u64, count: usize) -> Result<Duration, Box<dyn Er
         recycling: Recycling { uses: u32::MAX, ..Recycling::default() },
     };
     let pool = Pool::new(&CheckerConfig::Repl(checker), 1)?;
-    pool.check(Arc::new(candidate(0, 0)?));
+    pool.check(Arc::new(candidate(0, 0)));
     let mut times = Vec::new();
     for index in 0..count {
-        let candidate = candidate(millis, index)?;
+        let candidate = candidate(millis, index);
         let begun = Instant::now();
         // The system does this for every proof: limits, request, protocol, verdict.
         Bounds::default().check(&candidate.proof.body)?;

@@ -211,7 +211,10 @@ fn judge_one(replaying: bool, line: &str) -> io::Result<()> {
     if header.contains("import Missing") {
         return say(serde_json::json!({"broken": "unknown module prefix 'Missing'"}));
     }
-    say(serde_json::json!({"header": request["imports"]}))?;
+    if header.contains("axiom") {
+        return say(serde_json::json!({"broken": "the header contains an axiom", "refused": true}));
+    }
+    say(serde_json::json!({"header": true}))?;
     let candidates = request["candidates"].as_array().cloned().unwrap_or_default();
     for index in 0..candidates.len() {
         say(serde_json::json!({"begin": index}))?;
@@ -224,9 +227,9 @@ fn judge_one(replaying: bool, line: &str) -> io::Result<()> {
             println!("what an earlier proof left behind");
         }
         let declarations = candidate["declarations"].as_str().unwrap_or_default();
-        let text = candidate["text"].as_str().unwrap_or_default().to_owned();
+        let text = candidate["proof"].as_str().unwrap_or_default().to_owned();
         assert!(!replaying || text.is_empty(), "a proof in the process that replays");
-        let target = candidate["target"].as_str().unwrap_or_default();
+        let id = candidate["id"].as_str().unwrap_or_default();
         if replaying {
             let text = std::fs::read_to_string(declarations)?;
             act(
@@ -238,7 +241,7 @@ fn judge_one(replaying: bool, line: &str) -> io::Result<()> {
             let reason = match text {
                 _ if text.contains("replay_denied") => "the kernel refuses `t`",
                 // The names must be those of the first process.
-                _ if text.lines().last() != Some(target) => "the theorem is missing",
+                _ if text.lines().last() != Some(id) => "the theorem is missing",
                 _ => "",
             };
             let stands = reason.is_empty();
@@ -260,18 +263,19 @@ fn judge_one(replaying: bool, line: &str) -> io::Result<()> {
             );
         }
         if !declarations.is_empty() {
-            std::fs::write(declarations, format!("{text}\n{target}\n"))?;
+            std::fs::write(declarations, format!("{text}\n{id}\n"))?;
         }
         // The lie is detected only if another candidate follows.
         tainted = text.contains("scripted_taint");
         let wrong = text.contains("scripted_wrong") || tainted && index + 1 == candidates.len();
-        let wrong = wrong || text.contains("scripted_process");
+        let wrong = wrong || text.contains("scripted_process") || text.contains("scripted_tactic");
         let messages = if wrong {
             let data = match text.contains("scripted_process") {
                 true => format!("process {}", std::process::id()),
                 false => "unsolved goals".to_owned(),
             };
-            vec![serde_json::json!({"severity": "error", "kind": "", "pos": {"line": 2}, "data": data})]
+            let kind = if text.contains("scripted_tactic") { "SgsJudge.definesSyntax" } else { "" };
+            vec![serde_json::json!({"severity": "error", "kind": kind, "pos": {"line": 2}, "data": data})]
         } else {
             Vec::new()
         };

@@ -7,9 +7,7 @@ use crate::compact;
 use crate::prompt::{self, SolverForm};
 use crate::read::{self, Proof, Reading};
 use crate::templates::Templates;
-use crate::text::{
-    Bounds, LeanStatement, check_header, commands, lex, negation, unix_lines, uses_tactic_try,
-};
+use crate::text::{Bounds, LeanStatement, commands, lex, negation, unix_lines, uses_tactic_try};
 use crate::version::{Version, VersionError};
 use rustc_hash::FxHashMap;
 use sgs_formal::scratch::PrivateFolder;
@@ -129,11 +127,9 @@ impl Lean {
         let judged = std::thread::scope(|scope| {
             let judge = |case: (&'static str, &str, &str, Verdict)| {
                 let (name, statement, body, expected) = case;
-                let outcome = match LeanStatement::read(statement) {
-                    Ok(statement) => self.judge(header.into(), statement, Proof::new(body)).0,
-                    Err(error) => CheckOutcome::new(Verdict::Infra, error.to_string()),
-                };
-                (name, expected, outcome)
+                let proof = Proof::new(body);
+                let candidate = Candidate { header: header.into(), statement: statement.into(), proof };
+                (name, expected, self.judge(candidate).0)
             };
             let calls: Vec<_> = cases.into_iter().map(|case| scope.spawn(move || judge(case))).collect();
             let join = |call: std::thread::ScopedJoinHandle<'_, _>| {
@@ -201,27 +197,21 @@ impl Lean {
 
     /// Returns the outcome with the time that it took in the slots of the pools, without the time in their queues.
     pub fn timed_outcome(&self, problem: &Problem, proof: &str) -> (CheckOutcome, Duration) {
-        let refused = |reason: String| (CheckOutcome::new(Verdict::Refused, reason), Duration::ZERO);
-        let header = unix_lines(&problem.context);
-        if self.layers().syntax
-            && let Err(refusal) = check_header(&header)
-        {
-            return refused(refusal);
-        }
-        let header: Arc<str> = match header {
-            Cow::Borrowed(_) => Arc::clone(&problem.context),
-            Cow::Owned(header) => header.into(),
+        let lines_of = |text: &Arc<str>| match unix_lines(text) {
+            Cow::Borrowed(_) => Arc::clone(text),
+            Cow::Owned(text) => text.into(),
         };
         let proof = &*unix_lines(proof);
-        let statement = match LeanStatement::read(&unix_lines(&problem.statement)) {
-            Ok(statement) => statement,
-            Err(error) => return refused(format!("statement: {error}")),
+        let candidate = Candidate {
+            header: lines_of(&problem.context),
+            statement: lines_of(&problem.statement),
+            proof: Proof::from_text(proof),
         };
-        let read = Proof::from_text(proof);
         if self.layers().syntax {
-            for text in [&statement.text, &read.helpers, &read.body] {
+            for text in [&candidate.statement, &*candidate.proof.helpers, &candidate.proof.body] {
                 if let Err(error) = self.config.bounds.check(text) {
-                    return refused(format!("bounds: {error}"));
+                    let reason = format!("bounds: {error}");
+                    return (CheckOutcome::new(Verdict::Refused, reason), Duration::ZERO);
                 }
             }
         }
@@ -229,7 +219,7 @@ impl Lean {
         if let Some(known) = self.cached(&key) {
             return (known, Duration::ZERO);
         }
-        let (outcome, time) = self.judge(header, statement, read);
+        let (outcome, time) = self.judge(candidate);
         self.remember(key, &outcome);
         (outcome, time)
     }
@@ -250,8 +240,8 @@ impl Lean {
         }
     }
 
-    fn judge(&self, header: Arc<str>, statement: LeanStatement, proof: Proof) -> (CheckOutcome, Duration) {
-        let candidate = Arc::new(Candidate { header, statement, proof });
+    fn judge(&self, candidate: Candidate) -> (CheckOutcome, Duration) {
+        let candidate = Arc::new(candidate);
         let (outcome, time) = self.pool.check_timed(Arc::clone(&candidate));
         match &self.second {
             Some(second) if outcome.verdict == Verdict::Proved => {

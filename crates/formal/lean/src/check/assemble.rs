@@ -26,8 +26,8 @@ use std::sync::Arc;
 pub struct Candidate {
     /// Imports, `open` commands, options and definitions that precede the problem's theorem.
     pub header: Arc<str>,
-    /// The statement, in canonical form.
-    pub statement: LeanStatement,
+    /// The theorem up to `:= by`.
+    pub statement: Arc<str>,
     /// The model's proof.
     pub proof: Proof,
 }
@@ -64,10 +64,10 @@ pub struct Region {
     pub witness: String,
 }
 
-/// Returns the text for a candidate, and the lines of its parts. `nonce` must be fresh for every text.
-pub fn assemble(candidate: &Candidate, nonce: &str, probe: Probe) -> (String, Region) {
+/// Returns the text for a proof, and the lines of its parts. `nonce` must be fresh for every text.
+pub fn assemble(statement: &LeanStatement, proof: &Proof, nonce: &str, probe: Probe) -> (String, Region) {
     let mut writer = SourceWriter { text: String::new(), line: 1 };
-    let region = writer.candidate(candidate, &format!("0_{nonce}"), probe);
+    let region = writer.proof(statement, proof, &format!("0_{nonce}"), probe);
     (writer.text, region)
 }
 
@@ -84,10 +84,10 @@ impl SourceWriter {
         self.text.push_str(text);
     }
 
-    fn candidate(&mut self, candidate: &Candidate, id: &str, probe: Probe) -> Region {
-        let name = candidate.statement.name();
+    fn proof(&mut self, statement: &LeanStatement, proof: &Proof, id: &str, probe: Probe) -> Region {
+        let name = statement.name();
         // A dotted name opens its namespace for the proof. The wrapping namespace would hide it, so it is created and opened.
-        let own = candidate.statement.declared();
+        let own = statement.declared();
         let own = Some(own.namespace).filter(|space| !space.is_empty() && !own.rooted);
         if let Some(own) = own {
             self.put(&format!("namespace {own}\nend {own}\n"));
@@ -97,22 +97,22 @@ impl SourceWriter {
             self.put(&format!("open {own}\n"));
         }
         let witness = format!("sgs_agree_{id}");
-        let pin = (!candidate.proof.helpers.trim().is_empty()).then(|| format!("_sgs_pin_{id}"));
+        let pin = (!proof.helpers.trim().is_empty()).then(|| format!("_sgs_pin_{id}"));
         let pin_line = pin.as_ref().map(|pin| {
             let line = self.line;
-            let signature = candidate.statement.signature();
+            let signature = statement.signature();
             let glue = if signature.starts_with('.') { "" } else { " " };
             self.put(&format!("axiom {pin}{glue}{signature}\n"));
             line..=self.line - 1
         });
         if pin.is_some() {
-            self.put(candidate.proof.helpers.trim());
+            self.put(proof.helpers.trim());
             self.put("\n");
         }
         let start = self.line;
-        self.put(&candidate.statement.text);
-        let statement = start..=self.line;
-        self.put(&candidate.proof.body);
+        self.put(&statement.text);
+        let statement_lines = start..=self.line;
+        self.put(&proof.body);
         if !self.text.ends_with('\n') {
             self.put("\n");
         }
@@ -122,7 +122,7 @@ impl SourceWriter {
         self.put(&format!("{}{witness}\n", probe.command()));
         let probe = probe_line..=self.line - 1;
         self.put(&format!("end Sgs_{id}\n"));
-        Region { pin: pin_line, statement, probe, witness }
+        Region { pin: pin_line, statement: statement_lines, probe, witness }
     }
 }
 
@@ -130,8 +130,8 @@ impl SourceWriter {
 mod tests {
     use super::*;
 
-    fn candidate(statement: &str, proof: Proof) -> Candidate {
-        Candidate { header: "".into(), statement: LeanStatement::read(statement).unwrap(), proof }
+    fn assembled(statement: &str, proof: &Proof) -> (String, Region) {
+        assemble(&LeanStatement::read(statement).unwrap(), proof, "n0", Probe::Axioms)
     }
 
     fn lines(text: &str, range: &RangeInclusive<u32>) -> String {
@@ -141,14 +141,10 @@ mod tests {
 
     #[test]
     fn regions_name_the_lines_of_their_parts() {
-        let a = candidate("theorem a (x : ℝ) :\n  x = x := by", Proof::new("\n  rfl"));
-        let b = candidate(
-            "theorem b : 1 = 1 := by",
-            Proof { helpers: "theorem h : 1 = 1 := rfl".into(), body: "\n  exact h".into() },
-        );
-        let c = candidate("theorem Foo.c : 1 = 1 := by", Proof::new(" rfl"));
-        let [(text, a), (helped, b), (dotted, _)] =
-            [a, b, c].map(|candidate| assemble(&candidate, "n0", Probe::Axioms));
+        let (text, a) = assembled("theorem a (x : ℝ) :\n  x = x := by", &Proof::new("\n  rfl"));
+        let with_helper = Proof { helpers: "theorem h : 1 = 1 := rfl".into(), body: "\n  exact h".into() };
+        let (helped, b) = assembled("theorem b : 1 = 1 := by", &with_helper);
+        let (dotted, _) = assembled("theorem Foo.c : 1 = 1 := by", &Proof::new(" rfl"));
         assert_eq!(lines(&text, &a.statement), "theorem a (x : ℝ) :\n  x = x := by");
         assert_eq!(
             lines(&text, &a.probe),

@@ -114,6 +114,8 @@ struct JudgeRun {
     broken: Option<CheckOutcome>,
     /// The last candidate that the process began.
     at: Option<usize>,
+    /// Whether the last reply is unusual. Later lines of the process are not read.
+    unusual: bool,
     replies: Vec<Option<JudgeReply>>,
     fault: Option<ProcessFault>,
 }
@@ -145,7 +147,7 @@ impl FileWorker {
             }
             None => input.as_bytes(),
         };
-        let mut lines = AnswerReader::new(&nonce, questions.len());
+        let mut lines = AnswerReader::new(&nonce, questions.len(), examines);
         let limits = &self.checker.limits;
         // The start limit applies until the header is loaded; then each candidate has its own limit.
         let allowed = Cell::new((Instant::now() + limits.start(), limits.start()));
@@ -163,18 +165,18 @@ impl FileWorker {
             (ended || lines.violation.is_some() || lines.run.broken.is_some() || lines.is_done())
                 .then_some(out.len())
         });
+        let is_done = lines.is_done();
         let mut run = lines.run;
         run.fault = match (result, lines.violation) {
             (_, Some(violation)) => Some(ProcessFault::Protocol(violation)),
-            // All replies are complete, so it does not matter how the process ended.
-            _ if run.broken.is_some() || (run.header && run.replies.iter().all(Option::is_some)) => None,
+            // The replies are complete, so it does not matter how the process ended.
+            _ if run.broken.is_some() || is_done => None,
             (Err(fault), None) => Some(fault),
             (Ok(_), None) => Some(process.fault_of_end()),
         };
-        // Keep the process only if nothing unusual happened in it. A refused header is usual: only its commands before the
-        // refused one were elaborated, and each of them was examined.
-        let is_sound = run.fault.is_none()
-            && run.broken.as_ref().is_none_or(|header| header.verdict == Verdict::Refused);
+        // Keep the process only if nothing unusual happened in it. A refused header is unusual: the refusal may follow the
+        // elaboration of the command, or come from the kernel.
+        let is_sound = run.fault.is_none() && run.broken.is_none();
         if (self.checker.keep_alive || task == JudgeTask::Replay)
             && is_sound
             && !run.replies.iter().flatten().any(JudgeReply::is_unusual)
@@ -240,7 +242,8 @@ impl FileWorker {
     }
 
     /// Asks about candidates of one header until each is settled. A candidate that kills the process, or makes it break the
-    /// protocol, is retried once alone; the other candidates are retried without it.
+    /// protocol, is retried once alone; the other candidates are retried without it. After an unusual reply, another process
+    /// is asked about the candidates that follow.
     fn settle(&self, task: JudgeTask, questions: &[&JudgeQuestion<'_>], examines: bool) -> Vec<Settled> {
         let mut settled: Vec<Option<Settled>> = questions.iter().map(|_| None).collect();
         let mut groups: Vec<Group> = vec![((0..questions.len()).collect(), false)];
@@ -273,7 +276,8 @@ impl FileWorker {
                     rest.extend(culprit);
                     put(&rest, &outcome);
                 }
-                (None, None) => {}
+                // There are others only after an unusual reply, which settles one candidate.
+                (None, None) => groups.push((rest, false)),
                 (None, Some(fault)) => {
                     let (decided, retried) = after_fault(&fault, culprit, rest, group.len() == 1, again);
                     if let Some((indices, outcome)) = decided {
@@ -446,6 +450,8 @@ pub const NO_REPLAY: &str = "not replayed in a second process";
 /// Parses the lines of an answer as they arrive.
 struct AnswerReader<'n> {
     nonce: &'n str,
+    /// Whether texts are examined. Otherwise they run code, and unusual replies are not rare.
+    examines: bool,
     run: JudgeRun,
     request_read: bool,
     /// Number of lines that extend the deadline, so far.
@@ -455,17 +461,17 @@ struct AnswerReader<'n> {
 }
 
 impl<'n> AnswerReader<'n> {
-    fn new(nonce: &'n str, candidates: usize) -> Self {
+    fn new(nonce: &'n str, candidates: usize, examines: bool) -> Self {
         let run = JudgeRun { replies: (0..candidates).map(|_| None).collect(), ..JudgeRun::default() };
-        Self { nonce, run, request_read: false, steps: 0, read: 0, violation: None }
+        Self { nonce, examines, run, request_read: false, steps: 0, read: 0, violation: None }
     }
 
     fn is_done(&self) -> bool {
-        self.run.header && self.run.replies.iter().all(Option::is_some)
+        self.run.header && (self.run.unusual || self.run.replies.iter().all(Option::is_some))
     }
 
     fn push(&mut self, out: &[u8], ended: bool) {
-        while self.violation.is_none() {
+        while self.violation.is_none() && !self.run.unusual {
             let rest = out.get(self.read..).unwrap_or_default();
             let length = match rest.iter().position(|b| *b == b'\n') {
                 Some(at) => at + 1,
@@ -507,7 +513,10 @@ impl<'n> AnswerReader<'n> {
             }
             JudgeLine::Begin(index) => self.run.at = Some(index),
             JudgeLine::End(index, reply) => match self.run.replies.get_mut(index) {
-                Some(slot @ None) if self.run.at == Some(index) => *slot = Some(reply),
+                Some(slot @ None) if self.run.at == Some(index) => {
+                    self.run.unusual = self.examines && reply.is_unusual();
+                    *slot = Some(reply);
+                }
                 _ => self.violation = Some(format!("an unexpected answer about candidate {index}")),
             },
         }

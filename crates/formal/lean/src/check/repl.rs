@@ -10,8 +10,8 @@
 use super::assemble::{Candidate, Probe, assemble};
 use super::backend::{Backend, fresh_nonce};
 use super::evidence::{CheckOutcome, LeanMessage, Severity, judge_messages, parse_axioms};
-use super::question::{modules, split_header};
 use crate::limits::{Limits, Recycling};
+use crate::text::{LeanStatement, commands, lex};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sgs_formal::process::{Launch, Process, ProcessFault};
@@ -90,10 +90,14 @@ impl ReplWorker {
     }
 
     /// Judges a candidate; returns `None` if the reply is well-formed, but does not mention the theorem.
-    fn attempt(&mut self, candidate: &Candidate) -> Result<Option<CheckOutcome>, ProcessFault> {
+    fn attempt(
+        &mut self,
+        candidate: &Candidate,
+        statement: &LeanStatement,
+    ) -> Result<Option<CheckOutcome>, ProcessFault> {
         let (probe, limits) = (self.checker.probe, self.checker.limits);
         let session = self.session(&candidate.header)?;
-        let (text, region) = assemble(candidate, &fresh_nonce(), probe);
+        let (text, region) = assemble(statement, &candidate.proof, &fresh_nonce(), probe);
         let reply = session.ask(&json!({"cmd": text, "env": session.base}), &limits, limits.proof())?;
         session.uses += 1;
         let own = &reply.messages;
@@ -131,9 +135,13 @@ impl ReplWorker {
     /// A candidate that ends two processes with a good header is refused for its resources, and one that suppresses the
     /// answer about its theorem twice is refused.
     fn one(&mut self, candidate: &Candidate) -> CheckOutcome {
+        let statement = match LeanStatement::read(&candidate.statement) {
+            Ok(statement) => statement,
+            Err(error) => return CheckOutcome::new(Verdict::Refused, format!("statement: {error}")),
+        };
         let mut last = None;
         for _ in 0..2 {
-            let attempt = self.attempt(candidate);
+            let attempt = self.attempt(candidate, &statement);
             if !matches!(attempt, Ok(Some(_))) {
                 self.session = None;
             }
@@ -219,6 +227,36 @@ impl HeaderProbe {
         }
         Ok(())
     }
+}
+
+/// Splits a header into its imports and the rest.
+fn split_header(header: &str) -> (String, String) {
+    let tokens = lex(header);
+    let found = commands(header, &tokens);
+    let end = found.iter().find(|c| !matches!(c.keyword.as_str(), "import" | "prelude" | "module"));
+    let end = end.map_or(header.len(), |c| c.range.start);
+    let (imports, rest) = header.split_at_checked(end).unwrap_or((header, ""));
+    (imports.to_owned(), rest.to_owned())
+}
+
+/// Returns the modules that must be present after the header is loaded: the imported ones, or the implicit `Init`.
+fn modules(imports: &str) -> Vec<String> {
+    let tokens = lex(imports);
+    let named = commands(imports, &tokens);
+    let mut modules: Vec<String> = named
+        .iter()
+        .filter(|c| c.keyword == "import")
+        .filter_map(|c| {
+            let text = imports.get(c.range.clone())?;
+            let words = lex(text);
+            let mut words = words.iter().filter(|t| !t.is_trivia()).map(|t| t.text(text));
+            words.rfind(|w| w.starts_with(char::is_alphabetic) && *w != "import").map(str::to_owned)
+        })
+        .collect();
+    if modules.is_empty() && !named.iter().any(|c| c.keyword == "prelude") {
+        modules.push("Init".into());
+    }
+    modules
 }
 
 pub(super) struct ReplReply {

@@ -9,8 +9,7 @@ const COMMANDS: &str = "import open set_option universe universes variable varia
     end mutual include omit export def abbrev theorem lemma example instance structure inductive class \
     deriving attribute notation notation3 infix infixl infixr prefix postfix";
 
-/// Checks that a header consists of allowed commands. The judge checks the contents of these commands before Lean
-/// elaborates them.
+/// Checks that a header consists of allowed commands, so that an import names those that the judge would refuse.
 pub(crate) fn check_header(header: &str) -> Result<(), String> {
     let tokens = lex(header);
     let refuse = |what: &str, at: usize| {

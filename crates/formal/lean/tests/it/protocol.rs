@@ -3,11 +3,10 @@
 
 use crate::scripted;
 use sgs_lean::check::{
-    Candidate, CheckOutcome, CheckerConfig, FileChecker, JudgeProgram, Launch, Limits, NO_REPLAY, Pool,
-    Probe, Recycling, ReplChecker, TrustLayers,
+    Backend, Candidate, CheckOutcome, CheckerConfig, FileChecker, JudgeProgram, Launch, Limits, NO_REPLAY,
+    Pool, Probe, Recycling, ReplChecker, TrustLayers,
 };
 use sgs_lean::read::Proof;
-use sgs_lean::text::LeanStatement;
 use sgs_selfplay::Verdict;
 use std::path::Path;
 use std::sync::Arc;
@@ -44,9 +43,14 @@ fn repl(folder: &Path) -> ReplChecker {
 }
 
 fn candidate(body: &str) -> Arc<Candidate> {
+    under("", body)
+}
+
+/// Returns a candidate with these commands in its header.
+fn under(commands: &str, body: &str) -> Arc<Candidate> {
     Arc::new(Candidate {
-        header: "import Mathlib".into(),
-        statement: LeanStatement::read("theorem t (n : ℕ) : n = n := by").unwrap(),
+        header: format!("import Mathlib\n{commands}").into(),
+        statement: "theorem t (n : ℕ) : n = n := by".into(),
         proof: Proof::new(format!("\n  {body}")),
     })
 }
@@ -175,7 +179,6 @@ fn workers_are_recycled_by_uses_age_and_growth() {
     checker.recycling = Recycling { uses: 3, ..Recycling::default() };
     let mut worker = checker.worker();
     let check = |worker: &mut sgs_lean::check::ReplWorker, body: &str| {
-        use sgs_lean::check::Backend;
         worker.check(&[&candidate(body)]).pop().unwrap().verdict
     };
     for _ in 0..7 {
@@ -398,23 +401,38 @@ fn a_process_is_kept_until_a_candidate_is_odd_or_the_replay_rejects_it() {
     let judge = JudgeProgram::Built(launch(folder.path(), &["stays"]));
     let checker = FileChecker { judge, replay: true, keep_alive: true, ..files(folder.path()) };
     let pool = Pool::new(&CheckerConfig::File(checker), 1).unwrap();
-    let check = |body: &str| pool.check(candidate(body));
     // The reason names the process.
-    let process = || check("exact scripted_process").reason;
-    for (body, verdict, is_kept) in [
-        ("rfl", Verdict::Proved, true),
-        ("exact scripted_wrong", Verdict::Refused, true),
-        ("exact scripted_axiom", Verdict::Refused, false),
-        ("exact scripted_replay_denied", Verdict::Refused, false),
-        ("exact scripted_replay_axiom", Verdict::Refused, false),
-        ("exact scripted_replay_crash", Verdict::Resource, false),
+    let process = || pool.check(candidate("exact scripted_process")).reason;
+    for (header, body, verdict, is_kept) in [
+        ("", "rfl", Verdict::Proved, true),
+        ("", "exact scripted_wrong", Verdict::Refused, true),
+        ("", "exact scripted_axiom", Verdict::Refused, false),
+        ("", "exact scripted_tactic", Verdict::Refused, false),
+        ("", "exact scripted_replay_denied", Verdict::Refused, false),
+        ("", "exact scripted_replay_axiom", Verdict::Refused, false),
+        ("", "exact scripted_replay_crash", Verdict::Resource, false),
+        ("axiom foo : False", "rfl", Verdict::Refused, false),
     ] {
         let before = process();
         assert!(before.contains("process "), "{before}");
-        let outcome = check(body);
-        assert_eq!(outcome.verdict, verdict, "{body}: {outcome:?}");
-        assert_eq!(process() == before, is_kept, "{body}");
+        let outcome = pool.check(under(header, body));
+        assert_eq!(outcome.verdict, verdict, "{header} {body}: {outcome:?}");
+        assert_eq!(process() == before, is_kept, "{header} {body}");
     }
+}
+
+#[test]
+fn the_candidates_after_an_odd_one_have_another_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let bodies = ["process", "axiom", "process", "process"];
+    let candidates = bodies.map(|body| candidate(&format!("exact scripted_{body}")));
+    let mut worker = files(folder.path()).worker(0).unwrap();
+    let outcomes = worker.check(&candidates.each_ref().map(|one| &**one));
+    let reasons: Vec<&str> = outcomes.iter().map(|outcome| outcome.reason.as_str()).collect();
+    assert!(reasons[0].starts_with("process "), "{reasons:?}");
+    assert_eq!(reasons[1], "axioms layer: cheat");
+    assert!(reasons[2].starts_with("process ") && reasons[2] != reasons[0], "{reasons:?}");
+    assert_eq!(reasons[2], reasons[3]);
 }
 
 /// The result of a soak test.

@@ -8,7 +8,7 @@ use sgs_lean::check::{
 };
 use sgs_lean::prompt::SolverForm;
 use sgs_lean::read::Reading;
-use sgs_lean::text::Bounds;
+use sgs_lean::text::{Bounds, LeanStatement};
 use sgs_lean::{Lean, LeanConfig, LeanSettings, PreparedLean, StartError, Templates, Version};
 use sgs_selfplay::{Problem, ProblemId, Verdict};
 use std::os::unix::fs::PermissionsExt;
@@ -107,18 +107,29 @@ fn checkers_with_other_bounds_have_another_identity() {
 }
 
 #[test]
-fn a_header_with_an_axiom_proves_nothing() {
+fn a_repl_needs_a_statement_with_a_name_and_a_signature() {
     let folder = tempfile::tempdir().unwrap();
-    let lean = lean(folder.path(), false);
-    let problem = Problem {
-        id: ProblemId::new("p"),
-        statement: "theorem ha1 : (1 : Nat) = 2 := by".into(),
-        context: "axiom foo : False\n".into(),
-    };
-    let outcome = lean.outcome(&problem, "\n  exact foo.elim");
+    let problem = Problem { statement: "example : 1 = 1 := rfl".into(), ..problem() };
+    let outcome = lean(folder.path(), true).outcome(&problem, "\n  rfl");
     assert_eq!(outcome.verdict, Verdict::Refused);
-    assert!(outcome.reason.starts_with("the header contains `axiom` in line 1"), "{}", outcome.reason);
-    assert_eq!(lean.status().judged, 0);
+    assert!(outcome.reason.starts_with("statement: "), "{}", outcome.reason);
+}
+
+/// Nothing but the judge parses a header or a statement.
+#[test]
+fn headers_and_statements_reach_the_judge() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(folder.path(), true);
+    let judge = CheckerConfig::File(config.second.clone().unwrap());
+    let lean = Lean::start(LeanConfig { checker: judge, second: None, ..config }).unwrap();
+    let refused = Problem { context: "axiom foo : False\n".into(), ..problem() };
+    let outcome = lean.outcome(&refused, "\n  rfl");
+    assert_eq!(outcome.reason, "syntax layer: the header contains an axiom");
+    let statement = "theorem t : True := by trivial";
+    assert!(LeanStatement::read(statement).is_err());
+    // The scripted judge accepts it.
+    let outcome = lean.outcome(&Problem { statement: statement.into(), ..problem() }, "\n  rfl");
+    assert_eq!(outcome.verdict, Verdict::Proved, "{}", outcome.reason);
 }
 
 #[test]

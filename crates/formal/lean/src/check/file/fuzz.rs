@@ -12,7 +12,7 @@ const NONCE: &str = "0123456789abcdef";
 
 /// Returns everything that the parent extracts from an answer that arrives in these pieces.
 fn taken(pieces: [&[u8]; 2], nonce: &str) -> (JudgeRun, Option<String>) {
-    let mut reader = AnswerReader::new(nonce, 2);
+    let mut reader = AnswerReader::new(nonce, 2, true);
     reader.push(pieces[0], false);
     reader.push(&pieces.concat(), true);
     (reader.run, reader.violation)
