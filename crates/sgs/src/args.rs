@@ -188,8 +188,8 @@ pub struct RunArgs {
     /// Print the resolved configuration, the source of each value and the memory plan, then exit.
     #[arg(long)]
     pub dry_run: bool,
-    /// Replace an assumption of the forecast, such as completion=400 (tokens) or check_s=0.5; `--dry-run --json` lists them.
-    /// Repeatable.
+    /// With `--dry-run`: replace an assumption of the forecast. completion (tokens of every role), sampled_part, longest,
+    /// unsolved, accepted, trained_hard, trained_all, trained_conjectures, check_s or host_s; `--json` prints them. Repeatable.
     #[arg(long, value_name = "NAME=NUMBER", requires = "dry_run")]
     pub assume: Vec<String>,
     /// Print every configuration key with its meaning, allowed values, default, current value and source, then exit.

@@ -89,7 +89,7 @@ fn only_other<'c, 'a, 'b>(
     main: &SeedGroup<'a, 'b>,
 ) -> Option<&'c SeedGroup<'a, 'b>> {
     let mut others = groups.iter().filter(|g| g.label != main.label);
-    let other = others.next().filter(|g| g.method() != Some(Method::SgsNoGuide));
+    let other = others.next().filter(|g| !lacks_guide(g, main));
     other.filter(|_| others.next().is_none())
 }
 
@@ -294,7 +294,7 @@ fn guide(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
             grouped(rewarded as f64)
         ),
     };
-    let without = groups.iter().find(|g| g.method() == Some(Method::SgsNoGuide) && g.label != main.label);
+    let without = groups.iter().find(|g| lacks_guide(g, main));
     let measured = without.and_then(|without| {
         let (own, others) = (main.curve(), without.curve());
         let end = last_comparable(&[&own, &others])?;
@@ -308,7 +308,21 @@ fn guide(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
             if seeds < 3 { " (fewer than three seeds do not decide whether it mattered)" } else { "" }
         ),
         None if rewarded == 0 => format!("{effect}, so the Guide had no effect."),
-        None => format!("{effect}; whether that helped needs a run of sgs-no-guide for comparison."),
+        None if main.method() == Some(Method::Sgs) => {
+            format!("{effect}; whether that helped needs a run of sgs-no-guide for comparison.")
+        }
+        None => {
+            format!("{effect}; whether that helped needs a run with algorithm.guide.on=false for comparison.")
+        }
+    }
+}
+
+/// Returns whether a group is `main` without a Guide: by its method, or by its setting.
+fn lacks_guide(group: &SeedGroup<'_, '_>, main: &SeedGroup<'_, '_>) -> bool {
+    let is_off = group.runs.first().is_some_and(|d| d.run.has_guide() == Some(false));
+    match (main.method(), group.method()) {
+        (Some(Method::Sgs), Some(Method::SgsNoGuide)) => true,
+        (own, other) => own == other && is_off,
     }
 }
 

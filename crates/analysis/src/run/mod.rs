@@ -63,6 +63,12 @@ impl RunData {
         let limit = config.get(key)?;
         limit.as_float().or_else(|| limit.as_integer().map(|n| n as f64)).filter(|limit| *limit > 0.0)
     }
+
+    /// Returns whether the configuration has a Guide; `None` if it does not say.
+    pub fn has_guide(&self) -> Option<bool> {
+        let config: toml::Table = toml::from_str(&self.config).ok()?;
+        config.get("algorithm")?.get("guide")?.get("on")?.as_bool()
+    }
 }
 
 /// Numbers of conjectures in all rounds.

@@ -155,6 +155,19 @@ fn a_comparison_names_the_measured_baseline_and_the_run_without_a_guide() {
         ],
     );
     assert_eq!(verdict(&[RunData::default()]), "");
+    // Other methods are compared with their own runs without a Guide.
+    let proofs = |guide: bool, rates: &[f64]| RunData {
+        config: format!("[algorithm.guide]\non = {guide}\n"),
+        name: format!("guide-{guide}"),
+        ..run(Method::SgsProofs, rates)
+    };
+    let runs = [proofs(true, &[0.1, 0.3, 0.4]), proofs(false, &[0.1, 0.3, 0.35])];
+    assert_contains(
+        &verdict(&runs),
+        &["with the Guide, 40.0% of the targets were proved at equal generations, without it 35.0%"],
+    );
+    let other = verdict(&[runs[0].clone(), run(Method::SgsNoGuide, &[0.1, 0.35, 0.45])]);
+    assert!(!other.contains("without it"), "{other}");
 }
 
 /// Returns the summary table as its columns and rows.

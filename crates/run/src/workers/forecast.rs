@@ -567,6 +567,11 @@ impl RoundModel<'_> {
         self.assumed.statements[i] * self.statement + self.assumed.template
     }
 
+    /// Returns the token limit of a role's completions.
+    fn token_limit(&self, role: Role) -> f64 {
+        self.inputs.config.sampling.tokens(role) as f64
+    }
+
     /// Returns the work of each role, whose samples `samplers` devices share.
     fn roles(&self, counts: &RoundCounts, samplers: f64) -> Result<[RoleForecast; 3]> {
         let MemoryInputs { config, model, footprint, .. } = self.inputs;
@@ -578,8 +583,7 @@ impl RoundModel<'_> {
                 continue;
             }
             let prompt = self.prompt(i);
-            let limit =
-                (config.sampling.tokens(role) as f64).min((config.window(model) as f64 - prompt).max(1.0));
+            let limit = self.token_limit(role).min((config.window(model) as f64 - prompt).max(1.0));
             let all = sampling::options(config.sampling.batch, config.sampling.memory_mib);
             let (count, memory) = plan_samplers(footprint, model, role, &all, config.window(model))?;
             let length = self.assumed.completion[i].min(limit);
@@ -612,7 +616,8 @@ impl RoundModel<'_> {
         let examples = [counts.generations * share, counts.made * assumed.trained_conjectures];
         let arithmetic = Arithmetic::new(self.inputs);
         let forward = [0, 1].map(|i| {
-            let length = self.prompt(i) + assumed.completion[i];
+            let role = [Role::Solver, Role::Conjecturer][i];
+            let length = self.prompt(i) + assumed.completion[i].min(self.token_limit(role));
             if trains[i] { examples[i] * arithmetic.forward(length) } else { 0.0 }
         });
         // Forward, backward at twice its cost, and the recomputation of the forward pass.
@@ -715,10 +720,11 @@ impl Forecast {
                 time(f.round_s)
             ),
             format!(
-                "  a round   {:.0} generations: {} rollouts of {} targets and {:.0} conjectures ({:.0}% unsolved)",
+                "  a round   {:.0} generations: {} rollouts of {} targets and of {:.0}% of {:.0} conjectures ({:.0}% unsolved)",
                 f.generations,
                 config.algorithm.rollouts_per_problem,
                 work.targets,
+                a.accepted * 100.0,
                 f.conjectures,
                 a.unsolved * 100.0
             ),
@@ -754,6 +760,9 @@ impl Forecast {
             count(f.training_flop),
             f.trained_share * 100.0
         ));
+        if a.host_s > 0.0 {
+            lines.push(format!("  host      {}, while no device works", time(f.generations * a.host_s)));
+        }
         if f.weights_s > 0.0 {
             lines.push(format!("  weights   {}, until every worker has them", time(f.weights_s)));
         }

@@ -416,11 +416,20 @@ fn lacking(lacks: &[MissingRequirement], planned: &Planned) -> Vec<String> {
     lines
 }
 
-/// Returns this command without `--dry-run`, with all its other arguments.
+/// Returns this command as one that starts the run, with all its other arguments.
 fn command() -> String {
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
-    let words = words.filter(|word| word != "--dry-run").map(|word| quote(&word));
+    let words = without_dry_run(words).map(|word| quote(&word));
     std::iter::once("sgs".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+}
+
+/// Leaves out `--dry-run`, and `--assume` with its values.
+fn without_dry_run(words: impl Iterator<Item = String>) -> impl Iterator<Item = String> {
+    let mut is_value = false;
+    words.filter(move |word| {
+        let is_left_out = std::mem::replace(&mut is_value, word == "--assume");
+        !is_left_out && !is_value && word != "--dry-run" && !word.starts_with("--assume=")
+    })
 }
 
 /// Lists the next commands. `fits` says whether the run fits into the memory of its devices.
@@ -456,6 +465,13 @@ fn next(config: &RunConfig, lacks: &[MissingRequirement], fits: bool) -> Vec<Str
 mod tests {
     use super::*;
     use sgs_run::workers::memory::MemoryPart;
+
+    #[test]
+    fn the_next_command_starts_the_run() {
+        let given = "run --assume check_s=1 --size lean-d3k --dry-run --assume=accepted=1 --seed 2";
+        let left = without_dry_run(given.split(' ').map(str::to_owned)).collect::<Vec<_>>();
+        assert_eq!(left.join(" "), "run --size lean-d3k --seed 2");
+    }
 
     #[test]
     fn more_memory_than_the_machine_has_is_an_error_and_more_than_is_available_a_warning() {

@@ -82,7 +82,7 @@ fn sweep_schema() -> Value {
         "additionalProperties": false,
         "properties": {
             "methods": {
-                "description": "Methods, or TOML files as `sgs run` takes them.",
+                "description": "Methods, or TOML files as `sgs run` takes them, relative to this file's folder.",
                 "type": "array", "minItems": 1, "items": {"type": "string"}, "default": ["sgs"],
             },
             "seeds": {

@@ -415,7 +415,9 @@ fn the_default_size_has_a_measured_baseline() {
             );
         }
     }
-    for size in ["metamath", "metamath-13m", "metamath-30m", "metamath-deep", "metamath-congruence", "lean-core"] {
+    for size in
+        ["metamath", "metamath-13m", "metamath-30m", "metamath-deep", "metamath-congruence", "lean-core"]
+    {
         assert!(has_baseline("sgs", size, false, &[]), "{size}");
     }
     for set in ["problems.set=all", "problems.set=train"] {
@@ -426,7 +428,9 @@ fn the_default_size_has_a_measured_baseline() {
     }
     // The document names what has no curve.
     let document = include_str!("../../../../../docs/analysis.md");
-    assert!(document.contains("Not measured: `lean-d3k` and external systems, `congruence` without rehearsal"));
+    assert!(
+        document.contains("Not measured: `lean-d3k` and external systems, `congruence` without rehearsal")
+    );
     assert!(!has_baseline("sgs", "lean-d3k", false, &[]));
     for other in [
         "problems.set=held-out",

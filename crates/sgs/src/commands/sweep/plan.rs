@@ -21,7 +21,7 @@ const MAX_RUNS: usize = 10_000;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SweepPlan {
-    /// Methods, or TOML files as for `sgs run`.
+    /// Methods, or TOML files as for `sgs run`, relative to the folder of the sweep's file.
     #[serde(default = "sgs")]
     methods: Vec<String>,
     /// Seeds of each method.
@@ -57,7 +57,7 @@ pub struct SweepRun {
 
 impl SweepPlan {
     pub fn read(file: &Path) -> Result<Self> {
-        let path = file.display();
+        let (path, folder) = (file.display(), file.parent().unwrap_or(Path::new("")));
         let file = KeyFile::read(file)?;
         let own = ["methods", "seeds", "size", "jobs", "set", "vary"];
         let is_of_run = |key: &&String| {
@@ -80,7 +80,10 @@ impl SweepPlan {
                 .error("", "it has no keys: give at least `methods` or `seeds`".to_owned())
                 .into());
         }
-        let plan: Self = file.deserialize()?;
+        let mut plan: Self = file.deserialize()?;
+        for method in plan.methods.iter_mut().filter(|method| method.ends_with(".toml")) {
+            *method = folder.join(&*method).display().to_string();
+        }
         if let Some(error) = plan.methods.iter().find_map(|method| config::check_method(method).err()) {
             return Err(file.error("methods", error).into());
         }
