@@ -518,8 +518,8 @@ pub struct DataBuildArgs {
     /// Maximum number of reviews per theorem in the Guide's corpus.
     #[arg(long, default_value_t = 8, value_parser = whole::<usize>(0..=1000))]
     pub reviews: usize,
-    /// Maximum number of steps of a proof that a model learns to write; also leaves out the problems of the sets `deep`,
-    /// `congruence` and their held-out sets.
+    /// Maximum number of steps of a proof that a model learns to write; also leaves out the problems of the sets `deep`
+    /// and `congruence` and of their held-out sets.
     #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=1000))]
     pub max_steps: Option<usize>,
 }

@@ -114,14 +114,12 @@ pub(crate) fn is_baseline(method: Method) -> bool {
     config.solver.train && !config.conjecturer.on
 }
 
-/// Returns at most `most` evenly spaced points, including the last one.
-pub(crate) fn thinned<T: Copy>(points: Vec<T>, most: usize) -> Vec<T> {
-    if points.len() <= most {
-        return points;
-    }
-    let stride = points.len().div_ceil(most);
-    let last = points.len() - 1;
-    points.iter().enumerate().filter(|(i, _)| i % stride == 0 || *i == last).map(|(_, p)| *p).collect()
+/// Returns about `most` evenly spaced points of a curve, including the last one and all interruptions.
+pub(crate) fn thinned(points: Curve, most: usize) -> Curve {
+    let stride = points.len().div_ceil(most).max(1);
+    let last = points.len().saturating_sub(1);
+    let kept = |(i, point): &(usize, (f64, f64))| i % stride == 0 || *i == last || !point.1.is_finite();
+    points.into_iter().enumerate().filter(kept).map(|(_, point)| point).collect()
 }
 
 #[cfg(test)]
@@ -130,6 +128,15 @@ mod tests {
 
     fn run(method: Option<Method>, seed: u64) -> RunData {
         RunData { name: format!("run-{seed}"), method, seed: Some(seed), ..RunData::default() }
+    }
+
+    #[test]
+    fn long_curves_keep_their_interruptions() {
+        let rate = |round: u32| if round == 1001 { f64::NAN } else { 0.5 };
+        let thin = thinned((0..2000).map(|round| (f64::from(round), rate(round))).collect(), 800);
+        assert!(thin.len() <= 802 && thin.iter().any(|point| point.0 == 1001.0 && point.1.is_nan()));
+        assert_eq!(thin.last(), Some(&(1999.0, 0.5)));
+        assert_eq!(thinned(Vec::new(), 800), Vec::new());
     }
 
     #[test]

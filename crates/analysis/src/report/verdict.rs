@@ -319,10 +319,15 @@ fn guide(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
 
 /// Returns whether a group is `main` without a Guide: by its method, or by its setting.
 fn lacks_guide(group: &SeedGroup<'_, '_>, main: &SeedGroup<'_, '_>) -> bool {
-    let is_off = group.runs.first().is_some_and(|d| d.run.has_guide() == Some(false));
+    let guide = |group: &SeedGroup<'_, '_>| group.runs.first().and_then(|d| d.run.has_guide());
     match (main.method(), group.method()) {
         (Some(Method::Sgs), Some(Method::SgsNoGuide)) => true,
-        (own, other) => own == other && is_off,
+        (own, other) => {
+            own == other
+                && group.label != main.label
+                && guide(main) != Some(false)
+                && guide(group) == Some(false)
+        }
     }
 }
 

@@ -168,6 +168,8 @@ fn a_comparison_names_the_measured_baseline_and_the_run_without_a_guide() {
     );
     let other = verdict(&[runs[0].clone(), run(Method::SgsNoGuide, &[0.1, 0.35, 0.45])]);
     assert!(!other.contains("without it"), "{other}");
+    let alone = verdict(&[proofs(false, &[0.1, 0.2])]);
+    assert!(!alone.contains("without it"), "{alone}");
 }
 
 /// Returns the summary table as its columns and rows.

@@ -143,7 +143,7 @@ impl Metamath {
         })
     }
 
-    /// Returns the composer of nested congruences, which is created on first use.
+    /// Returns the generator of nested congruences, which is created on first use.
     fn congruences(&self) -> &Congruences {
         self.congruences.get_or_init(|| {
             Congruences::new(&self.theory, &split(&self.theory, SplitRule::of(&self.theory)).lessons)

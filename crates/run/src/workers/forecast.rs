@@ -30,11 +30,12 @@ pub struct Speed {
     pub step_s: f64,
     /// Fixed time per layer of a decoding step, in seconds.
     pub layer_s: f64,
-    /// Time that the host needs for a decoding step of a small model, while the device computes, in seconds.
+    /// Minimum time of a decoding step, in seconds: the host's work, which limits small models.
     pub shortest_step_s: f64,
     /// Bytes per second at which the weights are copied for a checkpoint.
     pub copying: f64,
-    /// Bytes per second at which new weights are written for workers, and at which each worker then reads them.
+    /// Bytes per second at which new weights are written for workers, and at which each worker then reads them, if all read
+    /// at once without slowing each other.
     pub sending: f64,
     /// Bytes per second at which pinned host memory for these copies is allocated, once. `None` on a CPU, where it is
     /// ordinary memory.
@@ -761,7 +762,10 @@ impl Forecast {
             f.trained_share * 100.0
         ));
         if a.host_s > 0.0 {
-            lines.push(format!("  host      {}, while no device works", time(f.generations * a.host_s)));
+            lines.push(format!(
+                "  host      {}, in which the devices are idle",
+                time(f.generations * a.host_s)
+            ));
         }
         if f.weights_s > 0.0 {
             lines.push(format!("  weights   {}, until every worker has them", time(f.weights_s)));

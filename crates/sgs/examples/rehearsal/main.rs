@@ -373,7 +373,7 @@ impl Rehearsal {
             of("generations_of_round"),
             number(&self.plan["forecast"]["conjectures"]) / number(&self.plan["assumed"]["unsolved"]),
         );
-        let trained = of("solver_examples") / generations;
+        let trained = (of("solver_examples") / generations.max(1.0)).min(1.0);
         self.forecast(&[
             ("completion", of("solver_tokens_mean")),
             ("sampled_part", number(&self.plan["assumed"]["sampled_part"])),

@@ -52,7 +52,7 @@ impl Lengths {
     pub fn until(&self, limit: f64) -> (f64, f64) {
         let ends = 1.0 - self.endless;
         let mean = ends * self.mean + self.endless * limit;
-        // A completion is sampled for as many steps as it has tokens, and half of them are there in the mean.
+        // A completion is sampled for as many steps as it has tokens, and on average, half of its tokens exist.
         let square = ends * 2.0 * self.mean * self.mean + self.endless * limit * limit;
         (mean, square / (2.0 * mean * mean))
     }

@@ -145,7 +145,7 @@ pub fn check_memory(config: &RunConfig, fleet: Option<&FleetConfig>) -> Result<(
 /// machine. Returns a warning if the processes may need more memory than is available now.
 ///
 /// # Errors
-/// Returns an error that names the key to change if they may need more than the machine has.
+/// Returns an error that names the key to change if they may need more than twice the memory of the machine.
 pub fn check_machine(
     config: &RunConfig,
     fleet: Option<&FleetConfig>,
@@ -156,7 +156,7 @@ pub fn check_machine(
     }
     let planned = with_inputs(config, fleet, |inputs| inputs.machine(1))?;
     let (Some(Ok(planned)), Some(memory)) = (planned, machine::memory()) else { return Ok(None) };
-    // The ranks are the first processes. Those of other machines are the last ones of them.
+    // The ranks come first. The last of them run on other machines.
     let is_here = |i: &usize| *i < ranks || *i >= config.training.ranks;
     let all = planned.into_iter().flatten().enumerate();
     let here: Vec<ProcessMemory> = all.filter(|(i, _)| is_here(i)).map(|(_, process)| process).collect();
@@ -167,7 +167,8 @@ pub fn check_machine(
 fn check_processes(processes: &[ProcessMemory], memory: Memory) -> Result<Option<String>, Usage> {
     let needed: u64 = processes.iter().map(|process| process.device_bytes + sum(&process.host)).sum();
     let printed = machine::bytes(needed);
-    if needed <= memory.total {
+    // The plan is an upper bound: the default run uses 0.4 of it.
+    if needed / 2 <= memory.total {
         let available = machine::bytes(memory.available);
         return Ok((needed > memory.available).then(|| {
             format!(
@@ -474,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn more_memory_than_the_machine_has_is_an_error_and_more_than_is_available_a_warning() {
+    fn twice_the_machines_memory_is_an_error_and_more_than_is_available_a_warning() {
         let process = |sampling: u64, training: u64| {
             let part = |bytes, phase| MemoryPart { what: String::new(), bytes, phase };
             let device = [(64, Phase::Always), (sampling, Phase::Sampling), (training, Phase::Training)];
@@ -495,9 +496,9 @@ mod tests {
         let warning = check(&one, 380, 379).ok().flatten().unwrap_or_default();
         assert!(warning.contains("380.0 MiB of memory, and 379.0 MiB is available now"), "{warning}");
         let refused = |processes: &[ProcessMemory], total| check(processes, total, total).unwrap_err();
-        let text = refused(&one, 379);
+        let text = refused(&one, 189);
         for part in
-            ["380.0 MiB of memory", "has 379.0 MiB", "lower training.micro_batch_tokens, for which 200.0 MiB"]
+            ["380.0 MiB of memory", "has 189.0 MiB", "lower training.micro_batch_tokens, for which 200.0 MiB"]
         {
             assert!(text.contains(part), "{part} in {text}");
         }
@@ -506,7 +507,7 @@ mod tests {
             refused(&[process(300, 200)], 100).contains("lower sampling.memory_mib, for which 300.0 MiB")
         );
         assert!(refused(&[process(9, 9)], 9).contains("(model.base), for which 80.0 MiB"));
-        let two = refused(&[process(1, 300), process(200, 0)], 400);
+        let two = refused(&[process(1, 300), process(200, 0)], 330);
         assert!(two.contains("661.0 MiB") && two.contains("start fewer than 2 processes"), "{two}");
     }
 }

@@ -241,7 +241,7 @@ fn prompts_that_do_not_fit_are_reported() {
 }
 
 #[test]
-fn a_plan_that_needs_more_memory_than_the_machine_has_is_refused() {
+fn a_plan_that_needs_far_more_memory_than_the_machine_has_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
     for (key, settings) in [

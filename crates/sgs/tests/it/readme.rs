@@ -682,6 +682,7 @@ fn check_table(section: &str, file: &str, pass: [&str; 3]) {
                 );
             }
             assert_eq!(difference.is_empty(), method == BASELINE, "{method}: {cell}");
+            assert!(difference.is_empty() || difference.contains(['±', '[']), "{method}: {cell}");
             let pairs = columns(method).zip(columns(BASELINE)).map(|(row, base)| row[i] - base[i]);
             let (measured, half) = mean(&pairs.collect::<Vec<_>>());
             if let Some((told, told_half)) =

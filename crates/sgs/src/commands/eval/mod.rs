@@ -63,7 +63,7 @@ fn open(args: &EvalArgs, players: &ModelSource) -> Result<Opened> {
 pub fn run(args: &EvalArgs) -> Result<Outcome> {
     let players = ModelSource::choose(&args.play)?;
     if let Some(reviews) = &args.reviews {
-        // The first row reports a file of another kind before a model is loaded.
+        // Reading the first row detects a file of another kind before a model is loaded.
         let first = corpus::read(reviews).and_then(|mut rows| rows.next().transpose());
         drop(first.map_err(usage)?);
     }
