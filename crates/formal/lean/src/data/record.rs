@@ -54,6 +54,13 @@ pub fn target_from_record(record: &Map<String, Value>, header: &str) -> Result<T
         .ok_or_else(|| fail(format!("none of the fields {} holds a statement", STATEMENT.join(", "))))?;
     let split = split_file(&unix_lines(text)).map_err(&fail)?;
     let statement = canonical_statement(&split.statement).map_err(|e| fail(e.to_string()))?;
+    if words(&split.statement)
+        .into_iter()
+        .take_while(|word| *word != statement.name())
+        .any(|word| word == "private")
+    {
+        return Err(fail("the judge does not find a private theorem: remove `private`".into()));
+    }
     let name = if id.is_empty() { statement.name().to_owned() } else { id.clone() };
     let own = field(HEADER).map(|own| unix_lines(own).into_owned());
     let context = match (own, split.before.trim().is_empty()) {
@@ -266,6 +273,13 @@ mod tests {
             assert!(read(&record.to_string()).is_err(), "{before}");
         }
         assert!(read(r#"{"statement":"open Nat\ntheorem a : 1 = 1 := by"}"#).is_ok());
+    }
+
+    #[test]
+    fn a_private_theorem_is_refused() {
+        let of = |statement: &str| read(&serde_json::json!({ "statement": statement }).to_string());
+        assert!(of("private theorem a : 1 = 1 := by").unwrap_err().reason.contains("remove `private`"));
+        assert!(of("theorem private_a (private_b : 1 = 1) : 1 = 1 := by").is_ok());
     }
 
     #[test]
