@@ -224,8 +224,11 @@ fn bash_completes_values_after_an_equals_sign() {
     let Some(terminal) = Terminal::start("completion", 100, 24) else { return };
     let dir = tempfile::tempdir().unwrap();
     let script = file(dir.path(), "sgs.bash", &sgs(&["completions", "bash"]).expect(0).out);
+    // Keys that arrive while Bash starts or runs a command may be lost.
     terminal.type_line("PS1='$ ' exec bash --norc --noprofile");
+    terminal.wait("the prompt", |screen| screen.lines().any(|line| line.trim_end() == "$"));
     terminal.type_line(&format!("source {script}; clear"));
+    terminal.wait("an empty screen", |screen| screen.trim() == "$");
     for (typed, completed) in [
         ("sgs run --size=lean-c", "sgs run --size=lean-core"),
         ("sgs run --size=\"metamath-q", "sgs run --size=\"metamath-quick\""),
