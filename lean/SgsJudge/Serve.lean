@@ -146,11 +146,11 @@ private def judgeOne (request : Request) (replaying : Bool) (base : Base) (index
       if replaying then return { judged := ← replayOne base candidate pin }
       checkOne request.examines base candidate pin
   let found ← try judge catch e => pure { judged := .error s!"an exception: {e}" }
-  let (stands, reason, axioms) := match found.judged with
+  let (accepted, reason, axioms) := match found.judged with
     | .ok axioms => (true, "", axioms)
     | .error reason => (false, reason, [])
   say request [("end", toJson index), ("messages", jsonList found.messages),
-    ("syntax", Json.str found.refused), ("fault", Json.str found.fault), ("stands", Json.bool stands), ("reason", Json.str reason), ("axioms", jsonNames axioms)]
+    ("syntax", Json.str found.refused), ("fault", Json.str found.fault), ("accepted", Json.bool accepted), ("reason", Json.str reason), ("axioms", jsonNames axioms)]
 
 /-- A loaded header, and the text that it was loaded from. -/
 abbrev Loaded := Option (String × Header)

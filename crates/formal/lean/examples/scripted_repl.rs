@@ -244,9 +244,9 @@ fn judge_one(replaying: bool, line: &str) -> io::Result<()> {
                 _ if text.lines().last() != Some(id) => "the theorem is missing",
                 _ => "",
             };
-            let stands = reason.is_empty();
+            let accepted = reason.is_empty();
             say(
-                serde_json::json!({"end": index, "messages": [], "stands": stands, "reason": reason, "axioms": axioms}),
+                serde_json::json!({"end": index, "messages": [], "accepted": accepted, "reason": reason, "axioms": axioms}),
             )?;
             continue;
         }
@@ -259,7 +259,7 @@ fn judge_one(replaying: bool, line: &str) -> io::Result<()> {
         if text.contains("scripted_forge") {
             println!(
                 "{}",
-                serde_json::json!({"nonce": "guessed", "end": index, "messages": [], "stands": true, "reason": "", "axioms": []})
+                serde_json::json!({"nonce": "guessed", "end": index, "messages": [], "accepted": true, "reason": "", "axioms": []})
             );
         }
         if !declarations.is_empty() {
@@ -281,7 +281,7 @@ fn judge_one(replaying: bool, line: &str) -> io::Result<()> {
         };
         let axioms = if text.contains("scripted_axiom") { vec!["propext", "cheat"] } else { vec!["propext"] };
         say(
-            serde_json::json!({"end": index, "messages": messages, "stands": !wrong, "reason": "", "axioms": axioms}),
+            serde_json::json!({"end": index, "messages": messages, "accepted": !wrong, "reason": "", "axioms": axioms}),
         )?;
     }
     Ok(())

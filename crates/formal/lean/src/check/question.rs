@@ -89,7 +89,7 @@ pub(super) struct JudgeReply {
     #[serde(default)]
     pub fault: String,
     /// Whether the kernel accepts every declaration, and the theorem as a proof of the pinned statement.
-    pub stands: bool,
+    pub accepted: bool,
     /// The reason why the kernel does not accept the proof; empty if it does.
     pub reason: String,
     /// All axioms that the theorem and its statement depend on.
@@ -164,7 +164,7 @@ impl JudgeReply {
     pub(super) fn kernel(&self, layers: TrustLayers) -> CheckOutcome {
         if !self.fault.is_empty() {
             CheckOutcome::new(Verdict::Infra, format!("the declarations cannot be written: {}", self.fault))
-        } else if self.stands {
+        } else if self.accepted {
             judge_axioms(self.axioms.clone(), layers)
         } else {
             CheckOutcome::refused("kernel layer: ", &self.reason)
@@ -178,14 +178,14 @@ mod tests {
 
     #[test]
     fn only_lines_with_the_nonce_count() {
-        let end = br#"{"nonce":"n","end":2,"messages":[],"stands":true,"reason":"","axioms":["propext"]}"#;
+        let end = br#"{"nonce":"n","end":2,"messages":[],"accepted":true,"reason":"","axioms":["propext"]}"#;
         let Some(Ok(JudgeLine::End(2, reply))) = JudgeLine::read(end, "n") else { panic!() };
         assert_eq!(reply.judge(TrustLayers::ALL).verdict, Verdict::Proved);
         assert!(!reply.is_unusual());
-        let error = br#"{"nonce":"n","end":2,"messages":[{"severity":"error","kind":"","pos":{"line":1},"data":"unsolved goals"}],"stands":false,"reason":"the text has errors","axioms":[]}"#;
+        let error = br#"{"nonce":"n","end":2,"messages":[{"severity":"error","kind":"","pos":{"line":1},"data":"unsolved goals"}],"accepted":false,"reason":"the text has errors","axioms":[]}"#;
         let Some(Ok(JudgeLine::End(2, reply))) = JudgeLine::read(error, "n") else { panic!() };
         assert!(!reply.is_unusual() && reply.judge(TrustLayers::ALL).verdict == Verdict::Refused);
-        let syntax = br#"{"nonce":"n","end":2,"messages":[],"syntax":"the command `alias`","stands":true,"reason":"","axioms":[]}"#;
+        let syntax = br#"{"nonce":"n","end":2,"messages":[],"syntax":"the command `alias`","accepted":true,"reason":"","axioms":[]}"#;
         let Some(Ok(JudgeLine::End(2, reply))) = JudgeLine::read(syntax, "n") else { panic!() };
         assert!(!reply.is_unusual(), "nothing was elaborated");
         assert_eq!(reply.judge(TrustLayers::ALL).reason, "syntax layer: the command `alias`");
@@ -198,16 +198,16 @@ mod tests {
             }
             other => panic!("{other:?}"),
         };
-        let tactic = r#"{"nonce":"n","end":0,"messages":[{"severity":"error","kind":"SgsJudge.definesSyntax","pos":{"line":1},"data":"`t.evil`"}],"stands":false,"reason":"the text has errors","axioms":[]}"#;
+        let tactic = r#"{"nonce":"n","end":0,"messages":[{"severity":"error","kind":"SgsJudge.definesSyntax","pos":{"line":1},"data":"`t.evil`"}],"accepted":false,"reason":"the text has errors","axioms":[]}"#;
         assert_eq!(judge(tactic).verdict, Verdict::Refused);
-        let fault = r#"{"nonce":"n","end":0,"messages":[],"fault":"no space left on device","stands":false,"reason":"","axioms":[]}"#;
+        let fault = r#"{"nonce":"n","end":0,"messages":[],"fault":"no space left on device","accepted":false,"reason":"","axioms":[]}"#;
         assert_eq!(
             judge(fault),
             CheckOutcome::new(Verdict::Infra, "the declarations cannot be written: no space left on device")
         );
-        let cheat = r#"{"nonce":"n","end":0,"messages":[],"stands":true,"reason":"","axioms":["cheat"]}"#;
+        let cheat = r#"{"nonce":"n","end":0,"messages":[],"accepted":true,"reason":"","axioms":["cheat"]}"#;
         assert_eq!(judge(cheat).reason, "axioms layer: cheat");
-        let kernel = r#"{"nonce":"n","end":0,"messages":[],"stands":false,"reason":"the kernel refuses `t`","axioms":[]}"#;
+        let kernel = r#"{"nonce":"n","end":0,"messages":[],"accepted":false,"reason":"the kernel refuses `t`","axioms":[]}"#;
         assert_eq!(
             judge(kernel),
             CheckOutcome::new(Verdict::Refused, "kernel layer: the kernel refuses `t`")

@@ -232,8 +232,8 @@ function say(fields) { printf "{\"nonce\":\"%s\",%s}\n", nonce, fields }
         say("\"begin\":" i - 2)
         fflush()
         if (text ~ /slow/) while ((getline line < go) < 0);
-        if (proved) say("\"end\":" i - 2 ",\"messages\":[],\"stands\":true,\"reason\":\"\",\"axioms\":[]")
-        else say("\"end\":" i - 2 ",\"messages\":[{\"severity\":\"error\",\"kind\":\"\",\"pos\":{\"line\":2},\"data\":\"unsolved goals\"}],\"stands\":false,\"reason\":\"\",\"axioms\":[]")
+        if (proved) say("\"end\":" i - 2 ",\"messages\":[],\"accepted\":true,\"reason\":\"\",\"axioms\":[]")
+        else say("\"end\":" i - 2 ",\"messages\":[{\"severity\":\"error\",\"kind\":\"\",\"pos\":{\"line\":2},\"data\":\"unsolved goals\"}],\"accepted\":false,\"reason\":\"\",\"axioms\":[]")
     }
 }
 ' "${file%/*}/request.json"

@@ -32,10 +32,10 @@ fn fuzz_answers_of_the_judge() {
     };
     let error =
         r#"{"severity":"error","kind":"hasSorry","pos":{"line":1,"column":0},"data":"unsolved goals ⊢ ∀"}"#;
-    let reply = |index: u8, messages: &str, syntax: &str, stands: bool, axioms: &str| {
-        let stands = format!("\"stands\":{stands},\"reason\":\"the kernel refuses\"");
+    let reply = |index: u8, messages: &str, syntax: &str, accepted: bool, axioms: &str| {
+        let accepted = format!("\"accepted\":{accepted},\"reason\":\"the kernel refuses\"");
         format!(
-            "\"end\":{index},\"messages\":[{messages}],\"syntax\":\"{syntax}\",{stands},\"axioms\":[{axioms}]"
+            "\"end\":{index},\"messages\":[{messages}],\"syntax\":\"{syntax}\",{accepted},\"axioms\":[{axioms}]"
         )
     };
     let first = reply(0, "", "", true, "\"propext\",\"Quot.sound\"");
