@@ -32,6 +32,16 @@ impl ComposedSet {
         }
     }
 
+    /// Returns the kind of a set of problems and whether the set is held out. Returns `None` for other sets.
+    pub fn of_set(set: &str) -> Option<(Self, bool)> {
+        let (name, held_out) = match set.strip_suffix("-held-out") {
+            Some(name) => (name, true),
+            None => (set, false),
+        };
+        let kind = Self::ALL.into_iter().find(|kind| kind.name() == name)?;
+        Some((kind, held_out))
+    }
+
     /// Returns the numbers of inferences of the proofs that the problems were composed with.
     pub fn inferences(self) -> RangeInclusive<usize> {
         match self {

@@ -17,6 +17,7 @@ use crate::statement::{
     Statement, StatementLimits, StatementText, context_limit, malformed, normal_form_of_rule,
 };
 use crate::sub_proof::{renumber, sub_proofs_by_size};
+use crate::theorem_proofs::TheoremProof;
 use crate::theory::{RuleId, Theory, TheoryError};
 use crate::tokens::{self, CONJECTURE, CONJECTURER, GUIDE, HYPOTHESES, PROOF, REVIEW, SOLVER};
 use crate::unify::{Goal, ProofLimits, ProofStep, Unifier, judgement, later_syntax};
@@ -138,16 +139,17 @@ impl Metamath {
     /// Returns the composer of theorems, which is created on first use. It draws rules as the theorems of the database
     /// use them, except the targets.
     pub fn composer(&self) -> &Composer {
-        self.composer.get_or_init(|| {
-            Composer::new(&self.theory, &split(&self.theory, SplitRule::of(&self.theory)).lessons)
-        })
+        self.composer.get_or_init(|| Composer::new(&self.theory, &self.lessons()))
     }
 
     /// Returns the generator of nested congruences, which is created on first use.
     fn congruences(&self) -> &Congruences {
-        self.congruences.get_or_init(|| {
-            Congruences::new(&self.theory, &split(&self.theory, SplitRule::of(&self.theory)).lessons)
-        })
+        self.congruences.get_or_init(|| Congruences::new(&self.theory, &self.lessons()))
+    }
+
+    /// Returns the theorems of the database with their proofs, except the targets.
+    fn lessons(&self) -> Vec<TheoremProof> {
+        split(&self.theory, SplitRule::of(&self.theory)).lessons
     }
 
     /// Returns the targets of the database as [`split`] draws them, and the number of candidates. They are drawn on first

@@ -1,6 +1,7 @@
 //! The configuration keys of a run's formal system and problem set.
 
 use crate::Usage;
+use sgs_metamath::composed_sets::ComposedSet;
 use std::sync::LazyLock;
 
 /// Value of `database` for the slice of set.mm that ships with the program.
@@ -105,12 +106,10 @@ pub(crate) fn is_drawn(set: &str) -> bool {
 /// # Errors
 /// Returns an error if the set was composed from the shipped database, and this is another one.
 pub(crate) fn check_database(database: &str, set: &str) -> Result<(), Usage> {
-    match set {
-        "deep" | "deep-held-out" | "congruence" | "congruence-held-out" if database != SHIPPED => {
-            Err(Usage(format!(
-                "the set `{set}` was composed from the shipped database; for {database} use all, train, held-out or a file"
-            )))
-        }
-        _ => Ok(()),
+    if database == SHIPPED || ComposedSet::of_set(set).is_none() {
+        return Ok(());
     }
+    Err(Usage(format!(
+        "the set `{set}` was composed from the shipped database; for {database} use all, train, held-out or a file"
+    )))
 }

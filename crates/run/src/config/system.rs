@@ -420,15 +420,14 @@ pub fn metamath_targets(system: &Metamath, set: &str) -> Result<Vec<Problem>> {
             .map(|l| system.problem(l).with_context(|| format!("{l} is not a theorem of the slice")))
             .collect()
     };
+    if let Some((kind, held_out)) = ComposedSet::of_set(set) {
+        return Ok(composed_problems(kind, held_out));
+    }
     match set {
         "quick" => labels(0, rule.quick),
         "all" => labels(0, rule.targets),
         "train" => labels(0, rule.targets - rule.held_out),
         "held-out" => labels(rule.targets - rule.held_out, rule.targets),
-        "deep" => Ok(composed_problems(ComposedSet::Deep, false)),
-        "deep-held-out" => Ok(composed_problems(ComposedSet::Deep, true)),
-        "congruence" => Ok(composed_problems(ComposedSet::Congruence, false)),
-        "congruence-held-out" => Ok(composed_problems(ComposedSet::Congruence, true)),
         set if LEAN_SETS.contains(&set) => {
             let size = if set == "d3k" { "lean-d3k" } else { "lean-core" };
             wrong!(
