@@ -38,6 +38,8 @@ pub enum RunError {
     Usage(Usage),
     /// A training rank was lost, did not join, or does not match this process.
     RankLost(LmError),
+    /// A device has too little free memory for buffers whose sizes follow from the configuration.
+    DeviceMemory(LmError),
     /// Two workers gave contradictory verdicts on the same proof.
     Disagreement(String),
     Endpoint(EndpointError),
@@ -92,7 +94,7 @@ impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(error) => write!(f, "{error}")?,
-            Self::RankLost(error) => write!(f, "{error}")?,
+            Self::RankLost(error) | Self::DeviceMemory(error) => write!(f, "{error}")?,
             Self::Endpoint(error) => write!(f, "{error}")?,
             Self::Disagreement(what)
             | Self::CannotBegin(what)
@@ -111,7 +113,7 @@ impl Error for RunError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Usage(error) => error.source(),
-            Self::RankLost(error) => error.source(),
+            Self::RankLost(error) | Self::DeviceMemory(error) => error.source(),
             Self::Endpoint(error) => error.source(),
             Self::Disagreement(_) | Self::CannotBegin(_) | Self::Failed(_) => None,
             Self::Context { source, .. } => Some(source),
@@ -124,6 +126,7 @@ impl From<LmError> for RunError {
     fn from(error: LmError) -> Self {
         match error {
             lost @ LmError::Rank { .. } => Self::RankLost(lost),
+            memory @ LmError::Memory { .. } => Self::DeviceMemory(memory),
             other => Self::Other(Box::new(other)),
         }
     }

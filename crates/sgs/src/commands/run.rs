@@ -16,9 +16,9 @@ use sgs_analysis::report;
 use sgs_analysis::run::{RunData, metric, read_run};
 use sgs_data::base::made::{MadeBase, base_folder};
 use sgs_data::base::recipe;
+use sgs_lm::ModelConfig;
 use sgs_lm::ranks::{Parallel, ProcessGroup};
 use sgs_lm::tokenizer::Tokenizer;
-use sgs_lm::{LmError, ModelConfig};
 use sgs_lm_sampler::Decode;
 use sgs_run::config::base_model::is_model;
 use sgs_run::config::device;
@@ -133,11 +133,8 @@ fn begin_in(
     outcome
 }
 
-/// Returns whether a device has too little free memory for buffers whose sizes follow from the configuration.
 fn is_lack_of_memory(error: &anyhow::Error) -> bool {
-    let root = error.downcast_ref::<RunError>().map(RunError::root);
-    let Some(RunError::Other(cause)) = root else { return false };
-    matches!(cause.downcast_ref(), Some(LmError::Memory { .. }))
+    matches!(error.downcast_ref::<RunError>().map(RunError::root), Some(RunError::DeviceMemory(_)))
 }
 
 /// Warns of settings that have no effect.
@@ -529,6 +526,7 @@ fn default_folder(config: &RunConfig) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sgs_lm::LmError;
     use sgs_run::error::Context as _;
 
     #[test]
