@@ -204,6 +204,20 @@ pub const METAMATH: Assumptions = Assumptions {
 };
 
 impl Assumptions {
+    /// The names of the assumptions that can be replaced.
+    pub const NAMES: [&'static str; 10] = [
+        "completion",
+        "sampled_part",
+        "longest",
+        "unsolved",
+        "accepted",
+        "trained_hard",
+        "trained_all",
+        "trained_conjectures",
+        "check_s",
+        "host_s",
+    ];
+
     pub fn of(system: SystemName) -> Self {
         if system == SystemName::Metamath { METAMATH } else { LEAN }
     }
@@ -226,9 +240,9 @@ impl Assumptions {
             "check_s" => (std::slice::from_mut(&mut self.check_s), 1e6),
             "host_s" => (std::slice::from_mut(&mut self.host_s), 1e6),
             _ => {
+                let known = Self::NAMES.join(", ");
                 return Err(Usage(format!(
-                    "--assume {assumption}: no such assumption; the forecast has completion, sampled_part, longest, \
-                     unsolved, accepted, trained_hard, trained_all, trained_conjectures, check_s and host_s"
+                    "--assume {assumption}: there is no such assumption; the forecast has {known}"
                 )));
             }
         };
@@ -880,6 +894,14 @@ mod tests {
         resolve(&Layers { set, ..Layers::default() }, std::iter::empty()).expect("a configuration").config
     }
 
+    fn inputs<'a>(
+        config: &'a RunConfig,
+        model: &'a ModelConfig,
+        fleet: Option<&'a FleetConfig>,
+    ) -> MemoryInputs<'a> {
+        MemoryInputs { config, model, guide: model, fleet, footprint: &GPU, gpu_bytes: None }
+    }
+
     fn is_close(predicted: f64, measured: f64, tolerance: f64) {
         let ratio = predicted / measured;
         assert!((ratio - 1.0).abs() <= tolerance, "predicted {predicted}, measured {measured}: {ratio:.3}");
@@ -893,14 +915,7 @@ mod tests {
         let peak = |model: &ModelConfig, ranks: usize| {
             let (ranks, tokens) = (format!("training.ranks={ranks}"), "training.micro_batch_tokens=8192");
             let config = config(&[&ranks, tokens, "sampling.memory_mib=8192"]);
-            let inputs = MemoryInputs {
-                config: &config,
-                model,
-                guide: model,
-                fleet: None,
-                footprint: &GPU,
-                gpu_bytes: None,
-            };
+            let inputs = inputs(&config, model, None);
             let trained =
                 ["weights of the solver", "Adam's state of the solver", "gradients", "activations", "logits"];
             let parts = inputs.rank(0).expect("a plan").device;
@@ -915,14 +930,7 @@ mod tests {
         }
 
         let config = config(&[]);
-        let inputs = MemoryInputs {
-            config: &config,
-            model: &seven,
-            guide: &seven,
-            fleet: None,
-            footprint: &GPU,
-            gpu_bytes: None,
-        };
+        let inputs = inputs(&config, &seven, None);
         let arithmetic = Arithmetic::new(inputs);
         // 128 steps of `batch` sequences with prompts of this length.
         let steps = |batch: f64, prompt: f64| RoleForecast {
@@ -985,6 +993,9 @@ mod tests {
     #[test]
     fn assumptions_can_be_replaced() {
         let mut assumed = LEAN;
+        for name in Assumptions::NAMES {
+            { LEAN }.replace(&format!("{name}=0.5")).expect("an assumption");
+        }
         for assumption in ["completion=400", "check_s=0.5", "accepted=0"] {
             assumed.replace(assumption).expect("an assumption");
         }
@@ -1002,17 +1013,7 @@ mod tests {
         let seconds = |set: &[&str], workers: Option<&str>| {
             let config = config(set);
             let fleet = workers.map(|spec| FleetConfig::parse(spec).expect("workers"));
-            weights_s(
-                MemoryInputs {
-                    config: &config,
-                    model: &model,
-                    guide: &model,
-                    fleet: fleet.as_ref(),
-                    footprint: &GPU,
-                    gpu_bytes: None,
-                },
-                H200,
-            )
+            weights_s(inputs(&config, &model, fleet.as_ref()), H200)
         };
         assert_eq!([seconds(&[], None), seconds(&[], Some("local:verify=2"))], [0.0, 0.0]);
         // Two policies of 13.8 GB are written and read.
@@ -1040,14 +1041,7 @@ mod tests {
             let config = config(set);
             let fleet = workers.map(|spec| FleetConfig::parse(spec).expect("workers"));
             let fleet = fleet.as_ref();
-            let inputs = MemoryInputs {
-                config: &config,
-                model: &model,
-                guide: &model,
-                fleet,
-                footprint: &GPU,
-                gpu_bytes: None,
-            };
+            let inputs = inputs(&config, &model, fleet);
             let plan = inputs.machine(1).expect("a plan");
             let parts = plan[0].iter().flat_map(|process| &process.device);
             parts.filter(|part| part.what.starts_with("weights")).count()

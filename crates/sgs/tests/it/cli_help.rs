@@ -2,6 +2,7 @@
 
 use crate::program::{command, file, finish, path, project, sgs};
 use sgs_run::config::SIZES;
+use sgs_run::workers::forecast::Assumptions;
 use std::io::Write;
 use std::process::Stdio;
 
@@ -17,6 +18,16 @@ fn for_each_command(check: &mut dyn FnMut(&[&str], &clap::Command, &str)) {
     let mut root = sgs::command();
     root.build();
     walk(&[], &root, check);
+}
+
+#[test]
+fn the_help_of_a_run_names_every_assumption() {
+    for_each_command(&mut |path, _, help| {
+        if path == ["run"] {
+            let missing = Assumptions::NAMES.into_iter().find(|name| !help.contains(name));
+            assert_eq!(missing, None, "{help}");
+        }
+    });
 }
 
 #[test]
