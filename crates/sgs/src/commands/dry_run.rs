@@ -156,11 +156,15 @@ pub fn check_machine(
     }
     let planned = with_inputs(config, fleet, |inputs| inputs.machine(1))?;
     let (Some(Ok(planned)), Some(memory)) = (planned, machine::memory()) else { return Ok(None) };
-    // The ranks come first. The last of them run on other machines.
-    let is_here = |i: &usize| *i < ranks || *i >= config.training.ranks;
-    let all = planned.into_iter().flatten().enumerate();
-    let here: Vec<ProcessMemory> = all.filter(|(i, _)| is_here(i)).map(|(_, process)| process).collect();
-    Ok(check_processes(&here, memory)?)
+    let all = planned.into_iter().flatten().collect();
+    Ok(check_processes(&local_processes(all, ranks, config.training.ranks), memory)?)
+}
+
+/// Returns the processes of this machine: the first `ranks` of the run's `all_ranks` ranks, and the workers, which come after
+/// all ranks.
+fn local_processes<T>(processes: Vec<T>, ranks: usize, all_ranks: usize) -> Vec<T> {
+    let is_here = |i: &usize| *i < ranks || *i >= all_ranks;
+    processes.into_iter().enumerate().filter(|(i, _)| is_here(i)).map(|(_, process)| process).collect()
 }
 
 /// Checks that processes fit into `memory`, as [`check_machine`] does.
@@ -466,6 +470,12 @@ fn next(config: &RunConfig, lacks: &[MissingRequirement], fits: bool) -> Vec<Str
 mod tests {
     use super::*;
     use sgs_run::workers::memory::MemoryPart;
+
+    #[test]
+    fn ranks_of_other_machines_do_not_count() {
+        assert_eq!(local_processes((0..5).collect(), 2, 4), [0, 1, 4]);
+        assert_eq!(local_processes((0..3).collect(), 2, 2), [0, 1, 2]);
+    }
 
     #[test]
     fn the_next_command_starts_the_run() {
