@@ -1,5 +1,5 @@
 //! Draws curves of the cumulative solve rate from a table with the columns run, seed, generations and rate: the mean of each
-//! run's seeds over their common range, with a band from the lowest to the highest.
+//! run's seeds over their common range, with a band from the lowest to the highest. Further arguments name the runs to draw.
 //!
 //! `cargo run --release -p sgs-analysis --example curves docs/figures/metamath-congruence.csv "Nested congruences" > FIGURE.svg`
 
@@ -25,12 +25,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (Some(file), Some(title)) = (words.next(), words.next()) else {
         return Err("give a CSV file and a title".into());
     };
+    let drawn: Vec<String> = words.collect();
     let mut names = Vec::new();
     let mut runs: BTreeMap<String, Seeds> = BTreeMap::new();
     for row in csv::Reader::from_path(&file)?.deserialize() {
         let row: BTreeMap<String, String> = row?;
         let of = |column: &str| row.get(column).ok_or_else(|| format!("{file}: no column {column}"));
         let (name, seed) = (of("run")?.clone(), of("seed")?.clone());
+        if !drawn.is_empty() && !drawn.contains(&name) {
+            continue;
+        }
         let point = (of("generations")?.parse()?, of("rate")?.parse()?);
         if !runs.contains_key(&name) {
             names.push(name.clone());

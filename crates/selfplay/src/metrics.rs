@@ -114,9 +114,11 @@ round_metrics! {
     conjecture_share_seen: Value = "Share of the Conjecturer's completions that were seen.";
     conjecture_share_trivial: Value = "conjectures_trivial / conjectures proved at least once.";
     conjecture_share_novel: Value = "Share of the Conjecturer's completions that are not malformed, duplicate or rejected.";
+    conjecture_share_padded: Value = "Share of the accepted conjectures that are padded: at least two variables occur once, and more than in the target. Metamath only.";
     conjecture_proof_steps: Value = "Mean number of steps in the shortest proof of a proved conjecture.";
     r_solve: Value = "Mean R_solve of the judged conjectures, 0 to 1.";
     r_guide: Value = "Mean R_guide of the reviewed conjectures, 0 to 8; failed reviews count with their score.";
+    r_guide_padded: Value = "Mean R_guide of the reviewed conjectures that are padded. If it rises, the Conjecturer exploits the Guide.";
     r_synth: Value = "Mean R_synth of the judged conjectures, 0 to 8.";
     reward_normalised: Value = "Mean normalised reward of the conjectures that may be trained on, 0 to 1.";
     conjectures_matched: Value = "STP: selected conjectures that an unsolved target was matched to.";
@@ -287,6 +289,10 @@ impl RoundMetrics {
         // Use only reviewed conjectures, because without a Guide every score is 1.
         let reviewed = || conjectures.iter().filter(|c| c.reviewed);
         self.r_guide = mean(reviewed().filter_map(|c| c.guide_score));
+        self.r_guide_padded =
+            mean(reviewed().filter(|c| c.padded == Some(true)).filter_map(|c| c.guide_score));
+        self.conjecture_share_padded =
+            mean(conjectures.iter().filter_map(|c| c.padded).map(|padded| f64::from(u8::from(padded))));
         self.guide_scores = vec![0; 9];
         for score in reviewed().filter_map(|c| c.guide_score) {
             self.guide_scores[(score.max(0.0) as usize).min(8)] += 1;

@@ -128,6 +128,8 @@ pub struct ConjectureOutcome {
     pub target: ProblemId,
     /// Whether it was accepted, and if not, why.
     pub status: ConjectureStatus,
+    /// Whether it is padded, if it was accepted and the formal system can tell.
+    pub padded: Option<bool>,
     /// Facts about the completion; `None` if no model sampled the conjecture, or if it was lost.
     pub sample: Option<SampleFacts>,
     /// Counts of its verdicts, if it was accepted.

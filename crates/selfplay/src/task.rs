@@ -240,12 +240,15 @@ pub struct ParsedConjecture {
     pub lemma: Option<Arc<str>>,
     /// Score of the formal system's rubric in `0..=8`; 0 if it has none.
     pub rubric: f64,
+    /// Whether it is harder than its target only because it is padded, if the formal system can tell.
+    #[serde(default)]
+    pub padded: Option<bool>,
 }
 
 impl ParsedConjecture {
     /// Creates a conjecture from its statement, with no further information.
     pub fn plain(statement: impl Into<Arc<str>>) -> Self {
-        Self { statement: statement.into(), known: None, lemma: None, rubric: 0.0 }
+        Self { statement: statement.into(), known: None, lemma: None, rubric: 0.0, padded: None }
     }
 }
 

@@ -34,13 +34,15 @@ const TRAINING: MetricFigure = MetricFigure {
 const CONJECTURES: MetricFigure = MetricFigure {
     id: "conjecture-quality",
     title: "Quality of the conjectures",
-    caption: "Fraction of the conjectures with a disjunctive conclusion, and mean length of their conclusions; horizontal lines show the targets. Below: conjectures that the Solver is trained on, and fractions of malformed and of new ones.",
+    caption: "Fraction of the conjectures with a disjunctive conclusion, and mean length of their conclusions; horizontal lines show the targets. Below: conjectures that the Solver is trained on, fractions of malformed, new and padded ones, and the Guide's score of padded ones. Padded: at least two variables, and more than in the target, occur once.",
     panels: &[
         ("Disjunctive conclusions", "conjecture_share_disjunctive", "Share of conjectures", Unit::Percent),
         ("Length of conclusions", "conjecture_conclusion_length", "Mean length (tokens)", Unit::Plain),
         ("Trained on", metric::TRAINED, "Conjectures per round", Unit::Count),
         ("Malformed", metric::CONJECTURE_MALFORMED, "Share of conjectures", Unit::Percent),
         ("New", "conjecture_share_novel", "Share of conjectures", Unit::Percent),
+        ("Padded", "conjecture_share_padded", "Share of conjectures", Unit::Percent),
+        ("Guide's score of padded ones", "r_guide_padded", "Mean R_guide", Unit::Plain),
     ],
 };
 

@@ -5,6 +5,7 @@ use crate::features::depth;
 use crate::statement::Statement;
 use crate::theory::Theory;
 use rustc_hash::FxHashMap;
+use sgs_selfplay::Review;
 
 /// Returns a score in `0..=8`: 8 times the overlap of the two statements' productions, times the similarity of their
 /// lengths, times two factors that lower the score of a conjecture that is harder only because it is padded.
@@ -38,14 +39,38 @@ pub fn rubric(theory: &Theory, target: &Statement, conjecture: &Statement) -> f6
     8.0 * overlap * similarity * nesting * substance
 }
 
+/// Returns a review whose score ([`guide_score`]) is the given score, rounded to an integer.
+///
+/// [`guide_score`]: sgs_selfplay::reward::guide_score
+pub fn review_of_score(score: f64) -> Review {
+    let score = score.clamp(0.0, 8.0).round();
+    Review {
+        relevance: score.min(5.0),
+        redundancy: if score > 7.0 { 0.0 } else { 1.0 },
+        complexity: 2.0 - (score - 5.0).clamp(0.0, 2.0),
+    }
+}
+
+/// Returns whether a conjecture is padded: at least two of its variables occur only once, and more than the target's do.
+pub fn is_padded(target: &Statement, conjecture: &Statement) -> bool {
+    let single = |s: &Statement| occurrences(s).values().filter(|count| **count == 1).count();
+    single(conjecture) > single(target).max(1)
+}
+
 /// Returns the share of a statement's variables that occur more than once; 1 without variables.
 fn recurring_share(statement: &Statement) -> f64 {
+    let counts = occurrences(statement);
+    let recurring = counts.values().filter(|count| **count > 1).count();
+    if counts.is_empty() { 1.0 } else { recurring as f64 / counts.len() as f64 }
+}
+
+/// Returns the number of occurrences of each variable.
+fn occurrences(statement: &Statement) -> FxHashMap<Symbol, u32> {
     let mut counts: FxHashMap<Symbol, u32> = FxHashMap::default();
     for variable in statement.trees().flat_map(|tree| tree.iter().filter_map(|head| head.as_variable())) {
         *counts.entry(variable).or_default() += 1;
     }
-    let recurring = counts.values().filter(|count| **count > 1).count();
-    if counts.is_empty() { 1.0 } else { recurring as f64 / counts.len() as f64 }
+    counts
 }
 
 fn productions(statement: &Statement) -> impl Iterator<Item = u32> {
@@ -60,6 +85,29 @@ fn length(statement: &Statement) -> usize {
 mod tests {
     use super::*;
     use crate::system::Metamath;
+    use sgs_selfplay::reward::guide_score;
+
+    #[test]
+    fn a_review_has_the_score_that_it_was_made_for() {
+        for score in 0..=8 {
+            assert_eq!(guide_score(&review_of_score(f64::from(score) + 0.4)), f64::from(score));
+        }
+        assert_eq!(guide_score(&review_of_score(f64::from(7) + 0.6)), 8.0);
+    }
+
+    #[test]
+    fn two_variables_that_occur_once_are_padding_unless_the_target_has_them() {
+        let system = Metamath::shipped().unwrap();
+        let padded = |target: &str, conjecture: &str| {
+            let [target, conjecture] = [target, conjecture]
+                .map(|text| Statement::parse(system.theory(), text, Default::default()).unwrap());
+            is_padded(&target, &conjecture)
+        };
+        let (plain, one) = ("$p |- ( ph -> ph )", "$p |- ( ph -> ( ps -> ph ) )");
+        let two = "$p |- ( ph -> ( ps -> ( ch -> ph ) ) )";
+        assert!(!padded(plain, plain) && !padded(plain, one) && padded(plain, two));
+        assert!(padded(one, two) && !padded(two, two));
+    }
 
     #[test]
     fn more_similar_conjectures_score_higher() {

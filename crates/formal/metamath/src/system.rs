@@ -10,7 +10,7 @@ use crate::judge::Judge;
 use crate::notation;
 use crate::proof::ProofOp;
 use crate::proof_text::{ProofError, read_steps, write_steps};
-use crate::rubric::rubric;
+use crate::rubric::{is_padded, review_of_score, rubric};
 use crate::slice::{self, SliceError};
 use crate::splits::{SplitRule, split};
 use crate::statement::{
@@ -35,6 +35,15 @@ pub const IDENTITY: &str = "the unifier and the kernel";
 
 const CONJECTURE_LIMITS: StatementLimits =
     StatementLimits { symbols: 200, hypotheses: HYPOTHESES, variables: 32 };
+
+/// A review of a conjecture by the rubric.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RubricReview {
+    /// The review. Its score is the rubric's, rounded to an integer.
+    pub review: Review,
+    /// Whether the conjecture is padded ([`is_padded`]).
+    pub is_padded: bool,
+}
 
 /// The embedded formal system, for one database.
 pub struct Metamath {
@@ -121,6 +130,16 @@ impl Metamath {
             false => tokens::label_token(token),
         };
         proof.split_ascii_whitespace().map(token).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Reviews a conjecture by the rubric. Both statements are canonical texts.
+    ///
+    /// # Errors
+    /// Returns an error if a text is not a statement of the database.
+    pub fn rubric_review(&self, target: &str, conjecture: &str) -> Result<RubricReview, Malformed> {
+        let (target, conjecture) = (self.statement(target)?, self.statement(conjecture)?);
+        let review = review_of_score(rubric(&self.theory, &target, &conjecture));
+        Ok(RubricReview { review, is_padded: is_padded(&target, &conjecture) })
     }
 
     /// Converts a review to the form of the Guide's completions, with scores rounded to integers.
@@ -223,6 +242,7 @@ impl Metamath {
             known: self.known(normal, limit).map(Into::into),
             lemma: None,
             rubric: target.as_ref().map_or(0.0, |target| rubric(&self.theory, target, normal)),
+            padded: target.as_ref().map(|target| is_padded(target, normal)),
             statement: normal.text(&self.theory).into(),
         }
     }

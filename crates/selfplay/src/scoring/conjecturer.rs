@@ -43,6 +43,10 @@ impl Round {
             id: slot.id.clone(),
             target: slot.condition.problem().id.clone(),
             status,
+            padded: match &slot.state {
+                SlotState::Accepted { read, .. } => read.padded,
+                _ => None,
+            },
             sample: sample.filter(|_| is_sampled),
             tally: problem.map(ProblemState::tally),
             trivial: problem.is_some_and(|problem| self.is_trivial(problem)),

@@ -217,7 +217,25 @@ fn the_rubric_replaces_reviews() {
     let conjecture = &outcomes[0].conjectures[0];
     assert!(outcomes[0].reviews.is_empty());
     assert_eq!((conjecture.guide_score, conjecture.synth_reward), (Some(4.0), Some(4.0 * 0.875)));
-    assert_eq!(metrics(&outcomes[0], &state).r_guide, Some(4.0));
+    let metrics = metrics(&outcomes[0], &state);
+    assert_eq!(metrics.r_guide, Some(4.0));
+    assert_eq!((metrics.conjecture_share_padded, metrics.r_guide_padded), (None, None), "it is not known");
+}
+
+/// Whether a conjecture is padded is known only if the formal system says so. A score without a Guide is not one of padding.
+#[test]
+fn padded_conjectures_and_their_scores_are_counted() {
+    let with = |guide: bool, padded: bool| {
+        let mut config = Method::Sgs.config();
+        (config.guide.on, config.guide.kind) = (guide, GuideKind::Rubric);
+        let write = |_| ParsedConjecture { padded: Some(padded), ..citable("|- c") };
+        let (state, outcomes) = run_one_target(&config, 1, write, |_| None);
+        let metrics = metrics(&outcomes[0], &state);
+        (metrics.conjecture_share_padded, metrics.r_guide_padded)
+    };
+    assert_eq!(with(true, true), (Some(1.0), Some(4.0)));
+    assert_eq!(with(true, false), (Some(0.0), None));
+    assert_eq!(with(false, true), (Some(1.0), None));
 }
 
 /// A conjecture's score is the mean over its reviews. Up to `resamples` malformed reviews are sampled again.

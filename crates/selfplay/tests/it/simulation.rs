@@ -60,7 +60,13 @@ pub fn answer(command: &Command) -> Event {
                 n => {
                     let statement: Arc<str> = Arc::from(format!("|- conjecture {}", draw.next_u64() % 5_000));
                     let known = (n == 3).then(|| Arc::from("theorem"));
-                    Ok(ParsedConjecture { statement, known, lemma: None, rubric: n as f64 - 2.0 })
+                    Ok(ParsedConjecture {
+                        statement,
+                        known,
+                        lemma: None,
+                        rubric: n as f64 - 2.0,
+                        padded: Some(n == 2),
+                    })
                 }
             };
             Event::Conjecture { key, read, sample }
