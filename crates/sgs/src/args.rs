@@ -137,7 +137,7 @@ pub enum DataCommand {
     Filter(DataFilterArgs),
     /// Classify Lean problems by difficulty and area with a served model.
     Classify(DataClassifyArgs),
-    /// Let a served model review a run's Lean conjectures, to train a Guide on.
+    /// Review the conjectures of runs, to train a Guide on: a served model (Lean) or the rubric (Metamath).
     Reviews(DataReviewsArgs),
 }
 
@@ -1176,10 +1176,11 @@ pub struct DataClassifyArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
-The model gets the Guide's prompts; a review without three scores in range is requested again. DIR
-receives guide.parquet, guide-held-out.parquet and sft.toml. The same command continues where it was
-interrupted.
+#[command(mut_arg("endpoint", |endpoint| endpoint.required(false)), after_help = "\
+Lean: a served model gets the Guide's prompts; a review without three scores in range is requested
+again. Metamath: the reviews have the rubric's scores (algorithm.guide.kind=rubric), so that a model
+learns to recognise the padded conjectures of runs without a Guide. DIR receives guide.parquet,
+guide-held-out.parquet and sft.toml. The same command continues where it was interrupted.
 
 Examples:
   sgs data reviews runs/a --endpoint URL --endpoint-model gpt-4.1-mini --out reviews
@@ -1188,9 +1189,9 @@ Examples:
 
 Exit codes: 0 all reviews were obtained; 1 some are missing.")]
 pub struct DataReviewsArgs {
-    /// Folder of a run, with or without a Guide.
-    #[arg(value_hint = INPUT_DIR)]
-    pub run: PathBuf,
+    /// Folders of runs, with or without a Guide.
+    #[arg(value_name = "RUN", required = true, num_args = 1.., value_hint = INPUT_DIR)]
+    pub runs: Vec<PathBuf>,
     /// Output folder.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
@@ -1257,9 +1258,9 @@ pub struct TeacherArgs {
 }
 
 impl TeacherArgs {
-    /// Returns the endpoint and the options of requests to it.
-    pub fn options(&self) -> TeacherOptions {
-        let endpoint = self.server.config().unwrap_or_default();
-        TeacherOptions { endpoint, max_tokens: self.max_new_tokens, tries: self.tries, seed: self.seed }
+    /// Returns the endpoint and the options of requests to it, if an address is given.
+    pub fn options(&self) -> Option<TeacherOptions> {
+        let endpoint = self.server.config()?;
+        Some(TeacherOptions { endpoint, max_tokens: self.max_new_tokens, tries: self.tries, seed: self.seed })
     }
 }

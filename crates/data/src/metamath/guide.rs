@@ -64,7 +64,7 @@ pub const WORTHLESS: Review = Review { relevance: 0.0, redundancy: 1.0, complexi
 
 impl Relation {
     /// Its name in files.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Relation::MainStep => "main-step",
             Relation::Step => "step",

@@ -4,7 +4,7 @@ use crate::args::DataClassifyArgs;
 use crate::commands::data_filter::bar;
 use crate::exit::Outcome;
 use crate::output;
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use serde_json::json;
 use sgs_analysis::figures::problem_types;
 use sgs_analysis::plot::{percent, standalone_svg};
@@ -21,7 +21,8 @@ pub fn run(args: &DataClassifyArgs) -> Result<Outcome> {
     }
     let bar = bar("problems");
     bar.set_length(targets.len() as u64);
-    let found = classify(&targets, &args.teacher.options(), &args.out, |n| bar.set_position(n as u64))?;
+    let teacher = args.teacher.options().context("--endpoint is required")?;
+    let found = classify(&targets, &teacher, &args.out, |n| bar.set_position(n as u64))?;
     drop(bar);
 
     let figure = problem_types(&AREAS.map(display_name), &DIFFICULTIES.map(display_name), &found.counts);

@@ -1,4 +1,4 @@
-//! `sgs data reviews`: reviews of a run's conjectures by a served model, to train a Guide on.
+//! `sgs data reviews`: reviews of the conjectures of runs, to train a Guide on.
 
 use crate::args::DataReviewsArgs;
 use crate::commands::data_filter::bar;
@@ -6,14 +6,16 @@ use crate::exit::Outcome;
 use crate::output;
 use anyhow::Result;
 use sgs_data::sets::reviews::{ReviewOptions, collect_reviews};
+use sgs_run::config::SystemName;
 
 /// Collects reviews; continues where an earlier call stopped.
 pub fn run(args: &DataReviewsArgs) -> Result<Outcome> {
     let options = ReviewOptions {
-        run: args.run.clone(),
+        runs: args.runs.clone(),
         out: args.out.clone(),
         count: args.count,
         held_out: args.held_out,
+        seed: args.teacher.seed,
         teacher: args.teacher.options(),
     };
     let bar = bar("reviews");
@@ -22,11 +24,15 @@ pub fn run(args: &DataReviewsArgs) -> Result<Outcome> {
         bar.set_position(done as u64);
     })?;
     drop(bar);
-    let (model, out) = (found.model.as_deref().unwrap_or("a served model"), args.out.display());
+    let system = match found.system {
+        SystemName::Metamath => "",
+        SystemName::Lean | SystemName::External => " --system lean",
+    };
+    let (author, out) = (&found.author, args.out.display());
     output::line(format!(
-        "{} reviews by {model} to train on, {} held out: {out}\n\
+        "{} reviews by {author} to train on, {} held out: {out}\n\
          next: sgs sft {} --model BASE --out guide\n\
-         then: sgs eval --system lean --model guide/model --reviews {out}/guide-held-out.parquet --only-reviews",
+         then: sgs eval{system} --model guide/model --reviews {out}/guide-held-out.parquet --only-reviews",
         found.train,
         found.held_out,
         found.sft.display()

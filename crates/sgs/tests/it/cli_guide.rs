@@ -5,6 +5,8 @@ use crate::lean_fixtures;
 use crate::program;
 use crate::program::{file, path, sgs};
 use crate::server::{Options, Server};
+use sgs_data::corpus::{self, CorpusRow};
+use std::collections::HashSet;
 use std::path::Path;
 
 fn review(relevance: u32) -> String {
@@ -90,6 +92,8 @@ fn a_fine_tuned_guide_writes_well_formed_reviews() {
 
     let (from, out) = (path(dir, "untaught"), path(dir, "reviews"));
     let collect = ["data", "reviews", &from, "--out", &out, "--endpoint", &server.url, "--held-out", "6"];
+    let unserved = sgs(&["data", "reviews", &from, "--out", &out]).expect(2).err;
+    assert!(unserved.contains("give --endpoint"), "{unserved}");
     let short = ["--endpoint-requests", "4", "--max-new-tokens", "256"];
     let few = sgs(&[&collect[..], &short].concat()).expect(1);
     assert!(few.err.contains("different conjectures, and 2054 are to be reviewed"), "{}", few.err);
@@ -127,16 +131,43 @@ fn a_fine_tuned_guide_writes_well_formed_reviews() {
     assert!(!taught.err.contains("were malformed"), "{}", taught.err);
 }
 
+/// The rubric reviews the conjectures of a Metamath run. A Guide that is fine-tuned on the reviews writes them.
 #[test]
-fn reviews_require_a_lean_run() {
+fn the_rubric_teaches_a_guide_for_metamath() {
     let dir = tempfile::tempdir().unwrap();
-    let none = path(dir.path(), "none");
-    let ask = |run: &str| sgs(&["data", "reviews", run, "--out", &none, "--endpoint", "http://127.0.0.1:1"]);
-    assert!(ask(&none).expect(2).err.contains("none"));
-    let metamath = path(dir.path(), "metamath");
+    let dir = dir.path();
+    let (run, out, none) = (path(dir, "run"), path(dir, "reviews"), path(dir, "none"));
     let model = program::small_model();
-    let small = [&model, "rounds=1", "algorithm.batch.size=2", "evaluation.held_out=none"];
+    let small = [&model, "rounds=2", "algorithm.batch.size=30", "evaluation.held_out=none"];
     let small = small.map(|setting| ["--set", setting]).concat();
-    sgs(&[&["run", "sgs", "--out", &metamath][..], &small].concat()).expect(0);
-    assert!(ask(&metamath).expect(2).err.contains("is not a run of Lean"));
+    // A program composes the conjectures of this method, so they do not depend on the small model.
+    sgs(&[&["run", "composer", "--out", &run][..], &small].concat()).expect(0);
+
+    let served = sgs(&["data", "reviews", &run, "--out", &out, "--endpoint", "http://127.0.0.1:1"]);
+    assert!(served.expect(2).err.contains("leave out --endpoint"));
+    assert!(sgs(&["data", "reviews", &none, "--out", &out]).expect(2).err.contains("none"));
+    let few = sgs(&["data", "reviews", &run, "--out", &out, "-n", "1000"]).expect(1).err;
+    assert!(few.contains("different conjectures, and 1256 are to be reviewed"), "{few}");
+
+    let collect = ["data", "reviews", &run, &run, "--out", &out, "-n", "24", "--held-out", "8"];
+    let told = sgs(&collect).expect(0).out;
+    assert!(told.contains("24 reviews by the rubric to train on, 8 held out"), "{told}");
+    let rows = |name: &str| -> Vec<CorpusRow> {
+        corpus::read(&dir.join("reviews").join(name)).unwrap().map(Result::unwrap).collect()
+    };
+    let (train, held_out) = (rows("guide.parquet"), rows("guide-held-out.parquet"));
+    assert_eq!((train.len(), held_out.len()), (24, 8));
+    assert!(train.iter().all(|row| row.role == "guide") && held_out.iter().all(|row| row.role == "held-out"));
+    let scores: HashSet<&str> = train.iter().map(|row| row.completion.as_str()).collect();
+    assert!(scores.len() > 1, "the reviews differ: {scores:?}");
+    let prompts: HashSet<&str> = train.iter().chain(&held_out).map(|row| row.prompt.as_str()).collect();
+    assert_eq!(prompts.len(), 32, "a run that is given twice adds no reviews, and none is in both files");
+
+    let base = model.strip_prefix("model.base=").unwrap();
+    let (sft, guide) = (path(dir, "reviews/sft.toml"), path(dir, "guide"));
+    sgs(&["sft", &sft, "--model", base, "--out", &guide]).expect(0);
+    let (guide, held_out) = (path(dir, "guide/model"), path(dir, "reviews/guide-held-out.parquet"));
+    let found =
+        sgs(&["eval", "--model", &guide, "--reviews", &held_out, "--only-reviews", "--json"]).expect(0);
+    assert_eq!(found.json()["guide"]["sampled"], 8);
 }

@@ -11,6 +11,7 @@ use sgs_analysis::plot::percent;
 use sgs_analysis::stats::{area_under_curve, rank_correlation};
 use sgs_data::corpus;
 use sgs_data::metamath::guide::Relation;
+use sgs_data::sets::reviews::PADDED;
 use sgs_formal::{Condition, FormalSystem, Malformed, Prompt};
 use sgs_lm::Device;
 use sgs_lm_sampler::Decode;
@@ -192,19 +193,18 @@ pub fn guide_json(g: &GuideResult) -> Value {
 /// the ROC curve against useful ones.
 fn order(guide: &GuideResult) -> (Option<f64>, BTreeMap<&str, f64>) {
     let pairs: Vec<(f64, f64)> = guide.scores.iter().map(|(_, known, found)| (*known, *found)).collect();
-    let helps = |kind: &str| USELESS_KINDS.iter().all(|useless| useless.as_str() != kind);
+    let helps = |kind: &str| !USELESS_KINDS.contains(&kind);
     let of = |wanted: &dyn Fn(&str) -> bool| -> Vec<f64> {
         guide.scores.iter().filter(|(kind, ..)| wanted(kind)).map(|(.., found)| *found).collect()
     };
     let helpful = of(&helps);
-    let area = |kind: &Relation| {
-        Some((kind.as_str(), area_under_curve(&helpful, &of(&|k: &str| k == kind.as_str()))?))
-    };
+    let area = |kind: &&'static str| Some((*kind, area_under_curve(&helpful, &of(&|k: &str| k == *kind))?));
     (rank_correlation(&pairs), USELESS_KINDS.iter().filter_map(area).collect())
 }
 
 /// The kinds of conjectures that do not help their target.
-const USELESS_KINDS: [Relation; 3] = [Relation::Known, Relation::OneStep, Relation::Duplicate];
+const USELESS_KINDS: [&str; 4] =
+    [Relation::Known.as_str(), Relation::OneStep.as_str(), Relation::Duplicate.as_str(), PADDED];
 
 /// Returns every n-th row of a Guide corpus as a prompt with its known scores.
 fn known_reviews(
