@@ -145,6 +145,7 @@ const COMMANDS: &[(&str, Check)] = &[
     ("sgs run examples/run.toml --out runs/example", SUCCEEDS),
     ("sgs sweep examples/deep.toml --dry-run", SUCCEEDS),
     ("sgs sweep examples/congruence.toml --out /dev/shm/congruence", Append("--dry-run")),
+    ("sgs sweep examples/congruence-cpu.toml", Append("--dry-run")),
     ("sgs prove --run runs/example < examples/statements.txt", Run(PROVED_OR_NOT, "")),
     ("RUN=runs/example jupyter lab examples/tables.ipynb", Skip),
 ];
