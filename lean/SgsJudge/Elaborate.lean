@@ -178,8 +178,9 @@ private def elaborateInHeader (imported : Environment) (text : String) (state : 
   return { after with env := copyState attributeExtension before (copyInstances before after.env) }
 
 /-- Elaborates the commands of a header one by one, because they may declare notations. Each command is examined before
-it is elaborated. -/
-private partial def runHeader (imported : Environment) (text : String) (state : Command.State)
+it is elaborated. A header must not end a section that our commands before it began, `depth` scopes in all: the settings of
+this section are needed for the candidates. -/
+private partial def runHeader (imported : Environment) (depth : Nat) (text : String) (state : Command.State)
     (position : Parser.ModuleParserState) : IO (Except Broken Command.State) := do
   let (stx, position, messages) := Parser.parseCommand (inputContext text) (parserContext state) position {}
   if let some error ← firstError messages.toList then return .error { reason := error }
@@ -198,7 +199,9 @@ private partial def runHeader (imported : Environment) (text : String) (state : 
         return .error { reason := s!"the header contains {error}", refused := true }
       return .error { reason := error }
     if failed state.messages then return .error { reason := "the header contains `sorry`", refused := true }
-    runHeader imported text state position
+    if state.scopes.length < depth then
+      return .error { reason := "the header contains an `end` without a section", refused := true }
+    runHeader imported depth text state position
 
 private def notImported (env : Environment) : List Name → Option Name
   | [] => none
@@ -226,7 +229,7 @@ def loadHeader (request : Request) : IO (Except Broken Header) := do
   if let some name := notImported env imports then return .error { reason := s!"`{showName name}` is not imported" }
   let start ← runCommands request.opening (Command.mkState env {} baseOptions)
   let loaded ←
-    if request.examines then runHeader start.env request.header start position
+    if request.examines then runHeader start.env start.scopes.length request.header start position
     else pure (.ok (← IO.processCommands input position { start with messages := {} }).commandState)
   match loaded with
   | .error broken => return .error broken

@@ -484,6 +484,7 @@ fn headers_are_examined(worker: &mut FileWorker, judge: &Path) {
         ("axiom foo : False\n", "Lean.Parser.Command.axiom"),
         ("theorem foo : False := sorry\n", "Lean.Parser.Term.sorry"),
         ("set_option debug.skipKernelTC true\n", "set_option debug.skipKernelTC"),
+        ("section\nend\nend\nnoncomputable section\n", "an `end` without a section"),
         ("@[implemented_by id] def g (n : Nat) : Nat := n\n", "the attribute `implemented_by`"),
     ];
     for (index, (header, what)) in refused.into_iter().enumerate() {
