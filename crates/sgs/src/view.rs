@@ -468,6 +468,9 @@ fn line(outcome: &RoundOutcome, metrics: &MetricValues, newly: usize) -> String 
             get("conjectures_solved").unwrap_or(0.0),
         ));
     }
+    if let Some(share) = get("conjecture_share_padded") {
+        out.push_str(&format!(" padded {:.0}%", 100.0 * share));
+    }
     // Not every method has a Guide, and not every round has a review.
     if let Some(score) = get("r_guide") {
         out.push_str(&format!("  Guide's score {score:.2} of 8"));

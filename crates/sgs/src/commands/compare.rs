@@ -32,12 +32,13 @@ const FLEET: &str = "frozen.fleet";
 const BASE: &str = "frozen.data.base-model";
 
 /// Numbers compared at the end of the common range: name, metric, whether it is a fraction.
-const NUMBERS: [(&str, &str, bool); 9] = [
+const NUMBERS: [(&str, &str, bool); 10] = [
     ("ever solved", metric::CUMULATIVE, true),
     ("this round pass@1", metric::TARGET_RATE, true),
     ("conjectures solved", metric::CONJECTURES_SOLVED, false),
     ("conjectures' pass@1", metric::CONJECTURE_RATE, true),
     ("conjectures malformed", metric::CONJECTURE_MALFORMED, true),
+    ("conjectures padded", "conjecture_share_padded", true),
     ("Guide's score, of 8", metric::R_GUIDE, false),
     ("entropy, nats", metric::SOLVER_ENTROPY, false),
     ("Conjecturer's entropy, nats", metric::CONJECTURER_ENTROPY, false),
