@@ -118,7 +118,7 @@ round_metrics! {
     conjecture_proof_steps: Value = "Mean number of steps in the shortest proof of a proved conjecture.";
     r_solve: Value = "Mean R_solve of the judged conjectures, 0 to 1.";
     r_guide: Value = "Mean R_guide of the reviewed conjectures, 0 to 8; failed reviews count with their score.";
-    r_guide_padded: Value = "Mean R_guide of the reviewed conjectures that are padded. If it rises, the Conjecturer exploits the Guide.";
+    r_guide_padded: Value = "Mean R_guide of the reviewed conjectures that are padded. If it rises together with conjecture_share_padded, the Conjecturer probably exploits the Guide.";
     r_synth: Value = "Mean R_synth of the judged conjectures, 0 to 8.";
     reward_normalised: Value = "Mean normalised reward of the conjectures that may be trained on, 0 to 1.";
     conjectures_matched: Value = "STP: selected conjectures that an unsolved target was matched to.";

@@ -240,7 +240,8 @@ pub struct ParsedConjecture {
     pub lemma: Option<Arc<str>>,
     /// Score of the formal system's rubric in `0..=8`; 0 if it has none.
     pub rubric: f64,
-    /// Whether it is harder than its target only because it is padded, if the formal system can tell.
+    /// Whether it is padded: more of its variables than of the target's occur once, and at least two. `None` if the formal
+    /// system cannot tell.
     #[serde(default)]
     pub padded: Option<bool>,
 }

@@ -45,8 +45,8 @@ pub enum Command {
     /// Rounds are numbered from 0. In the line of a round, "ever solved 13.0% (+13)" means that 13.0% of the targets have
     /// been proved so far, 13 of them since the last line; "pass@1 6.0%", that 6.0% of this round's rollouts for targets
     /// are proofs; "conjectures 86/100", that of 100 requested conjectures, 86 became problems. With 140 columns or more,
-    /// a terminal also shows the number of conjectures that were "solved", the mean of the "Guide's score", and the
-    /// Solver's "entropy", in nats per token.
+    /// a terminal also shows the number of conjectures that were "solved", the share that is "padded" with variables that
+    /// occur once (Metamath), the mean of the "Guide's score", and the Solver's "entropy", in nats per token.
     Run(RunArgs),
     /// Resume an interrupted run.
     Resume(ResumeArgs),
@@ -1178,12 +1178,13 @@ pub struct DataClassifyArgs {
 #[derive(Debug, Args)]
 #[command(mut_arg("endpoint", |endpoint| endpoint.required(false)), after_help = "\
 Lean: a served model gets the Guide's prompts; a review without three scores in range is requested
-again. Metamath: the reviews have the rubric's scores (algorithm.guide.kind=rubric), so that a model
-learns to recognise the padded conjectures of runs without a Guide. DIR receives guide.parquet,
-guide-held-out.parquet and sft.toml. The same command continues where it was interrupted.
+again, and the same command continues where it was interrupted. Metamath: the reviews have the
+rubric's scores (algorithm.guide.kind=rubric), so that a model learns to recognise the padded
+conjectures of runs without it. DIR receives guide.parquet, guide-held-out.parquet and sft.toml.
 
 Examples:
   sgs data reviews runs/a --endpoint URL --endpoint-model gpt-4.1-mini --out reviews
+  sgs data reviews runs/rubric runs/no-guide --out reviews
   sgs sft reviews/sft.toml --model BASE --out guide
   sgs run --size lean-d3k --set model.guide=guide/model
 
@@ -1198,7 +1199,7 @@ pub struct DataReviewsArgs {
     /// Number of reviews to train on.
     #[arg(short = 'n', long, value_name = "N", default_value_t = 2048, value_parser = whole::<usize>(1..=10_000_000))]
     pub count: usize,
-    /// Number of reviews of other conjectures, to evaluate a Guide.
+    /// Number of reviews of other pairs of a target and a conjecture, to evaluate a Guide.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = whole::<usize>(0..=1_000_000))]
     pub held_out: usize,
     #[command(flatten)]
@@ -1252,7 +1253,7 @@ pub struct TeacherArgs {
     /// Maximum number of requests per question until the answer is readable.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = whole::<u32>(1..=1000))]
     pub tries: u32,
-    /// Sampling seed.
+    /// Seed of the choice of problems and of sampling.
     #[arg(long, default_value_t = 1, value_parser = seed())]
     pub seed: u64,
 }

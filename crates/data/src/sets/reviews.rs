@@ -27,11 +27,11 @@ use std::sync::Arc;
 pub struct ReviewOptions {
     /// The folders of the runs. They have the same formal system.
     pub runs: Vec<PathBuf>,
-    /// The folder to write to. A later call with the same folder continues.
+    /// The folder to write to. For Lean, a later call with the same folder continues.
     pub out: PathBuf,
     /// Number of reviews to train on.
     pub count: usize,
-    /// Number of reviews of other conjectures, to evaluate a Guide.
+    /// Number of reviews of other pairs of a target and a conjecture, to evaluate a Guide.
     pub held_out: usize,
     /// Seed of the choice of conjectures.
     pub seed: u64,
@@ -93,7 +93,7 @@ pub fn collect_reviews(
             by_rubric(options, pairs(&views, options)?, &system, on_progress)
         }
         (SystemName::Metamath, Some(_)) => Err(Usage(
-            "the rubric reviews conjectures of Metamath, because a served model knows no such prompts: leave out \
+            "the rubric reviews conjectures of Metamath, because a served model cannot follow the prompts: leave out \
              --endpoint"
                 .to_owned(),
         )
@@ -119,7 +119,7 @@ fn by_served_model(
     let questions: Vec<About> = pairs.into_iter().map(about).collect();
     std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     let made = json!({ "model": teacher_options.endpoint.model, "seed": options.seed });
-    let mut ledger = Ledger::<Said<String>>::open(&out.join("reviews.jsonl"), &made)?;
+    let mut ledger = Ledger::<Said<String>>::open(&out.join(LEDGER), &made)?;
     let mut teacher = Teacher::new(teacher_options.clone());
     let read = |text: &str| read_review(text).is_ok().then(|| text.to_owned());
     let wanted = options.held_out + options.count;
@@ -148,8 +148,15 @@ fn by_rubric(
     system: &Metamath,
     on_progress: impl Fn(usize, usize) + Sync,
 ) -> Result<Reviews> {
+    let ledger = options.out.join(LEDGER);
+    if ledger.exists() {
+        let ledger = ledger.display();
+        return Err(
+            Usage(format!("{ledger} has a served model's reviews: choose another folder (--out)")).into()
+        );
+    }
     let wanted = options.held_out + options.count;
-    let mut reviewed = Vec::with_capacity(wanted);
+    let mut reviewed = Vec::with_capacity(wanted.min(pairs.len()));
     for Pair { target, conjecture } in pairs.into_iter().take(wanted) {
         let found = system
             .rubric_review(&target.statement, &conjecture.statement)
@@ -166,6 +173,9 @@ fn by_rubric(
     std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     write(options, SystemName::Metamath, "the rubric".to_owned(), reviewed)
 }
+
+/// The file of a served model's reviews, in the output folder.
+const LEDGER: &str = "reviews.jsonl";
 
 /// The kind of a review of a padded conjecture ([`sgs_metamath::rubric::is_padded`]).
 pub const PADDED: &str = "padded";
@@ -202,8 +212,8 @@ fn pairs(views: &[RunView], options: &ReviewOptions) -> Result<Vec<Pair>> {
     if pairs.len() < wanted {
         let runs: Vec<String> = options.runs.iter().map(|run| run.display().to_string()).collect();
         bail!(
-            "{} has accepted {} different conjectures, and {wanted} are to be reviewed: let it go on, or ask for fewer (-n, \
-             --held-out)",
+            "{}: {} different pairs of a target and an accepted conjecture, but {wanted} reviews are requested: continue \
+             a run (`sgs resume`), give more runs, or request fewer (-n, --held-out)",
             runs.join(", "),
             pairs.len()
         );

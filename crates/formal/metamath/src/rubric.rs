@@ -39,7 +39,8 @@ pub fn rubric(theory: &Theory, target: &Statement, conjecture: &Statement) -> f6
     8.0 * overlap * similarity * nesting * substance
 }
 
-/// Returns a review whose score ([`guide_score`]) is the given score, rounded to an integer.
+/// Returns a review whose score ([`guide_score`]) is the given score, rounded to an integer. Its three scores only encode this
+/// number; they have no meanings of their own.
 ///
 /// [`guide_score`]: sgs_selfplay::reward::guide_score
 pub fn review_of_score(score: f64) -> Review {

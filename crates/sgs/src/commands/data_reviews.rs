@@ -8,7 +8,7 @@ use anyhow::Result;
 use sgs_data::sets::reviews::{ReviewOptions, collect_reviews};
 use sgs_run::config::SystemName;
 
-/// Collects reviews; continues where an earlier call stopped.
+/// Collects reviews. For Lean, it continues where an earlier call stopped.
 pub fn run(args: &DataReviewsArgs) -> Result<Outcome> {
     let options = ReviewOptions {
         runs: args.runs.clone(),

@@ -78,7 +78,7 @@ pub fn conjecture<D: Device + Decode>(
 struct KnownReview {
     prompt: Prompt,
     review: Review,
-    /// The conjecture's relation to its target (`main-step`, `known`, `one-step`, …).
+    /// The kind of conjecture (`main-step`, `known`, `padded`, …).
     kind: String,
 }
 
@@ -94,7 +94,7 @@ pub struct GuideResult {
     agree: [u64; 3],
     /// Sum of the absolute differences of relevance.
     relevance_error: f64,
-    /// For each well-formed review: the conjecture's relation to its target, the known R_guide and the one found.
+    /// For each well-formed review: the kind of conjecture, the known R_guide and the one found.
     scores: Vec<(String, f64, f64)>,
 }
 
@@ -173,7 +173,7 @@ pub fn guide_text(g: &GuideResult) -> String {
     }
     for (kind, area) in areas {
         text.push_str(&format!(
-            "\nprobability that a useful conjecture scores above one that is {kind}: {}",
+            "\nprobability that another conjecture scores above one that is {kind}: {}",
             percent(area)
         ));
     }
