@@ -41,7 +41,7 @@ const CONJECTURES: MetricFigure = MetricFigure {
         ("Trained on", metric::TRAINED, "Conjectures per round", Unit::Count),
         ("Malformed", metric::CONJECTURE_MALFORMED, "Share of conjectures", Unit::Percent),
         ("New", "conjecture_share_novel", "Share of conjectures", Unit::Percent),
-        ("Padded", "conjecture_share_padded", "Share of conjectures", Unit::Percent),
+        ("Padded", metric::CONJECTURE_PADDED, "Share of conjectures", Unit::Percent),
         ("Guide's score of padded ones", "r_guide_padded", "Mean R_guide", Unit::Plain),
     ],
 };

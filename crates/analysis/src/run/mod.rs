@@ -180,6 +180,8 @@ pub mod metric {
     pub const CONJECTURER_ENTROPY: &str = "conjecturer_entropy";
     /// Fraction of conjectures without a well-formed statement.
     pub const CONJECTURE_MALFORMED: &str = "conjecture_share_malformed";
+    /// Fraction of accepted conjectures that are padded.
+    pub const CONJECTURE_PADDED: &str = "conjecture_share_padded";
 }
 
 impl RunData {

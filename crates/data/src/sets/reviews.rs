@@ -25,7 +25,7 @@ use std::sync::Arc;
 /// Options of the collection.
 #[derive(Clone, Debug)]
 pub struct ReviewOptions {
-    /// The folders of the runs. They have the same formal system.
+    /// The folders of the runs. They have the same formal system. Lean's prompts are those of the first run.
     pub runs: Vec<PathBuf>,
     /// The folder to write to. For Lean, a later call with the same folder continues.
     pub out: PathBuf,

@@ -40,7 +40,7 @@ pub fn rubric(theory: &Theory, target: &Statement, conjecture: &Statement) -> f6
 }
 
 /// Returns a review whose score ([`guide_score`]) is the given score, rounded to an integer. Its three scores only encode this
-/// number; they have no meanings of their own.
+/// number and say nothing separately.
 ///
 /// [`guide_score`]: sgs_selfplay::reward::guide_score
 pub fn review_of_score(score: f64) -> Review {
@@ -88,20 +88,25 @@ mod tests {
     use crate::system::Metamath;
     use sgs_selfplay::reward::guide_score;
 
+    fn statement(system: &Metamath, text: &str) -> Statement {
+        Statement::parse(system.theory(), text, Default::default()).unwrap()
+    }
+
     #[test]
     fn a_review_has_the_score_that_it_was_made_for() {
         for score in 0..=8 {
-            assert_eq!(guide_score(&review_of_score(f64::from(score) + 0.4)), f64::from(score));
+            for difference in [-0.4, 0.0, 0.4] {
+                let score = f64::from(score);
+                assert_eq!(guide_score(&review_of_score(score + difference)), score);
+            }
         }
-        assert_eq!(guide_score(&review_of_score(f64::from(7) + 0.6)), 8.0);
     }
 
     #[test]
     fn two_variables_that_occur_once_are_padding_unless_the_target_has_them() {
         let system = Metamath::shipped().unwrap();
         let padded = |target: &str, conjecture: &str| {
-            let [target, conjecture] = [target, conjecture]
-                .map(|text| Statement::parse(system.theory(), text, Default::default()).unwrap());
+            let [target, conjecture] = [target, conjecture].map(|text| statement(&system, text));
             is_padded(&target, &conjecture)
         };
         let (plain, one) = ("$p |- ( ph -> ph )", "$p |- ( ph -> ( ps -> ph ) )");
@@ -114,8 +119,7 @@ mod tests {
     fn more_similar_conjectures_score_higher() {
         let system = Metamath::shipped().unwrap();
         let score = |target: &str, conjecture: &str| {
-            let [target, conjecture] = [target, conjecture]
-                .map(|text| Statement::parse(system.theory(), text, Default::default()).unwrap());
+            let [target, conjecture] = [target, conjecture].map(|text| statement(&system, text));
             rubric(system.theory(), &target, &conjecture)
         };
         let target = "$e |- ( ph -> ps ) $p |- ( ph -> ( ps /\\ ch ) )";

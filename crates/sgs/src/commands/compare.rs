@@ -38,7 +38,7 @@ const NUMBERS: [(&str, &str, bool); 10] = [
     ("conjectures solved", metric::CONJECTURES_SOLVED, false),
     ("conjectures' pass@1", metric::CONJECTURE_RATE, true),
     ("conjectures malformed", metric::CONJECTURE_MALFORMED, true),
-    ("conjectures padded", "conjecture_share_padded", true),
+    ("conjectures padded", metric::CONJECTURE_PADDED, true),
     ("Guide's score, of 8", metric::R_GUIDE, false),
     ("entropy, nats", metric::SOLVER_ENTROPY, false),
     ("Conjecturer's entropy, nats", metric::CONJECTURER_ENTROPY, false),

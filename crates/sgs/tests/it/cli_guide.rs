@@ -6,6 +6,9 @@ use crate::program;
 use crate::program::{file, path, sgs};
 use crate::server::{Options, Server};
 use sgs_data::corpus::{self, CorpusRow};
+use sgs_data::sets::reviews::PADDED;
+use sgs_metamath::system::Metamath;
+use sgs_metamath::tokens::{CONJECTURE, END, REVIEW};
 use std::collections::HashSet;
 use std::path::Path;
 
@@ -64,6 +67,16 @@ fn well_formed_share(dir: &Path, model: &str) -> f64 {
     guide["well_formed"].as_f64().unwrap() / 6.0
 }
 
+/// Writes the configuration of the fine-tuning with other settings, and returns its path.
+fn changed_sft(dir: &Path, changes: &[(&str, &str)]) -> String {
+    let mut sft = std::fs::read_to_string(dir.join("reviews/sft.toml")).unwrap();
+    for (key, value) in changes {
+        assert!(sft.contains(key), "{sft}");
+        sft = sft.replace(key, value);
+    }
+    file(dir, "sft.toml", &sft)
+}
+
 #[test]
 fn a_fine_tuned_guide_writes_well_formed_reviews() {
     let dir = tempfile::tempdir().unwrap();
@@ -106,16 +119,14 @@ fn a_fine_tuned_guide_writes_well_formed_reviews() {
     assert_eq!(std::fs::read_to_string(dir.join("reviews/reviews.jsonl")).unwrap(), ledger);
 
     // The model is tiny and needs a large learning rate.
-    let mut sft = std::fs::read_to_string(dir.join("reviews/sft.toml")).unwrap();
-    for (key, value) in [
-        ("learning_rate = 1e-5", "learning_rate = 5e-2"),
-        ("batch_size = 32", "batch_size = 1"),
-        ("steps = 10", "steps = 1"),
-    ] {
-        assert!(sft.contains(key), "{sft}");
-        sft = sft.replace(key, value);
-    }
-    let sft = file(dir, "sft.toml", &sft);
+    let sft = changed_sft(
+        dir,
+        &[
+            ("learning_rate = 1e-5", "learning_rate = 5e-2"),
+            ("batch_size = 32", "batch_size = 1"),
+            ("steps = 10", "steps = 1"),
+        ],
+    );
     let (base, guide) = (path(dir, "model"), path(dir, "guide"));
     sgs(&["sft", &sft, "--model", &base, "--out", &guide]).expect(0);
     let guide = path(dir, "guide/model");
@@ -158,23 +169,31 @@ fn the_rubric_teaches_a_guide_for_metamath() {
     let (train, held_out) = (rows("guide.parquet"), rows("guide-held-out.parquet"));
     assert_eq!((train.len(), held_out.len()), (24, 8));
     assert!(train.iter().all(|row| row.role == "guide") && held_out.iter().all(|row| row.role == "held-out"));
+    // Each review is that of the two statements in its prompt. The names of variables do not matter.
+    let system = Metamath::shipped().unwrap();
+    for row in train.iter().chain(&held_out) {
+        let (_, rest) = row.prompt.split_once(" $").unwrap();
+        let (target, rest) = rest.split_once(CONJECTURE).unwrap();
+        let (conjecture, _) = rest.split_once(REVIEW).unwrap();
+        let found = system.rubric_review(&format!("${target}"), conjecture).unwrap();
+        assert_eq!(row.completion, format!("{} {END}", Metamath::review_completion(&found.review)));
+        assert_eq!(row.kind == PADDED, found.is_padded, "{}", row.prompt);
+    }
     let scores: HashSet<&str> = train.iter().map(|row| row.completion.as_str()).collect();
     assert!(scores.len() > 1, "the reviews differ: {scores:?}");
     let prompts: HashSet<&str> = train.iter().chain(&held_out).map(|row| row.prompt.as_str()).collect();
     assert_eq!(prompts.len(), 32, "a run that is given twice adds no reviews, and none is in both files");
 
     // The few steps need a large learning rate.
-    let mut sft = std::fs::read_to_string(dir.join("reviews/sft.toml")).unwrap();
-    for (key, value) in [
-        ("passes = 4.0", "passes = 40.0"),
-        ("batch_size = 64", "batch_size = 8"),
-        ("learning_rate = 5e-4", "learning_rate = 3e-3"),
-    ] {
-        assert!(sft.contains(key), "{sft}");
-        sft = sft.replace(key, value);
-    }
-    let base = model.strip_prefix("model.base=").unwrap();
-    let (sft, guide) = (file(dir, "sft.toml", &sft), path(dir, "guide"));
+    let sft = changed_sft(
+        dir,
+        &[
+            ("passes = 4.0", "passes = 40.0"),
+            ("batch_size = 64", "batch_size = 8"),
+            ("learning_rate = 5e-4", "learning_rate = 3e-3"),
+        ],
+    );
+    let (base, guide) = (model.strip_prefix("model.base=").unwrap(), path(dir, "guide"));
     sgs(&["sft", &sft, "--model", base, "--out", &guide]).expect(0);
     let held_out = path(dir, "reviews/guide-held-out.parquet");
     // Almost all scores of the rubric are at most 5, and their reviews have the same complexity.
