@@ -620,9 +620,9 @@ pub(super) struct Lane {
     stream: sys::CUstream,
     scratch: Array<u8>,
     /// Events: the end of the work that was submitted to the GPU's own stream before this lane's work, and the
-    /// end of this lane's work.
+    /// ends of this lane's last two pieces of work, of which those with even numbers use the first event.
     before: sys::CUevent,
-    end: sys::CUevent,
+    ends: [sys::CUevent; 2],
 }
 
 // SAFETY: the driver's handles may be used from any thread.
@@ -643,14 +643,15 @@ impl Lane {
             // SAFETY: writes a handle.
             unsafe { sys::cuEventCreate(&raw mut event, flags) }.result().map(|()| event)
         };
-        let make = || Ok((cu::stream::create(cu::stream::StreamKind::NonBlocking)?, event()?, event()?));
-        let (stream, before, end) = make().map_err(|e| gpu.error("creating a stream", e))?;
-        Ok(Self { gpu: Arc::clone(gpu), stream, scratch, before, end })
+        let make =
+            || Ok((cu::stream::create(cu::stream::StreamKind::NonBlocking)?, event()?, [event()?, event()?]));
+        let (stream, before, ends) = make().map_err(|e| gpu.error("creating a stream", e))?;
+        Ok(Self { gpu: Arc::clone(gpu), stream, scratch, before, ends })
     }
 
-    /// Submits the work of `f` to this lane, to run after everything that was submitted to the GPU's own stream
-    /// so far.
-    pub(super) fn start<R>(&self, f: impl FnOnce() -> Result<R>) -> Result<R> {
+    /// Submits the work of `f`, which is number `number`, to this lane, to run after everything that was submitted to the
+    /// GPU's own stream so far. The work with the number before the last must be done.
+    pub(super) fn start<R>(&self, number: usize, f: impl FnOnce() -> Result<R>) -> Result<R> {
         self.gpu.bind()?;
         let fail = |e| self.gpu.error("synchronising two streams", e);
         // SAFETY: streams and events are alive.
@@ -663,38 +664,39 @@ impl Lane {
         let outcome = with_binding(binding, f);
         // SAFETY: as above. The event is recorded even after a failure, to mark the end of the work submitted
         // until then.
-        unsafe { cu::event::record(self.end, self.stream) }.map_err(fail)?;
+        unsafe { cu::event::record(self.ends[number % 2], self.stream) }.map_err(fail)?;
         outcome
     }
 
-    /// Returns whether the last work of this lane is done.
-    pub(super) fn is_done(&self) -> Result<bool> {
+    /// Returns whether the work with this number, one of the last two, is done.
+    pub(super) fn is_done(&self, number: usize) -> Result<bool> {
         self.gpu.bind()?;
         // SAFETY: the event is alive.
-        match unsafe { cu::event::query(self.end) } {
+        match unsafe { cu::event::query(self.ends[number % 2]) } {
             Ok(()) => Ok(true),
             Err(cu::DriverError(sys::cudaError_enum::CUDA_ERROR_NOT_READY)) => Ok(false),
             Err(e) => Err(self.gpu.error("running kernels", e)),
         }
     }
 
-    /// Waits until the last work of this lane is done.
-    pub(super) fn wait(&self) -> Result<()> {
+    /// Waits until the work with this number, one of the last two, is done.
+    pub(super) fn wait(&self, number: usize) -> Result<()> {
         self.gpu.bind()?;
+        let end = self.ends[number % 2];
         // SAFETY: the event is alive.
-        wait_until(|| unsafe { cu::event::query(self.end) }).map_err(|e| self.gpu.error("running kernels", e))
+        wait_until(|| unsafe { cu::event::query(end) }).map_err(|e| self.gpu.error("running kernels", e))
     }
 }
 
 impl Drop for Lane {
     fn drop(&mut self) {
         // The memory that the work uses is freed next.
-        let _ = self.wait();
+        let _ = (self.wait(0), self.wait(1));
         if self.gpu.bind().is_ok() {
             // SAFETY: created once by `new`.
             unsafe {
                 let _ = cu::event::destroy(self.before);
-                let _ = cu::event::destroy(self.end);
+                let _ = (cu::event::destroy(self.ends[0]), cu::event::destroy(self.ends[1]));
                 let _ = cu::stream::destroy(self.stream);
             }
         }

@@ -1,5 +1,6 @@
 //! The sampler: accepts requests, runs steps on a device and returns completions.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -127,10 +128,17 @@ pub struct SamplerCounters {
     pub cancelled: u64,
     /// Requests that were refused as invalid.
     pub refused: u64,
-    /// Time during which a step was in flight.
+    /// Time during which steps were in flight.
     pub time: Duration,
     /// Maximum number of pages in use at the same time.
     pub peak_pages: usize,
+}
+
+/// A step that was started.
+#[derive(Debug, Default)]
+struct StepInFlight {
+    plan: PlannedStep,
+    sampled: Vec<SampledToken>,
 }
 
 /// A continuous-batching sampler for one model shape. The caller owns the weights and passes them to each step.
@@ -142,11 +150,15 @@ pub struct Sampler<D: Decode> {
     context: usize,
     scheduler: Scheduler,
     decoder: D::Decoder,
-    plan: PlannedStep,
-    sampled: Vec<SampledToken>,
-    /// Start time of the step in flight.
-    in_flight: Option<Instant>,
-    /// Requests cancelled while a step is in flight. They end after the step, because its plan refers to them.
+    /// Maximum number of steps in flight.
+    steps_in_flight: usize,
+    /// Steps that were started and not collected, in the order of their starts.
+    in_flight: VecDeque<StepInFlight>,
+    /// The memory of earlier steps.
+    spare: Vec<StepInFlight>,
+    /// Since when steps have been in flight without being counted in `counters.time`.
+    busy_since: Option<Instant>,
+    /// Requests cancelled while steps are in flight. They end after the first of these, with its tokens.
     cancelled: Vec<RequestId>,
     memory: SamplerMemory,
     counters: SamplerCounters,
@@ -178,9 +190,10 @@ impl<D: Decode> Sampler<D> {
             context,
             scheduler: Scheduler::new(limits),
             decoder: device.decoder(config, &sizes)?,
-            plan: PlannedStep::default(),
-            sampled: Vec::with_capacity(max_batch),
-            in_flight: None,
+            steps_in_flight: device.steps_in_flight(),
+            in_flight: VecDeque::new(),
+            spare: Vec::new(),
+            busy_since: None,
             cancelled: Vec::new(),
             memory,
             counters: SamplerCounters::default(),
@@ -208,7 +221,7 @@ impl<D: Decode> Sampler<D> {
     /// Cancels a request. The next step returns it with the tokens sampled so far. Returns `false` if no
     /// unfinished request has this id.
     pub fn cancel(&mut self, id: RequestId) -> bool {
-        if self.in_flight.is_none() {
+        if self.in_flight.is_empty() {
             return self.scheduler.cancel(id);
         }
         let known = self.scheduler.knows(id) && !self.cancelled.contains(&id);
@@ -218,12 +231,13 @@ impl<D: Decode> Sampler<D> {
         known
     }
 
-    /// Cancels all requests, as [`Sampler::cancel`] does, and discards the step in flight.
+    /// Cancels all requests, as [`Sampler::cancel`] does, and discards the steps in flight.
     pub fn cancel_all(&mut self) {
-        if self.in_flight.take().is_some() {
+        while let Some(mut step) = self.in_flight.pop_front() {
             // The results are discarded, and so is an error of the step.
-            let _ = self.device.collect(&mut self.decoder, &mut self.sampled);
+            let _ = self.device.collect(&mut self.decoder, &mut step.sampled);
         }
+        self.count_time();
         self.cancelled.clear();
         self.scheduler.clear();
     }
@@ -233,7 +247,8 @@ impl<D: Decode> Sampler<D> {
     ///
     /// # Errors
     /// Returns an error if the model has another shape, if the device fails, or if logits are not finite. In
-    /// that case no request has advanced, and [`Sampler::cancel_all`] returns the tokens sampled so far.
+    /// that case the results of this step are lost; only [`Sampler::cancel_all`] may follow, which returns the tokens
+    /// sampled before.
     pub fn step(
         &mut self,
         model: &Model<D>,
@@ -243,46 +258,48 @@ impl<D: Decode> Sampler<D> {
         self.finish(finished)
     }
 
-    /// Runs the first half of [`Sampler::step`]: starts a step unless one is in flight. On a GPU, the step runs
+    /// Runs the first half of [`Sampler::step`]: starts as many steps as the device accepts. On a GPU, they run
     /// concurrently with this thread and with the steps of other samplers.
     pub fn start(&mut self, model: &Model<D>) -> Result<(), SamplerError> {
         self.check(model)?;
-        if self.in_flight.is_some() {
-            return Ok(());
-        }
-        let started = Instant::now();
-        self.scheduler.plan(&mut self.plan);
-        if !self.plan.step.is_empty() {
-            self.sampled.clear();
-            self.sampled.resize(self.plan.step.samples.len(), SampledToken::default());
-            self.device.decode(&mut self.decoder, model, &self.plan.step, &mut self.sampled)?;
-            self.in_flight = Some(started);
-        }
+        while self.in_flight.len() < self.steps_in_flight && self.start_one(model)? {}
         Ok(())
+    }
+
+    /// Plans and starts a step. Returns false if there is nothing to do.
+    fn start_one(&mut self, model: &Model<D>) -> Result<bool, SamplerError> {
+        let started = Instant::now();
+        let mut step = self.spare.pop().unwrap_or_default();
+        self.scheduler.plan(&mut step.plan);
+        if step.plan.step.is_empty() {
+            self.spare.push(step);
+            return Ok(false);
+        }
+        step.sampled.clear();
+        step.sampled.resize(step.plan.step.samples.len(), SampledToken::default());
+        self.device.decode(&mut self.decoder, model, &step.plan.step, &mut step.sampled)?;
+        self.busy_since.get_or_insert(started);
+        self.in_flight.push_back(step);
+        Ok(true)
     }
 
     /// Returns whether [`Sampler::finish`] would return without waiting.
     pub fn is_ready(&self) -> Result<bool, SamplerError> {
-        Ok(self.in_flight.is_none() || self.device.is_done(&self.decoder)?)
+        Ok(self.in_flight.is_empty() || self.device.is_done(&self.decoder)?)
     }
 
-    /// Runs the second half of [`Sampler::step`]: waits for the step in flight, if any, and applies its results.
+    /// Runs the second half of [`Sampler::step`]: waits for the first step in flight, if any, and applies its results. When
+    /// the last request has ended, no step is in flight, so the weights may change.
     pub fn finish(&mut self, finished: &mut Vec<SampledCompletion>) -> Result<(), SamplerError> {
         let before = finished.len();
         self.scheduler.take_done(finished);
-        if let Some(started) = self.in_flight.take() {
-            self.device.collect(&mut self.decoder, &mut self.sampled)?;
-            let pages = self.scheduler.pages();
-            self.counters.peak_pages = self.counters.peak_pages.max(pages.total() - pages.free());
-            let progress = self.scheduler.commit(&self.plan, &self.sampled, finished)?;
-            self.counters.steps += 1;
-            self.counters.prefilled_tokens += progress.prefilled as u64;
-            self.counters.decoded_tokens += progress.decoded as u64;
-            self.counters.replayed_tokens += progress.replayed as u64;
-            self.counters.time += started.elapsed();
-        }
+        self.finish_one(finished)?;
         for id in self.cancelled.drain(..) {
             self.scheduler.cancel(id);
+        }
+        // What follows was planned before the ends of its requests were known.
+        while self.scheduler.has_ended() && !self.in_flight.is_empty() {
+            self.finish_one(finished)?;
         }
         self.scheduler.take_done(finished);
         for done in &finished[before..] {
@@ -294,6 +311,32 @@ impl<D: Decode> Sampler<D> {
             } += 1;
         }
         Ok(())
+    }
+
+    /// Waits for the first step in flight, if any, and applies its results.
+    fn finish_one(&mut self, finished: &mut Vec<SampledCompletion>) -> Result<(), SamplerError> {
+        let Some(mut step) = self.in_flight.pop_front() else { return Ok(()) };
+        let collected = self.device.collect(&mut self.decoder, &mut step.sampled);
+        self.count_time();
+        collected?;
+        let pages = self.scheduler.pages();
+        self.counters.peak_pages = self.counters.peak_pages.max(pages.total() - pages.free());
+        let progress = self.scheduler.commit(&step.plan, &step.sampled, finished)?;
+        self.counters.steps += 1;
+        self.counters.prefilled_tokens += progress.prefilled as u64;
+        self.counters.decoded_tokens += progress.decoded as u64;
+        self.counters.replayed_tokens += progress.replayed as u64;
+        self.spare.push(step);
+        Ok(())
+    }
+
+    /// Adds the time since the last call to the time in which a step was in flight.
+    fn count_time(&mut self) {
+        if let Some(since) = self.busy_since.take() {
+            let now = Instant::now();
+            self.counters.time += now - since;
+            self.busy_since = (!self.in_flight.is_empty()).then_some(now);
+        }
     }
 
     fn check(&self, model: &Model<D>) -> Result<(), SamplerError> {
@@ -367,5 +410,96 @@ impl<D: Decode> Sampler<D> {
     /// Returns the totals since the sampler was created.
     pub fn counters(&self) -> &SamplerCounters {
         &self.counters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sgs_lm::decode::SamplingParams;
+    use sgs_lm::device::Device;
+    use sgs_lm::weights::HostWeights;
+    use sgs_lm_cpu::Cpu;
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    fn model() -> Model<Cpu> {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lm/tests/data/llama_gqa_tied");
+        Model::new(Arc::new(Cpu::new(2).unwrap()), HostWeights::load(&dir).unwrap(), 256).unwrap()
+    }
+
+    /// Returns requests that end with a stop token or at different lengths.
+    fn requests() -> Vec<Request> {
+        let request = |id: u64| Request {
+            id: RequestId(id),
+            prompt: (0..20 + id as u32 / 4).map(|i| 3 * i % 90).collect(),
+            seed: id,
+            max_new_tokens: 200 - id as usize,
+            params: SamplingParams::default(),
+            stop: (0..5 * (id as u32 % 2)).collect(),
+        };
+        (0..12).map(request).collect()
+    }
+
+    fn sampler(model: &Model<Cpu>, steps_in_flight: usize, pages: usize) -> Sampler<Cpu> {
+        let options = SamplerOptions { max_batch: 6, prefill_tokens: Some(64), ..SamplerOptions::default() };
+        let config = &model.config;
+        let work = |sizes: &DecoderSizes| model.device.footprint().decoder_work_bytes(config, sizes);
+        let (sizes, _) = options.plan(model.device.footprint(), config, model.max_positions).unwrap();
+        let page = model.device.footprint().decoder_page_bytes(config, options.page_len);
+        let memory_budget_bytes = work(&sizes) + page * pages as u64;
+        let mut sampler = Sampler::new(model, &SamplerOptions { memory_budget_bytes, ..options }).unwrap();
+        assert_eq!(sampler.memory().pages, pages);
+        sampler.steps_in_flight = steps_in_flight;
+        sampler
+    }
+
+    #[test]
+    fn a_second_step_in_flight_changes_no_completion() {
+        let model = model();
+        // With few pages, requests are preempted while their steps are in flight.
+        for pages in [102, 24] {
+            let completions = |depth: usize| {
+                let (mut sampler, mut done) = (sampler(&model, depth, pages), BTreeMap::new());
+                sampler.run(&model, requests(), |_, c| assert!(done.insert(c.id, c).is_none())).unwrap();
+                assert!(sampler.in_flight.is_empty() && sampler.busy_since.is_none());
+                assert_eq!(sampler.free_pages(), pages);
+                let counters = *sampler.counters();
+                assert_eq!(
+                    counters.decoded_tokens as usize,
+                    done.values().map(|c| c.tokens.len()).sum::<usize>()
+                );
+                (done, counters)
+            };
+            let ((alone, before), (ahead, after)) = (completions(1), completions(2));
+            assert_eq!(alone, ahead);
+            assert!(alone.values().any(|c| c.finish == Finish::Stop));
+            assert_eq!((before.replayed_tokens > 0, after.replayed_tokens > 0), (pages == 24, pages == 24));
+        }
+    }
+
+    #[test]
+    fn requests_can_be_cancelled_while_two_steps_are_in_flight() {
+        let model = model();
+        let mut sampler = sampler(&model, 2, 102);
+        let long = |id: usize| Request { max_new_tokens: 60, stop: [].into(), ..requests()[id].clone() };
+        sampler.run(&model, [long(0)], |_, _| {}).unwrap();
+        let mut finished = Vec::new();
+        (0..2).for_each(|id| sampler.submit(long(id)).unwrap());
+        (0..3).for_each(|_| sampler.step(&model, &mut finished).unwrap());
+        sampler.start(&model).unwrap();
+        assert_eq!(sampler.in_flight.len(), 2);
+        assert!(sampler.cancel(RequestId(0)) && !sampler.cancel(RequestId(0)));
+        sampler.finish(&mut finished).unwrap();
+        // It ends with the first step in flight. The second one, which is for both requests, remains.
+        assert_eq!((finished.len(), finished[0].tokens.len(), sampler.in_flight.len()), (1, 3, 1));
+        sampler.submit(long(2)).unwrap();
+        sampler.start(&model).unwrap();
+        sampler.cancel_all();
+        assert!(sampler.in_flight.is_empty());
+        finished.clear();
+        sampler.finish(&mut finished).unwrap();
+        assert_eq!(finished.iter().map(|c| c.id.0).collect::<Vec<_>>().len(), 2);
+        assert!(sampler.is_idle() && sampler.free_pages() == 102);
     }
 }

@@ -13,13 +13,18 @@
 //! request is never preempted, and has room for its maximum length, so every request ends.
 //!
 //! A queued urgent request preempts running requests that are not urgent until it fits.
+//!
+//! A step can be planned before the results of the preceding one are known. Such a plan assumes that every request
+//! continues, and feeds the token that the running step will sample. The results of requests that have ended meanwhile are
+//! ignored. Steps run in the order of their plans, so pages that a request gives back may be used by the next plan, although
+//! a running step still writes to them.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::pages::PagePool;
 use super::request::{Finish, Request, RequestRefusal, SampledCompletion, SamplerError};
-use sgs_lm::decode::{InputToken, PageId, RequestId, SampleSpec, SampledToken, StepPlan};
+use sgs_lm::decode::{Feed, InputToken, PageId, RequestId, SampleSpec, SampledToken, StepPlan};
 
 /// Sizes that the scheduler must respect.
 #[derive(Debug, Clone, Copy)]
@@ -43,29 +48,21 @@ pub(crate) struct Limits {
     pub headroom: usize,
 }
 
-/// The part of a prompt that one step prefills.
-#[derive(Debug, Clone, Copy)]
-struct PromptChunk {
-    /// Index in [`Scheduler::prompts`].
-    prompt: usize,
-    /// Number of tokens.
-    count: usize,
-}
-
 /// A step, and the data that [`Scheduler::commit`] needs about it. Reused from step to step.
 #[derive(Debug, Default)]
 pub(crate) struct PlannedStep {
     pub step: StepPlan,
-    /// Slots of the requests in [`StepPlan::decode`], in the same order.
+    /// Slots and admissions of the requests in [`StepPlan::decode`], in the same order.
+    fed: Vec<(usize, u64)>,
+    /// Slots of these requests, while they are sorted.
     slots: Vec<usize>,
-    chunks: Vec<PromptChunk>,
 }
 
 impl PlannedStep {
     fn clear(&mut self) {
         self.step.clear();
+        self.fed.clear();
         self.slots.clear();
-        self.chunks.clear();
     }
 }
 
@@ -86,7 +83,7 @@ struct SharedPrompt {
     pages: Vec<PageId>,
     /// Whether the prompt owns pages.
     resident: bool,
-    /// Number of tokens whose keys and values are in the cache.
+    /// Number of tokens whose keys and values are in the cache after the planned steps.
     filled: usize,
     /// First rank of the requests for which the prompt is being prefilled.
     rank: Rank,
@@ -145,6 +142,8 @@ impl SampledSoFar {
 #[derive(Debug)]
 struct RunningRequest {
     rank: Rank,
+    /// Number of this admission, which tells the results of a request from those of others in the same slot.
+    admission: u64,
     request: Request,
     /// Index in [`Scheduler::prompts`].
     prompt: usize,
@@ -152,8 +151,10 @@ struct RunningRequest {
     table: Vec<PageId>,
     /// Number of pages of the sequence at its maximum length.
     most_pages: usize,
-    /// Number of decode steps since the admission. The first ones replay `sampled`.
+    /// Number of steps that were planned since the admission. The first ones replay `sampled`.
     fed: usize,
+    /// Index in the last plan.
+    column: usize,
     sampled: SampledSoFar,
 }
 
@@ -161,6 +162,21 @@ impl RunningRequest {
     /// Returns the number of pages that the request may still need.
     fn missing_pages(&self) -> usize {
         self.most_pages - self.table.len()
+    }
+
+    /// Returns whether another token will be sampled, unless a stop token ends the request.
+    fn continues(&self) -> bool {
+        self.fed < self.request.max_new_tokens
+    }
+
+    /// Returns the next token to feed.
+    fn next(&self, prompt: &SharedPrompt) -> Feed {
+        let Some(last) = self.fed.checked_sub(1) else { return Feed::Token(prompt.tokens[prompt.target()]) };
+        match self.sampled.tokens.get(last) {
+            Some(token) => Feed::Token(*token),
+            // The last planned step is still running.
+            None => Feed::Sampled(self.column as u32),
+        }
     }
 }
 
@@ -173,6 +189,8 @@ pub(crate) struct Scheduler {
     queue: VecDeque<QueuedRequest>,
     /// Number of submitted requests.
     submitted: u64,
+    /// Number of admissions.
+    admitted: u64,
     /// Sum over the running requests of the free pages that are kept for them. It is 0 if none needs further pages.
     headroom: usize,
     /// Requests that need a page for the next step, by rank, with their slots. Empty between steps; kept so that a step
@@ -222,6 +240,7 @@ impl Scheduler {
             pool: PagePool::new(limits.pages),
             queue: VecDeque::new(),
             submitted: 0,
+            admitted: 0,
             headroom: 0,
             lacking: Vec::with_capacity(limits.max_batch),
             slots: (0..limits.max_batch).map(|_| None).collect(),
@@ -237,7 +256,12 @@ impl Scheduler {
 
     /// Returns whether every request has finished and been returned.
     pub fn is_idle(&self) -> bool {
-        self.slot_of.is_empty() && self.done.is_empty()
+        self.has_ended() && self.done.is_empty()
+    }
+
+    /// Returns whether every request has finished.
+    pub fn has_ended(&self) -> bool {
+        self.slot_of.is_empty()
     }
 
     /// Returns the sampled tokens of a running request so far and their log-probs.
@@ -408,7 +432,9 @@ impl Scheduler {
         let len = self.limits.page_len;
         let lacks_page = |running: &RunningRequest| {
             let prompt = prompt_at(&self.prompts, running.prompt);
-            prompt.is_filled() && (prompt.target() + running.fed) / len == running.table.len()
+            prompt.is_filled()
+                && running.continues()
+                && (prompt.target() + running.fed) / len == running.table.len()
         };
         let slots = self.slots.iter().enumerate();
         let mut lacking = std::mem::take(&mut self.lacking);
@@ -514,7 +540,19 @@ impl Scheduler {
         self.headroom += headroom;
         self.free_slots.pop();
         self.slot_of.insert(request.id, Some(slot));
-        let running = RunningRequest { rank, request, prompt: index, table, most_pages, fed: 0, sampled };
+        self.admitted += 1;
+        let (admission, prompt) = (self.admitted, index);
+        let running = RunningRequest {
+            rank,
+            admission,
+            request,
+            prompt,
+            table,
+            most_pages,
+            fed: 0,
+            column: 0,
+            sampled,
+        };
         self.slots[slot] = Some(running);
         self.prefill_for(rank, index);
         true
@@ -574,48 +612,53 @@ impl Scheduler {
     /// Feeds every running request whose prompt is filled. Requests of one prompt are adjacent, because adjacent requests
     /// read the shared pages together.
     fn plan_decode(&mut self, plan: &mut PlannedStep) {
+        let PlannedStep { step, fed, slots } = plan;
         let prompt_of = |slot: &usize| self.slots[*slot].as_ref().map(|running| running.prompt);
-        let is_ready =
-            |slot: &usize| prompt_of(slot).is_some_and(|p| prompt_at(&self.prompts, p).is_filled());
-        plan.slots.extend((0..self.slots.len()).filter(is_ready));
-        plan.slots.sort_unstable_by_key(|slot| (prompt_of(slot), *slot));
+        let is_ready = |slot: &usize| {
+            let running = self.slots[*slot].as_ref();
+            running.is_some_and(|r| r.continues() && prompt_at(&self.prompts, r.prompt).is_filled())
+        };
+        slots.extend((0..self.slots.len()).filter(is_ready));
+        slots.sort_unstable_by_key(|slot| (prompt_of(slot), *slot));
         // Reserve for tables at their maximum length, so that later steps allocate nothing.
         let most_pages = |slot: &usize| self.slots[*slot].as_ref().map_or(0, |running| running.most_pages);
-        plan.step.tables.reserve(plan.slots.iter().map(most_pages).sum());
-        for slot in &plan.slots {
+        step.tables.reserve(slots.iter().map(most_pages).sum());
+        for (column, slot) in slots.iter().enumerate() {
             let running = running_at_mut(&mut self.slots, *slot);
             let prompt = prompt_at(&self.prompts, running.prompt);
             let target = prompt.target();
             let full = target / self.limits.page_len;
             if running.fed == 0 && !target.is_multiple_of(self.limits.page_len) {
-                plan.step.copies.push((prompt.pages[full], running.table[full]));
+                step.copies.push((prompt.pages[full], running.table[full]));
             }
-            let fed = running.fed;
-            let token = if fed == 0 { prompt.tokens[target] } else { running.sampled.tokens[fed - 1] };
-            let table = (plan.step.tables.len() as u32, running.table.len() as u32);
-            plan.step.tables.extend_from_slice(&running.table);
-            plan.step.decode.push(InputToken { token, position: (target + fed) as u32, table });
+            let position = (target + running.fed) as u32;
+            let table = (step.tables.len() as u32, running.table.len() as u32);
+            step.tables.extend_from_slice(&running.table);
+            step.decode.push(InputToken { token: running.next(prompt), position, table });
             let Request { id, seed, params, .. } = running.request;
-            plan.step.samples.push(SampleSpec { id, seed, index: fed as u32, params });
+            step.samples.push(SampleSpec { id, seed, index: running.fed as u32, params });
+            fed.push((*slot, running.admission));
+            running.fed += 1;
+            running.column = column;
         }
     }
 
-    fn plan_prefill(&self, plan: &mut PlannedStep) {
+    fn plan_prefill(&mut self, plan: &mut PlannedStep) {
         let mut room = self.limits.panel;
         let mut panels_left = self.limits.prefill_panels;
         for index in &self.filling {
             if panels_left == 0 {
                 break;
             }
-            let prompt = prompt_at(&self.prompts, *index);
+            let prompt = prompt_at_mut(&mut self.prompts, *index);
             let count = (prompt.target() - prompt.filled).min(room);
             let table = (plan.step.tables.len() as u32, prompt.pages.len() as u32);
             plan.step.tables.extend_from_slice(&prompt.pages);
             for position in prompt.filled..prompt.filled + count {
-                let token = prompt.tokens[position];
+                let token = Feed::Token(prompt.tokens[position]);
                 plan.step.prefill.push(InputToken { token, position: position as u32, table });
             }
-            plan.chunks.push(PromptChunk { prompt: *index, count });
+            prompt.filled += count;
             room -= count;
             if room == 0 {
                 plan.step.prefill_ends.push(plan.step.prefill.len());
@@ -626,12 +669,15 @@ impl Scheduler {
         if room < self.limits.panel {
             plan.step.prefill_ends.push(plan.step.prefill.len());
         }
+        let prompts = &self.prompts;
+        self.filling.retain(|index| !prompt_at(prompts, *index).is_filled());
     }
 
-    /// Applies the results of a planned step; `sampled` is in the order of [`StepPlan::samples`].
+    /// Applies the results of a planned step; `sampled` is in the order of [`StepPlan::samples`]. Results of requests that
+    /// have ended or were preempted since the plan are ignored.
     ///
     /// # Errors
-    /// Returns an error, without any effect, if a result is not finite.
+    /// Returns an error, without any effect, if a result is not finite. All requests must be cancelled then.
     pub fn commit(
         &mut self,
         plan: &PlannedStep,
@@ -640,25 +686,29 @@ impl Scheduler {
     ) -> Result<StepProgress, SamplerError> {
         let StepPlan { samples, decode, prefill, .. } = &plan.step;
         assert_eq!(sampled.len(), samples.len(), "invariant: a step returns one token per sample");
-        if let Some(((spec, input), _)) =
-            samples.iter().zip(decode).zip(sampled).find(|(_, result)| !result.finite)
+        let mut progress = StepProgress { prefilled: prefill.len(), ..StepProgress::default() };
+        let is_current = |slots: &[Option<RunningRequest>], (slot, admission): (usize, u64)| {
+            slots[slot].as_ref().is_some_and(|running| running.admission == admission)
+        };
+        let columns = || plan.fed.iter().zip(samples).zip(decode).zip(sampled);
+        if let Some((((_, spec), input), _)) =
+            columns().find(|(((fed, _), _), result)| !result.finite && is_current(&self.slots, **fed))
         {
             return Err(SamplerError::NotFinite { id: spec.id, position: input.position as usize });
         }
-        for chunk in &plan.chunks {
-            prompt_at_mut(&mut self.prompts, chunk.prompt).filled += chunk.count;
-        }
-        let prompts = &self.prompts;
-        self.filling.retain(|index| !prompt_at(prompts, *index).is_filled());
-        let mut replayed = 0;
-        for (slot, result) in plan.slots.iter().zip(sampled) {
-            let running = running_at_mut(&mut self.slots, *slot);
-            running.fed += 1;
-            if running.fed <= running.sampled.tokens.len() {
-                // The token that follows is known. It may already have been passed on.
-                replayed += 1;
+        for (((fed, spec), _), result) in columns() {
+            if !is_current(&self.slots, *fed) {
                 continue;
             }
+            let (slot, index) = (fed.0, spec.index as usize);
+            let running = running_at_mut(&mut self.slots, slot);
+            if index < running.sampled.tokens.len() {
+                // The token that follows is known. It may already have been passed on.
+                progress.replayed += 1;
+                continue;
+            }
+            assert_eq!(index, running.sampled.tokens.len(), "invariant: steps are committed in their order");
+            progress.decoded += 1;
             running.sampled.tokens.push(result.token);
             running.sampled.log_probs.push(result.log_prob);
             running.sampled.entropies.push(result.entropy);
@@ -669,9 +719,9 @@ impl Scheduler {
             } else {
                 continue;
             };
-            finished.push(self.finish(*slot, finish));
+            finished.push(self.finish(slot, finish));
         }
-        Ok(StepProgress { prefilled: prefill.len(), decoded: decode.len() - replayed, replayed })
+        Ok(progress)
     }
 
     /// Ends a running request and returns its completion.
@@ -736,13 +786,28 @@ mod tests {
         }
     }
 
-    /// A cache that remembers only which tokens were fed, and checks each input token against the sequence that
-    /// it continues.
+    /// The token that every step samples. It depends on request and index, so that any confusion of requests shows.
+    fn token(seed: u64, index: u32) -> u32 {
+        (seed as u32 + index) % 9
+    }
+
+    /// A device whose cache remembers only which tokens were fed. It checks each input token against the sequence that it
+    /// continues.
     struct Mirror {
         pages: Vec<Vec<Option<u32>>>,
+        /// The tokens that the last step samples.
+        sampled: Vec<u32>,
+        /// Maximum number of steps in flight.
+        depth: usize,
+        in_flight: VecDeque<PlannedStep>,
     }
 
     impl Mirror {
+        fn new(pages: usize, depth: usize) -> Self {
+            let pages = vec![vec![None; 4]; pages];
+            Self { pages, sampled: Vec::new(), depth, in_flight: VecDeque::new() }
+        }
+
         fn step(&mut self, scheduler: &Scheduler, plan: &PlannedStep) {
             let len = scheduler.limits.page_len;
             for (from, to) in &plan.step.copies {
@@ -756,12 +821,17 @@ mod tests {
                 let own = index >= plan.step.decode.len() || scheduler.pool.references(page) == 1;
                 assert!(own, "a request writes to a shared page");
                 assert!(written.insert((page, position % len)), "two tokens are written to one position");
-                self.pages[page as usize][position % len] = Some(input.token);
+                let fed = match input.token {
+                    Feed::Token(token) => token,
+                    Feed::Sampled(column) => self.sampled[column as usize],
+                };
+                self.pages[page as usize][position % len] = Some(fed);
             }
-            for (input, slot) in plan.step.decode.iter().zip(&plan.slots) {
+            for (input, (slot, _)) in plan.step.decode.iter().zip(&plan.fed) {
                 let running = scheduler.slots[*slot].as_ref().unwrap();
-                let fed = &running.sampled.tokens[..running.fed];
-                let sequence: Vec<u32> = running.request.prompt.iter().chain(fed).copied().collect();
+                let prompt = running.request.prompt.iter().copied();
+                let fed = (0..running.fed as u32 - 1).map(|index| token(running.request.seed, index));
+                let sequence: Vec<u32> = prompt.chain(fed).collect();
                 assert_eq!(input.position as usize + 1, sequence.len());
                 for (position, token) in sequence.iter().enumerate() {
                     let page = running.table[position / len];
@@ -772,35 +842,38 @@ mod tests {
                     );
                 }
             }
+            self.sampled = plan.step.samples.iter().map(|d| token(d.seed, d.index)).collect();
         }
     }
 
-    /// Runs `steps` steps. Token `i` of each request is `(seed + i) % 9`, so that any confusion of requests shows.
+    /// Runs `steps` steps.
     fn run_steps(
         scheduler: &mut Scheduler,
         mirror: &mut Mirror,
         finished: &mut Vec<SampledCompletion>,
         steps: usize,
     ) {
-        let mut plan = PlannedStep::default();
         for _ in 0..steps {
             scheduler.take_done(finished);
-            scheduler.plan(&mut plan);
-            assert!(
-                !plan.step.is_empty() || scheduler.slot_of.is_empty(),
-                "a request waits although nothing runs: {scheduler:?}"
-            );
-            mirror.step(scheduler, &plan);
-            let sampled: Vec<SampledToken> = plan
-                .step
-                .samples
-                .iter()
-                .map(|d| SampledToken {
-                    token: (d.seed as u32 + d.index) % 9,
-                    finite: true,
-                    ..SampledToken::default()
-                })
-                .collect();
+            while mirror.in_flight.len() < mirror.depth {
+                let mut plan = PlannedStep::default();
+                scheduler.plan(&mut plan);
+                if plan.step.is_empty() {
+                    break;
+                }
+                mirror.step(scheduler, &plan);
+                mirror.in_flight.push_back(plan);
+            }
+            let Some(plan) = mirror.in_flight.pop_front() else {
+                assert!(scheduler.has_ended(), "a request waits although nothing runs: {scheduler:?}");
+                continue;
+            };
+            let sampled = |d: &SampleSpec| SampledToken {
+                token: token(d.seed, d.index),
+                finite: true,
+                ..SampledToken::default()
+            };
+            let sampled: Vec<SampledToken> = plan.step.samples.iter().map(sampled).collect();
             scheduler.commit(&plan, &sampled, finished).unwrap();
         }
         scheduler.take_done(finished);
@@ -839,7 +912,7 @@ mod tests {
         for id in 0..3 {
             scheduler.submit(request(id, &[id as u32], 24), false).unwrap();
         }
-        (scheduler, Mirror { pages: vec![vec![None; 4]; 8] }, Vec::new())
+        (scheduler, Mirror::new(8, 1), Vec::new())
     }
 
     #[test]
@@ -878,7 +951,7 @@ mod tests {
     fn an_urgent_request_preempts_the_last_ones() {
         for (pages, steps, running) in [(40, 5, 3), (8, 16, 2)] {
             let mut scheduler = Scheduler::new(limits(pages));
-            let mut mirror = Mirror { pages: vec![vec![None; 4]; pages] };
+            let mut mirror = Mirror::new(pages, 1);
             let mut finished = Vec::new();
             for id in 0..3 {
                 scheduler.submit(request(id, &[id as u32], 24), false).unwrap();
@@ -906,7 +979,7 @@ mod tests {
         for id in 0..2 {
             scheduler.submit(request(id, &[id as u32; 60], 2), false).unwrap();
         }
-        let mut mirror = Mirror { pages: vec![vec![None; 4]; 60] };
+        let mut mirror = Mirror::new(60, 1);
         let mut finished = Vec::new();
         run_steps(&mut scheduler, &mut mirror, &mut finished, 1);
         scheduler.submit(request(2, &[2; 9], 1), true).unwrap();
@@ -973,16 +1046,17 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-        /// Checks, for any order of submissions, cancellations and steps, that every request ends exactly once with its
-        /// own tokens, no token reads a position that was not written for it, and all pages are free at the end.
+        /// Checks, for any order of submissions, cancellations and steps, and for steps that are planned before the results of
+        /// the preceding one are known, that every request ends exactly once with its own tokens, no token reads a position that was not written for it, and all pages are free at the end.
         #[test]
         fn no_page_leaks_and_no_request_is_lost(
             pages in 4usize..30,
             headroom in 1usize..4,
+            depth in 1usize..3,
             actions in prop::collection::vec((0u8..10, 1usize..30, 0u32..3, 1usize..40), 1..60),
         ) {
             let mut scheduler = Scheduler::new(Limits { headroom, ..limits(pages) });
-            let mut mirror = Mirror { pages: vec![vec![None; 4]; pages] };
+            let mut mirror = Mirror::new(pages, depth);
             let mut finished = Vec::new();
             let mut asked = BTreeMap::new();
             for (i, (action, length, kind, max_new)) in actions.iter().enumerate() {

@@ -59,11 +59,20 @@ impl SamplingParams {
 /// Index of a page in the cache.
 pub type PageId = u32;
 
+/// Which token a step feeds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Feed {
+    /// This token id; less than the vocabulary size.
+    Token(u32),
+    /// The token that the preceding step samples at this index of its [`StepPlan::samples`]. That step may be running.
+    Sampled(u32),
+}
+
 /// One token that a step feeds to the model, at one position of one sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InputToken {
-    /// Token id; less than the vocabulary size.
-    pub token: u32,
+    /// The token.
+    pub token: Feed,
     /// Position in its sequence, from 0; less than the context length.
     pub position: u32,
     /// The sequence's page table: first index and length in [`StepPlan::tables`]. Requests of one prompt are
@@ -145,8 +154,14 @@ pub trait Decode: Device {
     fn panel(&self, prefill_tokens: usize) -> usize {
         PANEL.min(prefill_tokens)
     }
+    /// Returns the maximum number of steps that are started before the first of them is collected: 1, or 2 if the device
+    /// works asynchronously. With 2, the device need not wait for the host between two steps.
+    fn steps_in_flight(&self) -> usize {
+        1
+    }
     /// Copies pages, feeds all tokens, and samples one token for each of [`StepPlan::samples`]. A device that works
     /// asynchronously only starts the step here and returns its results in [`Decode::collect`], which ends every step.
+    /// Steps run in the order of their starts.
     fn decode(
         &self,
         decoder: &mut Self::Decoder,
@@ -158,8 +173,8 @@ pub trait Decode: Device {
     fn is_done(&self, _decoder: &Self::Decoder) -> Result<bool> {
         Ok(true)
     }
-    /// Waits for the step that was started last and stores its results in `sampled`, unless [`Decode::decode`]
-    /// did so already.
+    /// Waits for the step that was started first among those not yet collected, and stores its results in `sampled`,
+    /// unless [`Decode::decode`] did so already.
     fn collect(&self, _decoder: &mut Self::Decoder, _sampled: &mut [SampledToken]) -> Result<()> {
         Ok(())
     }

@@ -35,9 +35,8 @@ pub trait Footprint: Send + Sync {
     fn device_bytes(&self) -> usize;
     /// Returns the number of prompt tokens per step that suits the device, if there is enough memory.
     fn prefill_tokens(&self) -> usize;
-    /// Returns the number of samplers that should share the requests of one role. With two, the host plans the next
-    /// step of one sampler while the device runs a step of the other. One is best if reading the weights dominates the
-    /// time of a step.
+    /// Returns the number of samplers that should share the requests of one role. Steps of two samplers at the same time
+    /// fill a GPU better if each is small. One is best if reading the weights dominates the time of a step.
     fn samplers(&self, config: &ModelConfig) -> usize;
     /// Returns the number of bytes of the buffers of a sampler's step, without the cache.
     fn decoder_work_bytes(&self, config: &ModelConfig, sizes: &DecoderSizes) -> u64;

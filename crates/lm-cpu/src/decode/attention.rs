@@ -380,6 +380,7 @@ mod tests {
     use super::*;
     use crate::decode::kv::{KvCache, PageShape};
     use sgs_base::random::SeededRng;
+    use sgs_lm::decode::Feed;
 
     /// Queries, keys and values of one sequence; also computes attention in f64 directly from the definition.
     struct Case {
@@ -455,7 +456,7 @@ mod tests {
             for first in (0..self.len).step_by(count) {
                 let columns: Vec<InputToken> = (first..self.len.min(first + count))
                     .map(|t| InputToken {
-                        token: 0,
+                        token: Feed::Token(0),
                         position: t as u32,
                         table: ((t % 2 * pages) as u32, pages as u32),
                     })

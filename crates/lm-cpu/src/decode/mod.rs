@@ -25,7 +25,7 @@ use kv::{KvCache, PageShape, SharedKv};
 pub(crate) use panel::available_precision;
 use panel::{COLUMN_STEP, Columns, MAX_WIDTH, add_bias, gated, product, rms_norm, transpose};
 use sgs_lm::config::ModelConfig;
-use sgs_lm::decode::{Decode, DecoderSizes, InputToken, PageId, SampleSpec, SampledToken, StepPlan};
+use sgs_lm::decode::{Decode, DecoderSizes, Feed, InputToken, PageId, SampleSpec, SampledToken, StepPlan};
 use sgs_lm::device::{Device, Heads, Precision};
 use sgs_lm::error::Result;
 use sgs_lm::footprint::Footprint;
@@ -41,6 +41,8 @@ pub struct CpuDecoder {
     /// Number of panels that have buffers for logits. They come first.
     sampling_panels: usize,
     scratch: Vec<Mutex<Scratch>>,
+    /// The tokens that the last step sampled.
+    previous: Vec<u32>,
 }
 
 /// Memory that a thread uses while it processes a token.
@@ -100,7 +102,7 @@ impl Footprint for CpuFootprint {
             + PanelBuffers::sizes(config, false).iter().sum::<usize>()
                 * sizes.prefill_tokens.div_ceil(MAX_WIDTH);
         let scratch = self.threads * (scratch_len(sizes.context, config.head_dim) + 2 * config.vocab_size);
-        (size_of::<f32>() * (panels + scratch)) as u64
+        (size_of::<f32>() * (panels + scratch + sizes.max_batch)) as u64
     }
 
     fn decoder_page_bytes(&self, config: &ModelConfig, page_len: usize) -> u64 {
@@ -125,6 +127,7 @@ impl Decode for Cpu {
             panels: (0..panels).map(|i| PanelBuffers::new(config, i < sampling_panels)).collect(),
             sampling_panels,
             scratch: (0..self.threads()).map(|_| scratch()).collect(),
+            previous: Vec::with_capacity(sizes.max_batch),
         })
     }
 
@@ -156,6 +159,7 @@ impl CpuDecoder {
             kv: self.cache.shared(),
             tables: &plan.tables,
             scratch: &self.scratch,
+            previous: &self.previous,
         };
         let width = sampling_width(plan.decode.len(), self.sampling_panels);
         let (sampling, prefilling) = self.panels.split_at_mut(self.sampling_panels);
@@ -170,6 +174,8 @@ impl CpuDecoder {
             (panel, PanelInput { columns: &plan.prefill[start..*end], samples: &[], sampled: &mut [] })
         });
         decode.chain(prefill).for_each(|(panel, load)| panel.step(&step, load));
+        self.previous.clear();
+        self.previous.extend(sampled.iter().map(|result| result.token));
     }
 }
 
@@ -181,9 +187,19 @@ struct StepContext<'a> {
     kv: SharedKv<'a>,
     tables: &'a [PageId],
     scratch: &'a [Mutex<Scratch>],
+    /// The tokens that the preceding step sampled.
+    previous: &'a [u32],
 }
 
 impl StepContext<'_> {
+    /// Returns the token that a column feeds.
+    fn token(&self, column: &InputToken) -> u32 {
+        match column.token {
+            Feed::Token(token) => token,
+            Feed::Sampled(index) => self.previous[index as usize],
+        }
+    }
+
     /// Returns the page table of a token's sequence.
     fn table(&self, column: &InputToken) -> &[PageId] {
         &self.tables[column.table.0 as usize..][..column.table.1 as usize]
@@ -231,7 +247,7 @@ impl PanelBuffers {
         let width = columns.len().next_multiple_of(COLUMN_STEP);
         let Self { residual, normed, qkv: qkv_panel, qkv_rows, attention_rows, hidden, rounded, .. } = self;
         let (residual, normed) = (&mut residual[..d * width], &mut normed[..d * width]);
-        embed(weights(layout.embed), d, columns, width, residual);
+        embed(step, weights(layout.embed), d, columns, width, residual);
         for (index, layer) in layout.layers.iter().enumerate() {
             rms_norm(residual, weights(layer.input_norm), eps, width, normed);
             let projected = &mut qkv_panel[..qkv * width];
@@ -290,14 +306,21 @@ impl PanelBuffers {
 }
 
 /// Copies rows of the embedding table to the columns of a panel; columns without a token are zero.
-fn embed(table: &[f32], d: usize, columns: &[InputToken], width: usize, residual: &mut [f32]) {
+fn embed(
+    step: &StepContext<'_>,
+    table: &[f32],
+    d: usize,
+    columns: &[InputToken],
+    width: usize,
+    residual: &mut [f32],
+) {
     /// Features that are copied at a time.
     const STRIP: usize = 64;
     let mut strip = [0.0f32; STRIP * MAX_WIDTH];
     for first in (0..d).step_by(STRIP) {
         let wide = STRIP.min(d - first);
         for (row, column) in strip.chunks_exact_mut(STRIP).zip(columns) {
-            row[..wide].copy_from_slice(&table[column.token as usize * d + first..][..wide]);
+            row[..wide].copy_from_slice(&table[step.token(column) as usize * d + first..][..wide]);
         }
         transpose(&strip, STRIP, width, wide, &mut residual[first * width..], width);
     }
@@ -402,7 +425,7 @@ mod tests {
         let tables: Vec<PageId> =
             (0..batch).flat_map(|b| (0..pages_each).map(move |p| (p * batch + b) as PageId)).collect();
         let column = |b: usize, t: usize| InputToken {
-            token: ids[b * length + t] as u32,
+            token: Feed::Token(ids[b * length + t] as u32),
             position: t as u32,
             table: ((b * pages_each) as u32, pages_each as u32),
         };

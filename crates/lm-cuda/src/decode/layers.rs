@@ -15,10 +15,10 @@ const THREADS: usize = 128;
 
 impl Cuda {
     pub(super) fn decode_kernels(&self, head_dim: usize, page_len: usize) -> Result<Kernels> {
-        let names = ["append", "copy_pages", "attend", "attend_short", "join"];
-        let [append, copy_pages, attend, attend_short, join] =
+        let names = ["feed", "append", "copy_pages", "attend", "attend_short", "join"];
+        let [feed, append, copy_pages, attend, attend_short, join] =
             self.program(Program::Decode { head_dim, page_len }, names, |_| Ok(()))?;
-        let mut kernels = Kernels { append, copy_pages, attend, attend_short, join, prompt: None };
+        let mut kernels = Kernels { feed, append, copy_pages, attend, attend_short, join, prompt: None };
         if self.has_tensor_attention(head_dim) {
             let [shared, _] = shared_bytes(head_dim);
             let program = Program::Prompt { head_dim, page_len };
@@ -28,8 +28,13 @@ impl Cuda {
         Ok(kernels)
     }
 
-    /// Runs all layers over the loaded columns, and samples.
+    /// Runs all layers over the loaded columns, and samples. The results of the preceding step are in `sampled`.
     pub(super) fn step(&self, c: &mut CudaDecoder, model: &Model<Self>, shape: StepShape) -> Result<()> {
+        if shape.decode > 0 {
+            let tokens = Arg::Ptr(c.ints.front(shape.decode)?);
+            let arguments = [tokens, int(shape.decode), Arg::Ptr(c.sampled.front(shape.decode)?)];
+            self.gpu.launch(c.kernels.feed, (shape.decode.div_ceil(256), 1), 256, 0, &arguments)?;
+        }
         for layer in 0..model.config.layers {
             self.decode_layer(c, model, layer, shape)?;
         }

@@ -16,7 +16,7 @@ use super::{Cuda, CudaFootprint, Precision};
 use graphs::Graphs;
 use sgs_base::philox::uniform;
 use sgs_lm::config::ModelConfig;
-use sgs_lm::decode::{Decode, DecoderSizes, InputToken, SampleSpec, SampledToken, StepPlan};
+use sgs_lm::decode::{Decode, DecoderSizes, Feed, InputToken, SampleSpec, SampledToken, StepPlan};
 use sgs_lm::device::Device;
 use sgs_lm::error::{LmError, Result};
 use sgs_lm::footprint::Footprint;
@@ -27,6 +27,8 @@ use shape::{MOST_BLOCKS_EACH, StepShape, most_columns, padded, tiles};
 const VOCABULARY: usize = 512 * 2048;
 /// The position of padding columns, as in cache.cu.
 const PADDING: u32 = u32::MAX;
+/// Marks the index of a result of the preceding step in the place of a token, as in decode.cu.
+const SAMPLED: u32 = 1 << 31;
 /// Size of the struct `Choice` of draw.cu, in 32-bit words.
 const CHOICE: usize = 6;
 
@@ -49,6 +51,7 @@ impl From<RawSampledToken> for SampledToken {
 
 #[derive(Debug, Clone, Copy)]
 struct Kernels {
+    feed: CudaKernel,
     append: CudaKernel,
     copy_pages: CudaKernel,
     attend: CudaKernel,
@@ -87,9 +90,15 @@ pub struct CudaDecoder {
     /// Tokens, positions and first pages of the columns, sampling parameters, tiles of prompts, page tables.
     ints: Array<u32>,
     host_ints: Vec<u32>,
-    pinned_ints: Pinned<u32>,
+    /// Copies of `ints` for the steps with even and with odd numbers.
+    pinned_ints: [Pinned<u32>; 2],
     sampled: Array<RawSampledToken>,
-    host_sampled: Pinned<RawSampledToken>,
+    /// Results of the steps with even and with odd numbers.
+    host_sampled: [Pinned<RawSampledToken>; 2],
+    /// Number of steps that were started.
+    started: usize,
+    /// Number of steps whose results were collected.
+    collected: usize,
     graphs: Graphs,
 }
 
@@ -147,7 +156,13 @@ fn choice(draw: &SampleSpec) -> [u32; CHOICE] {
     [choice.temperature.to_bits(), choice.top_p.to_bits(), top_k, 0, u as u32, (u >> 32) as u32]
 }
 
-/// Maximum size in bytes of a model for which a step takes the host as long as the GPU.
+/// Allocates host memory for `len` integers of two steps.
+fn pinned_ints(device: &Cuda, len: usize) -> Result<[Pinned<u32>; 2]> {
+    let new = || Pinned::filled(&device.gpu, len, 0);
+    Ok([new()?, new()?])
+}
+
+/// Maximum size in bytes of a model for which two samplers of a role are faster than one.
 const SMALL_MODEL: usize = 128 << 20;
 
 impl Footprint for CudaFootprint {
@@ -204,6 +219,7 @@ impl Decode for Cuda {
             BufferLengths::new(config, sizes, self.gpu.processors);
         let [x, x_mid, h, branch, qkv, attn, gate_up, act, logits] = elements;
         let page = page_elements(config, sizes.page_len);
+        let results = || Pinned::filled(&self.gpu, sizes.max_batch, RawSampledToken::default());
         Ok(CudaDecoder {
             lane: Arc::new(Lane::new(&self.gpu, WORKSPACE)?),
             sizes: *sizes,
@@ -224,9 +240,11 @@ impl Decode for Cuda {
             partials: self.stat(partials)?,
             ints: self.ints(ints)?,
             host_ints: Vec::with_capacity(ints),
-            pinned_ints: Pinned::filled(&self.gpu, ints, 0)?,
+            pinned_ints: pinned_ints(self, ints)?,
             sampled: Array::zeros(&self.gpu, sampled, size_of::<RawSampledToken>())?,
-            host_sampled: Pinned::filled(&self.gpu, sizes.max_batch, RawSampledToken::default())?,
+            host_sampled: [results()?, results()?],
+            started: 0,
+            collected: 0,
             graphs: Graphs::default(),
         })
     }
@@ -242,17 +260,30 @@ impl Decode for Cuda {
         plan: &StepPlan,
         _sampled: &mut [SampledToken],
     ) -> Result<()> {
-        let lane = Arc::clone(&decoder.lane);
-        lane.start(|| self.start_step(decoder, model, plan))
+        let (lane, number) = (Arc::clone(&decoder.lane), decoder.started);
+        let outcome = lane.start(number, || self.start_step(decoder, model, plan));
+        match outcome {
+            Ok(()) => decoder.started += 1,
+            // Nobody collects this step, and the next one uses its buffers.
+            Err(_) => lane.wait(number)?,
+        }
+        outcome
+    }
+
+    fn steps_in_flight(&self) -> usize {
+        2
     }
 
     fn is_done(&self, decoder: &CudaDecoder) -> Result<bool> {
-        decoder.lane.is_done()
+        decoder.lane.is_done(decoder.collected)
     }
 
     fn collect(&self, decoder: &mut CudaDecoder, sampled: &mut [SampledToken]) -> Result<()> {
-        decoder.lane.wait()?;
-        sampled.iter_mut().zip(&*decoder.host_sampled).for_each(|(to, from)| *to = (*from).into());
+        let number = decoder.collected;
+        decoder.collected += 1;
+        decoder.lane.wait(number)?;
+        let results = &decoder.host_sampled[number % 2];
+        sampled.iter_mut().zip(&**results).for_each(|(to, from)| *to = (*from).into());
         Ok(())
     }
 }
@@ -270,7 +301,8 @@ impl Cuda {
         let outcome = graphs.step(self, decoder, model, shape);
         decoder.graphs = graphs;
         outcome?;
-        decoder.sampled.fetch(&mut decoder.host_sampled, plan.samples.len())
+        let results = &mut decoder.host_sampled[decoder.started % 2];
+        decoder.sampled.fetch(results, plan.samples.len())
     }
 }
 
@@ -291,7 +323,7 @@ impl CudaDecoder {
 
     /// Copies the columns of a step to the GPU.
     fn load(&mut self, device: &Cuda, plan: &StepPlan, shape: StepShape) -> Result<()> {
-        let nobody = InputToken { token: 0, position: PADDING, table: (0, 0) };
+        let nobody = InputToken { token: Feed::Token(0), position: PADDING, table: (0, 0) };
         let fill = |columns: &[InputToken], len: usize| std::iter::repeat_n(nobody, len - columns.len());
         let columns = || {
             let decode = plan.decode.iter().copied().chain(fill(&plan.decode, shape.decode));
@@ -299,7 +331,10 @@ impl CudaDecoder {
         };
         let host = &mut self.host_ints;
         host.clear();
-        host.extend(columns().map(|c| c.token));
+        host.extend(columns().map(|c| match c.token {
+            Feed::Token(token) => token,
+            Feed::Sampled(index) => SAMPLED | index,
+        }));
         host.extend(columns().map(|c| c.position));
         host.extend(columns().map(|c| c.table.0));
         host.extend(plan.samples.iter().flat_map(choice));
@@ -318,10 +353,10 @@ impl CudaDecoder {
             self.graphs.clear();
             let len = host.len().next_power_of_two();
             self.ints = device.ints(len)?;
-            self.pinned_ints = Pinned::filled(&device.gpu, len, 0)?;
+            self.pinned_ints = pinned_ints(device, len)?;
         }
-        // No copy from this memory is running, because each step is collected before the next one starts.
-        let pinned = &mut self.pinned_ints[..host.len()];
+        // No copy from this memory is running, because the step before the last was collected.
+        let pinned = &mut self.pinned_ints[self.started % 2][..host.len()];
         pinned.copy_from_slice(host);
         self.ints.write(pinned, 0)
     }

@@ -131,6 +131,7 @@ fn most_parts(rows: usize, longest: usize, sum: usize, processors: usize) -> (us
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sgs_lm::decode::Feed;
 
     #[test]
     fn parts_fill_the_gpu_balance_its_blocks_and_fit_the_scratch() {
@@ -159,7 +160,11 @@ mod tests {
 
     fn prompt(pieces: &[(u32, u32, u32)]) -> Vec<InputToken> {
         let columns = |&(table, first, count): &(u32, u32, u32)| {
-            (first..first + count).map(move |position| InputToken { token: 7, position, table: (table, 9) })
+            (first..first + count).map(move |position| InputToken {
+                token: Feed::Token(7),
+                position,
+                table: (table, 9),
+            })
         };
         pieces.iter().flat_map(columns).collect()
     }

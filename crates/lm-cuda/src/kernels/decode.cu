@@ -1,5 +1,14 @@
 // Attention of running requests over the paged cache, with one query each.
 
+// Marks the index of a result of the preceding step in the place of a token.
+#define SAMPLED 0x80000000u
+
+// Replaces such indices by the tokens. A result has the token and three other numbers.
+extern "C" __global__ void feed(u32* tokens, int n, const uint4* sampled) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n && (tokens[i] & SAMPLED)) tokens[i] = sampled[tokens[i] & ~SAMPLED].x;
+}
+
 // Rotates queries and keys of one column by its position and writes keys and values to the cache; queries stay
 // in place. `tables` has the page tables of all sequences, `starts` the first entry of each column.
 extern "C" __global__ void append(T* qkv, int heads, const u32* positions, const u32* starts, const u32* tables,
