@@ -107,9 +107,11 @@ name. Returns all axioms that theorem and statement depend on. -/
 def judge (base : Base) (pinned : Pinned) (target agreement : Name) (declarations : List Read) : Except String (List Name) := do
   let env ← addAll base.env (append pinned.declarations declarations)
   let some (.thmInfo theorem_) := env.find? target | throw s!"`{showName target}` is missing or not a theorem"
-  unless sameLength theorem_.levelParams pinned.levels do throw "other universe parameters than pinned"
-  -- The kernel compares the two statements up to definitional equality, which is sound.
-  let value := Expr.const target (mapList Level.param pinned.levels)
+  -- A proof may mention universes of the header that the statement lacks. Whatever they are, the kernel compares the two
+  -- statements up to definitional equality, which is sound.
+  let own := sameLength theorem_.levelParams pinned.levels
+  let level (name : Name) : Level := if isIn name pinned.levels then .param name else .zero
+  let value := Expr.const target (if own then mapList Level.param pinned.levels else mapList level theorem_.levelParams)
   let declaration := Declaration.thmDecl { name := agreement, levelParams := pinned.levels, type := pinned.type, value }
   match addChecked env declaration agreement with
   | .error _ => throw "the theorem is not the pinned statement"

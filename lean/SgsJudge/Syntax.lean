@@ -568,14 +568,14 @@ def parserContext (state : Command.State) : Parser.ParserModuleContext :=
   let scope := state.scopes.head?.getD { header := "" }
   { env := state.env, options := scope.opts, currNamespace := scope.currNamespace, openDecls := scope.openDecls }
 
-/-- Where the first command of a text begins. -/
-def start (text : String) (state : Command.State) : Parser.ModuleParserState :=
-  let context := parserContext state
-  let table := Parser.getTokenTable state.env
-  { pos := (Parser.whitespace.run (inputContext text) context table (Parser.mkParserState text)).pos }
-
+/-- Parses the commands of a text. -/
 def parse (text : String) (state : Command.State) : Parsed :=
-  parseFrom (inputContext text) (parserContext state) (start text state) {}
+  let (input, context) := (inputContext text, parserContext state)
+  let before := Parser.whitespace.run input context (Parser.getTokenTable state.env) (Parser.mkParserState text)
+  match before.errorMsg with
+  -- `Parser.parseCommand` would begin after a comment without an end, and find nothing.
+  | some error => { messages := ({} : MessageLog).add { fileName := input.fileName, pos := ⟨1, 0⟩, data := toString error } }
+  | none => parseFrom input context { pos := before.pos } {}
 
 /-- Runs an action on a state, as the elaborator of a file would. -/
 def runFrontend {α : Type} (text : String) (state : Command.State) (act : Frontend.FrontendM α) : IO (α × Command.State) := do

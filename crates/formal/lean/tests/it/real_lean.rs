@@ -363,6 +363,8 @@ fn texts_are_examined_before_they_are_elaborated() {
     unlisted_commands_are_detected_by_leans_grammar(&mut worker);
     tricks_of_conjectures_are_refused(&mut worker);
     statements_are_one_theorem(&mut worker);
+    comments_must_end(&mut worker);
+    proofs_may_mention_universes_of_the_header(&mut worker);
     nothing_of_a_refused_text_is_elaborated(&mut worker);
     headers_are_examined(&mut worker, &scratch.path().join("judge/slot-0/check/Judge.lean"));
     configurations_evaluate_nothing_of_a_header(&mut worker);
@@ -437,6 +439,32 @@ fn statements_are_one_theorem(worker: &mut FileWorker) {
         let is_told = ["syntax layer: a statement that is not", "statement: "];
         assert!(is_told.iter().any(|told| outcome.reason.starts_with(told)), "{asked:?}: {outcome:?}");
     }
+}
+
+/// A comment without an end is an error, as in a file of its own.
+fn comments_must_end(worker: &mut FileWorker) {
+    let asked = ["", "/- begun", "/- begun -/", "/-- begun"]
+        .map(|helpers| candidate("theorem t : True := by", helpers, "\n  trivial"));
+    let verdicts: Vec<Verdict> = check(worker, &asked).iter().map(|outcome| outcome.verdict).collect();
+    assert_eq!(verdicts, [Proved, Refused, Proved, Refused]);
+}
+
+/// The theorem has a universe parameter then, which the statement lacks.
+fn proofs_may_mention_universes_of_the_header(worker: &mut FileWorker) {
+    let of = |statement: &str, body: &str| Candidate {
+        header: "universe u v\n".into(),
+        ..candidate(statement, "", body)
+    };
+    let asked = [
+        of("theorem t : True := by", "\n  exact (fun (_ : Type u) => True.intro) PUnit"),
+        of(
+            "theorem t (α : Type v) (a b : α) (h : a = b) : b = a := by",
+            "\n  have f : Type u → True := fun _ => trivial\n  exact (fun _ => h.symm) (f PUnit)",
+        ),
+        of("theorem t : (1 : Nat) = 2 := by", "\n  exact (fun (_ : Type u) => rfl) PUnit"),
+    ];
+    let verdicts: Vec<Verdict> = check(worker, &asked).iter().map(|outcome| outcome.verdict).collect();
+    assert_eq!(verdicts, [Proved, Proved, Refused]);
 }
 
 /// What is refused is not elaborated, and nothing is elaborated after a failure.
