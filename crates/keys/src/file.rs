@@ -125,7 +125,14 @@ impl KeyFile {
     }
 
     fn toml_error(&self, error: &toml::de::Error) -> FileError {
-        self.error_at(error.span().map(|span| span.start), error.message())
+        let start = error.span().map(|span| span.start);
+        // The parser's message about a missing value is about quotes.
+        let is_empty = error.span().is_some_and(|span| span.is_empty());
+        let before = start.filter(|_| is_empty).and_then(|start| self.text.get(..start));
+        match before.and_then(key_without_value) {
+            Some(key) => self.error_at(start, format!("a value is missing after `{key} =`")),
+            None => self.error_at(start, error.message()),
+        }
     }
 
     fn error_at(&self, position: Option<usize>, what: impl Display) -> FileError {
@@ -162,6 +169,13 @@ impl KeyFile {
         }
         position
     }
+}
+
+/// Returns the key if the last line of a text is `KEY =`.
+fn key_without_value(text: &str) -> Option<&str> {
+    let key = text.rsplit('\n').next()?.trim_end().strip_suffix('=')?.trim();
+    // Another `=` may be part of a text in quotes.
+    (!key.contains('=')).then_some(key)
 }
 
 /// Returns the kind `K` if a declared key is in the list of tables `list`: its name is `list[K].…`.

@@ -27,7 +27,7 @@ pub const MAX_JOBS: u64 = 1024;
 /// Self-Guided Self-Play: one language model as Solver, Conjecturer and Guide on machine-checked problems.
 #[derive(Debug, Parser)]
 #[command(name = "sgs", version, max_term_width = 100)]
-#[command(after_help = crate::exit::help())]
+#[command(after_help = crate::help::after_help())]
 pub struct Cli {
     /// Log more (-v: info, -vv: debug).
     #[arg(short, long, action = clap::ArgAction::Count, global = true, display_order = 1000)]
@@ -44,9 +44,10 @@ pub enum Command {
     ///
     /// Rounds are numbered from 0. In the line of a round, "ever solved 13.0% (+13)" means that 13.0% of the targets have
     /// been proved so far, 13 of them since the last line; "pass@1 6.0%", that 6.0% of this round's rollouts for targets
-    /// are proofs; "conjectures 86/100", that of 100 requested conjectures, 86 became problems. With 140 columns or more,
-    /// a terminal also shows the number of conjectures that were "solved", the share that is "padded" with variables that
-    /// occur once (Metamath), the mean of the "Guide's score", and the Solver's "entropy", in nats per token.
+    /// are proofs; "conjectures 86/100", that of 100 requested conjectures, 86 became problems. Redirected output and
+    /// terminals of 140 columns or more also show how many of these conjectures were "solved", the share that is "padded"
+    /// with variables that occur once (Metamath), the mean "Guide's score" (0 to 8) and the Solver's "entropy" in nats per
+    /// token.
     Run(RunArgs),
     /// Resume an interrupted run.
     Resume(ResumeArgs),
@@ -167,8 +168,9 @@ pub struct RunArgs {
     /// sampling-only, or a TOML file [default: sgs].
     #[arg(hide_possible_values = true, value_parser = method())]
     pub method: Option<String>,
-    /// Size: metamath-quick, metamath, metamath-deep, metamath-congruence, metamath-13m, metamath-30m (the last four for one
-    /// GPU), lean-core, lean-d3k or external [default: external with problems.system=external, otherwise metamath-quick].
+    /// Size: metamath-quick, metamath, lean-core, external (CPU); metamath-deep, metamath-congruence, metamath-13m,
+    /// metamath-30m (one GPU); lean-d3k (eight GPUs) [default: external with problems.system=external, otherwise
+    /// metamath-quick].
     #[arg(long, hide_possible_values = true, value_parser = size())]
     pub size: Option<String>,
     #[command(flatten)]
@@ -400,8 +402,8 @@ pub struct ResumeArgs {
     pub dir: PathBuf,
     #[command(flatten)]
     pub budget: BudgetArgs,
-    /// Change a setting of the run's inference servers (address, folder, key file, request rate), such as
-    /// sampling.endpoint.url=ADDRESS. Repeatable.
+    /// Change `training.shared_memory` or a setting of the run's inference servers (address, folder, key file,
+    /// concurrency), such as sampling.endpoint.url=ADDRESS. Repeatable.
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Verify the checksums of all files first, and fail if one is damaged (about one second per gigabyte).

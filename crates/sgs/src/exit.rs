@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use sgs_keys::FileError;
 pub use sgs_run::{Code, Outcome, RunError, Usage};
 
-/// Returns the exit codes, for the end of `--help`.
+/// Returns the exit codes with their meanings, for `--help`.
 pub fn help() -> String {
     let mut text = "Exit codes:".to_owned();
     for code in Code::ALL {

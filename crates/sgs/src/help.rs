@@ -4,6 +4,18 @@ use crate::args::{Cli, GROUPS};
 use clap::CommandFactory;
 use std::fmt::Write as _;
 
+const FIRST_STEPS: &str = "\
+First steps:
+  sgs doctor                          check this machine
+  sgs run                             train on 100 theorems (at most 6 minutes)
+  sgs report runs/sgs-metamath-quick  write the report of that run
+  sgs run --explain                   print every configuration key";
+
+/// Returns the end of `sgs --help`: the first commands, and the exit codes.
+pub fn after_help() -> String {
+    format!("{FIRST_STEPS}\n\n{}", crate::exit::help())
+}
+
 pub fn command() -> clap::Command {
     let command = negative_numbers_are_values(Cli::command());
     let template = template(&command);

@@ -36,7 +36,12 @@ pub fn counted(count: usize, noun: &str) -> String {
 
 /// Formats a number, with two decimals unless it is whole.
 pub fn number(value: f64) -> String {
-    if value.fract() == 0.0 { grouped(value) } else { format!("{value:.2}") }
+    if value.fract() == 0.0 { grouped(value) } else { decimals(value) }
+}
+
+/// Formats a number with two decimals.
+pub fn decimals(value: f64) -> String {
+    format!("{value:.2}")
 }
 
 /// Writes a line, wrapped to the width of a terminal. Further lines are indented by `indent` columns.

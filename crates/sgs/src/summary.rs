@@ -34,11 +34,11 @@ pub fn lines(run: &RunData, view: &RunView) -> Result<Vec<String>> {
         let place = base.place(own);
         let (base, low, high) = (percent(base.value), percent(base.low), percent(base.high));
         let (own, seeds) = (percent(own), baseline.seeds());
-        let also = if run.has_conjectures() { ", which spent some at conjectures" } else { "" };
+        let also = if run.has_conjectures() { ", which spent some on conjectures" } else { "" };
         line(
             "base model",
             format!(
-                "{base} ({low} to {high}, {seeds} seeds) without training, with all {} generations at targets; \
+                "{base} ({low} to {high}, {seeds} seeds) without training, if all {} generations attempt targets; \
                  this run{also}: {own}, {place}",
                 grouped(end)
             ),
@@ -124,6 +124,24 @@ fn time(run: &RunData) -> String {
         text.push_str(&format!(": {}", shares.join(", ")));
     }
     text
+}
+
+/// Says that a run was complete before it was resumed. With `json`, no summary follows.
+pub fn nothing_to_do(view: &RunView, json: bool) -> String {
+    let limit = limit(view).map_or_else(String::new, |limit| format!(" ({limit})"));
+    let hint = if json { "" } else { "; the command to continue is below" };
+    format!("nothing to do: the run has reached its limit{limit}{hint}")
+}
+
+/// Returns the limit that ended a run, or `None` if it cannot be read.
+fn limit(view: &RunView) -> Option<String> {
+    let RunConfig { rounds, minutes, generations, .. } = folder::config_of(view).ok()?;
+    Some(match view.ended()?.by {
+        EndReason::Rounds => output::counted(rounds as usize, "round"),
+        EndReason::Minutes if minutes == 1.0 => "1 minute".to_owned(),
+        EndReason::Minutes => format!("{minutes} minutes"),
+        EndReason::Generations => format!("{} generations", grouped(generations as f64)),
+    })
 }
 
 pub fn continue_command(view: &RunView, config: &RunConfig) -> String {

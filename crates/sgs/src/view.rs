@@ -228,16 +228,14 @@ impl View {
         }
     }
 
-    /// Removes the live display. `is_done` means that the run is complete.
-    pub fn end(mut self, is_done: bool) {
-        if is_done && !self.has_worked {
-            eprintln!("nothing was left to do");
-        }
+    /// Removes the live display. Returns whether the run had anything to do.
+    pub fn end(mut self) -> bool {
         if self.show == ProgressFormat::Live {
             // The lines of finished rounds stay above.
             let _ = self.all.clear();
             self.print_last_round();
         }
+        self.has_worked
     }
 
     /// Prints the line of the last round if it was not printed.

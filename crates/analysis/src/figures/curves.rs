@@ -124,7 +124,7 @@ pub(super) fn cumulative(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> O
         id: "cumulative-solve-rate".into(),
         title: "Cumulative solve rate".into(),
         caption: format!(
-            "Fraction of the targets that have been proved at least once, over the Solver's rollouts so far, at targets and at conjectures.{seeds}{laws}"
+            "Fraction of the targets proved at least once. The x axis counts the Solver's rollouts of targets and conjectures.{seeds}{laws}"
         ),
         panels: vec![panel("", PanelShape::Wide, Xy { x: generations_axis(), y, series, lines })],
     })

@@ -265,8 +265,9 @@ fn head(drawn: &[PlottedRun<'_>], title: &str) -> String {
     }
     let (title, about) = (escape(title), escape(&about.join(" · ")));
     let mut out = format!("<header class=\"head\"><h1>{title}</h1><p>{about}</p>");
-    if let Some(verdict) = verdict::sentences(drawn) {
-        let _ = write!(out, r#"<p class="verdict">{}</p>"#, escape(&verdict.join(" ")));
+    if let Some(verdict) = verdict::paragraphs(drawn) {
+        let paragraphs = verdict.map(|text| format!("<p>{}</p>", escape(&text))).concat();
+        let _ = write!(out, r#"<div class="verdict">{paragraphs}</div>"#);
     }
     if let Some(why) = ended {
         let _ = write!(out, "<p>The run has ended: {}.</p>", escape(why));

@@ -1,4 +1,4 @@
-//! The verdict at the top of a report: three sentences on the targets, on held-out problems and on the Guide.
+//! The verdict at the top of a report: three paragraphs on the targets, on held-out problems and on the Guide.
 
 use super::html::signed_points;
 use crate::compare::{UNEQUAL, last_comparable};
@@ -12,8 +12,8 @@ use sgs_selfplay::rate::pass_at_k;
 /// Number of resamples for the interval of a difference.
 const RESAMPLES: usize = 1000;
 
-/// Returns the three sentences of the verdict, or `None` before the first round.
-pub(super) fn sentences(drawn: &[PlottedRun<'_>]) -> Option<[String; 3]> {
+/// Returns the three paragraphs of the verdict, or `None` before the first round.
+pub(super) fn paragraphs(drawn: &[PlottedRun<'_>]) -> Option<[String; 3]> {
     let groups = groups(drawn);
     let main = main_group(&groups, drawn)?;
     Some([targets(&groups, main)?, held_out(&groups, main), guide(&groups, main)])
@@ -42,28 +42,30 @@ fn targets(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> Option<Str
     let measured = measured.filter(|_| other.is_none_or(|g| g.method() != Some(Method::SamplingOnly)));
     let other = compared_with(groups, main);
     if let Some(other) = other {
-        text.push_str(&format!("; {}", against(&curve, main, other)));
+        text.push_str(&format!(". {}", against(&curve, main, other)));
     }
     match measured {
         Some(((end, own, base), measured)) => {
             let [own_rate, rate, low, high] = [own, base.value, base.low, base.high].map(percent);
             let (seeds, place) = (measured.seeds(), base.place(own));
-            let has_conjectures = main.runs.iter().any(|d| d.run.has_conjectures());
-            let (base, at) = ("the untrained base model", grouped(end));
+            let base = match main.runs.iter().any(|d| d.run.has_conjectures()) {
+                true => "the untrained base model, which attempts only targets,",
+                false => "the untrained base model",
+            };
             text.push_str(&match other.is_none() && end >= last.0 {
-                true => format!("; {base} proves {rate} in as many generations"),
-                false => format!("; at {at} generations, {name} had proved {own_rate} and {base} {rate}"),
+                true => format!(". With as many generations, {base} proves {rate}"),
+                false => {
+                    let at = grouped(end);
+                    format!(". At {at} generations, {name} had proved {own_rate} and {base} {rate}")
+                }
             });
-            if has_conjectures {
-                text.push_str(" at targets alone");
-            }
-            text.push_str(&format!(" ({low} to {high}, {seeds} seeds; {name} is {place})"));
+            text.push_str(&format!(" ({seeds} seeds: {low} to {high}). {subject} is {place}"));
         }
         None if other.is_none() => {
             if curve.len() > 1 {
                 text.push_str(&format!(" ({} in the first round)", percent(first.1)));
             }
-            text.push_str("; this report has no measured baseline (a run of sampling-only is one)");
+            text.push_str(". This report has no measured baseline (a run of sampling-only is one)");
         }
         None => {}
     }
@@ -83,7 +85,7 @@ fn baseline<'c, 'a, 'b>(
         .or_else(|| of(is_baseline))
 }
 
-/// Returns the other one of two groups, unless the sentence on the Guide compares the two.
+/// Returns the other one of two groups, unless the paragraph on the Guide compares the two.
 fn only_other<'c, 'a, 'b>(
     groups: &'c [SeedGroup<'a, 'b>],
     main: &SeedGroup<'a, 'b>,
@@ -129,7 +131,7 @@ fn against(curve: &Curve, main: &SeedGroup<'_, '_>, other: &SeedGroup<'_, '_>) -
     };
     let (at, own, others) = (grouped(end), percent(own), percent(others));
     let seeds = if main.runs.len() == 1 && other.runs.len() == 1 { " (one seed each)" } else { "" };
-    format!("at {at} generations, {own_name} had proved {own} and {name} {others}{seeds}")
+    format!("At {at} generations, {own_name} had proved {own} and {name} {others}{seeds}")
 }
 
 /// Compares pass@k on held-out problems before and after training.
@@ -289,9 +291,9 @@ fn guide(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
         (0, _) => "No conjecture was reviewed".to_owned(),
         (_, 0) => "No reviewed conjecture was hard but solvable".to_owned(),
         _ => format!(
-            "The Guide took the reward from {} of {} conjectures that were hard but solvable, by a score of 0",
-            grouped(removed as f64),
-            grouped(rewarded as f64)
+            "Of the {} conjectures that were hard but solvable, the Guide gave {} a score of 0 and thus no reward",
+            grouped(rewarded as f64),
+            grouped(removed as f64)
         ),
     };
     let without = groups.iter().find(|g| lacks_guide(g, main));
@@ -302,17 +304,17 @@ fn guide(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
     });
     match measured {
         Some((own, others, seeds)) => format!(
-            "{effect}; with the Guide, {} of the targets were proved at equal generations, without it {}{}.",
+            "{effect}. With the Guide, {} of the targets were proved at equal generations; without it, {}{}.",
             percent(own),
             percent(others),
             if seeds < 3 { " (fewer than three seeds do not decide whether it mattered)" } else { "" }
         ),
         None if rewarded == 0 => format!("{effect}, so the Guide had no effect."),
         None if main.method() == Some(Method::Sgs) => {
-            format!("{effect}; whether that helped needs a run of sgs-no-guide for comparison.")
+            format!("{effect}. To see whether this helped, compare with a run of sgs-no-guide.")
         }
         None => {
-            format!("{effect}; whether that helped needs a run with algorithm.guide.on=false for comparison.")
+            format!("{effect}. To see whether this helped, compare with a run with algorithm.guide.on=false.")
         }
     }
 }

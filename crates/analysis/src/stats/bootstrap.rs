@@ -15,14 +15,14 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Describes the position of a value relative to the values that the interval spans.
+    /// Describes the position of a value relative to the interval, which the text before has named.
     pub fn place(&self, value: f64) -> &'static str {
         if value < self.low {
-            "below all of them"
+            "below that range"
         } else if value > self.high {
-            "above all of them"
+            "above that range"
         } else {
-            "within their range"
+            "within that range"
         }
     }
 }

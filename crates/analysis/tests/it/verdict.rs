@@ -18,14 +18,15 @@ fn run(method: Method, rates: &[f64]) -> RunData {
     RunData { method: Some(method), seed: Some(1), config, rounds: rounds.collect(), ..RunData::default() }
 }
 
-/// Returns the text of the verdict, which has three sentences.
+/// Returns the text of the verdict, which has three paragraphs.
 fn verdict(runs: &[RunData]) -> String {
     let head = fragment(runs, &FigureOptions::default()).parts[0].html(false);
-    let text = head.split("<p class=\"verdict\">").nth(1).unwrap_or_default();
-    let text = text.split("</p>").next().unwrap_or_default();
-    let text = text.replace("&#39;", "'");
-    assert!(text.is_empty() || text.split(". ").count() == 3 && text.ends_with('.'), "{text}");
-    text
+    let text = head.split("<div class=\"verdict\">").nth(1).unwrap_or_default();
+    let text = text.split("</div>").next().unwrap_or_default();
+    let paragraphs: Vec<&str> = text.split("<p>").skip(1).map(|part| part.trim_end_matches("</p>")).collect();
+    assert!(text.is_empty() || paragraphs.len() == 3, "{text}");
+    assert!(paragraphs.iter().all(|paragraph| paragraph.ends_with('.')), "{text}");
+    paragraphs.join(" ").replace("&#39;", "'")
 }
 
 #[track_caller]
@@ -47,12 +48,12 @@ fn a_single_run_is_compared_with_its_first_round_and_its_base_model() {
     assert_contains(
         &text,
         &[
-            "The Solver proved 36.0% of the targets in 1,600 generations (13.0% in the first round); this report",
-            "no measured baseline",
+            "The Solver proved 36.0% of the targets in 1,600 generations (13.0% in the first round). This report",
+            "no measured baseline (a run of sampling-only is one). On 40",
             "On 40 held-out problems, pass@1 went from the base model's 12.5% to 25.0%, a significant gain (95% interval of \
              the change +12.5 to +12.5 points); pass@8 stayed at 100.0%, not a significant change.",
-            "The Guide took the reward from 1 of 4 conjectures that were hard but solvable, by a score of 0; whether that \
-             helped needs a run of sgs-no-guide for comparison.",
+            "Of the 4 conjectures that were hard but solvable, the Guide gave 1 a score of 0 and thus no reward. To see \
+             whether this helped, compare with a run of sgs-no-guide.",
         ],
     );
     // Half of the problems improve and half get worse.
@@ -96,25 +97,24 @@ fn a_run_is_compared_with_the_measured_curve_of_its_base_model() {
     let mut one = run(Method::Sgs, &[0.1, 0.3, 0.4]);
     let text = "# a = 1\n1,800,0.1\n1,1700,0.25\n2,800,0.2\n2,2000,0.3\n";
     one.baseline = Baseline::parse(text).unwrap().pop();
-    let parts = ["at 1,700 generations, the Solver had proved 30.0% and the untrained base model 22.5% \
-         (20.0% to 25.0%, 2 seeds; the Solver is above all of them)"];
+    let parts = ["At 1,700 generations, the Solver had proved 30.0% and the untrained base model 22.5% \
+         (2 seeds: 20.0% to 25.0%). The Solver is above that range."];
     assert_contains(&verdict(std::slice::from_ref(&one)), &parts);
     let mut conjectures = one.clone();
     conjectures.rounds[0].set(metric::CONJECTURES_ACCEPTED, 3.0);
-    let part = "the untrained base model 22.5% at targets alone (20.0% to 25.0%, 2 seeds; the Solver is above all of \
-                them).";
+    let part = "the untrained base model, which attempts only targets, 22.5% (2 seeds: 20.0% to 25.0%). The Solver is";
     assert_contains(&verdict(&[conjectures]), &[part]);
     let mut short = one.clone();
     short.rounds.truncate(2);
     short.rounds.iter_mut().for_each(|round| round.set(metric::TARGETS, 50.0));
-    let part = "The Solver proved 15 of 50 targets (30.0%) in 1,600 generations; the untrained base model proves 15.0% in as \
-         many generations (10.0% to 20.0%, 2 seeds; the Solver is above all of them).";
+    let part = "The Solver proved 15 of 50 targets (30.0%) in 1,600 generations. With as many generations, the untrained base \
+         model proves 15.0% (2 seeds: 10.0% to 20.0%). The Solver is above that range.";
     assert_contains(&verdict(&[short]), &[part]);
-    for (rate, place) in [(0.15, "within their range"), (0.05, "below all of them")] {
+    for (rate, place) in [(0.15, "within that range"), (0.05, "below that range")] {
         let mut other = one.clone();
         other.rounds.truncate(2);
         other.rounds[1].set(metric::CUMULATIVE, rate);
-        assert_contains(&verdict(&[other]), &[&format!("the Solver is {place})")]);
+        assert_contains(&verdict(&[other]), &[&format!("The Solver is {place}.")]);
     }
     let drawn = |runs: &[RunData]| {
         let page = fragment(runs, &FigureOptions::default());
@@ -123,14 +123,14 @@ fn a_run_is_compared_with_the_measured_curve_of_its_base_model() {
     assert!(drawn(std::slice::from_ref(&one)));
     // Both are compared, because they answer different questions.
     let half = [one.clone(), run(Method::ReinforceHalf, &[0.1, 0.2])];
-    let both = "SGS proved 40.0% of the targets in 2,400 generations; at 1,600 generations, SGS had proved 30.0% and RL \
-                (REINFORCE-1/2) 20.0% (one seed each); at 1,700 generations, SGS had proved 30.0% and the untrained base model \
-                22.5% (20.0% to 25.0%, 2 seeds; SGS is above all of them).";
+    let both = "SGS proved 40.0% of the targets in 2,400 generations. At 1,600 generations, SGS had proved 30.0% and RL \
+                (REINFORCE-1/2) 20.0% (one seed each). At 1,700 generations, SGS had proved 30.0% and the untrained base model \
+                22.5% (2 seeds: 20.0% to 25.0%). SGS is above that range.";
     assert_contains(&verdict(&half), &[both]);
     let stp = [one.clone(), run(Method::Stp, &[0.1, 0.2, 0.45])];
     assert_contains(
         &verdict(&stp),
-        &["at 2,400 generations, SGS had proved 40.0% and STP 45.0% (one seed each);"],
+        &["At 2,400 generations, SGS had proved 40.0% and STP 45.0% (one seed each). At"],
     );
     // A run of sampling-only replaces the measured curve.
     let sampled = [one, run(Method::SamplingOnly, &[0.1, 0.25])];
@@ -149,9 +149,9 @@ fn a_comparison_names_the_measured_baseline_and_the_run_without_a_guide() {
     assert_contains(
         &verdict(&runs),
         &[
-            "at 1,600 generations, SGS had proved 30.0% and Parallel sampling 25.0% (one seed each).",
+            "At 1,600 generations, SGS had proved 30.0% and Parallel sampling 25.0% (one seed each).",
             "No held-out problems",
-            "; with the Guide, 40.0% of the targets were proved at equal generations, without it 45.0% (fewer than three seeds",
+            ". With the Guide, 40.0% of the targets were proved at equal generations; without it, 45.0% (fewer than three",
         ],
     );
     assert_eq!(verdict(&[RunData::default()]), "");
@@ -164,7 +164,7 @@ fn a_comparison_names_the_measured_baseline_and_the_run_without_a_guide() {
     let runs = [proofs(true, &[0.1, 0.3, 0.4]), proofs(false, &[0.1, 0.3, 0.35])];
     assert_contains(
         &verdict(&runs),
-        &["with the Guide, 40.0% of the targets were proved at equal generations, without it 35.0%"],
+        &["With the Guide, 40.0% of the targets were proved at equal generations; without it, 35.0%"],
     );
     let other = verdict(&[runs[0].clone(), run(Method::SgsNoGuide, &[0.1, 0.35, 0.45])]);
     assert!(!other.contains("without it"), "{other}");
@@ -195,7 +195,7 @@ fn the_table_of_runs_compares_them_at_the_generations_of_the_verdict() {
         // This run ends long before.
         ending(run(Method::Cispo, &[0.01, 0.02, 0.03]), [100.0, 200.0, 300.0]),
     ];
-    assert_contains(&verdict(&runs[..2]), &["at 1,488 generations, SGS had proved 13.0% and STP 17.0%"]);
+    assert_contains(&verdict(&runs[..2]), &["At 1,488 generations, SGS had proved 13.0% and STP 17.0%"]);
     let (columns, rows) = summary(&runs[..2]);
     assert_eq!(columns[7], "At 1,488 generations");
     assert_eq!([&rows[0][7], &rows[1][7]], ["13.0%", "17.0%"]);

@@ -20,6 +20,7 @@ use crate::unify::{Goal, ProofLimits};
 use rayon::prelude::*;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use sgs_selfplay::{Judgement, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -44,6 +45,15 @@ const BATCH_LINES: usize = 2_048;
 /// Approximate maximum number of bytes in a batch.
 const BATCH_BYTES: usize = 8 << 20;
 const BUFFER_BYTES: usize = 1 << 20;
+
+/// A message of [`verify`] about a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineMessage<'a> {
+    /// Why the line is bad. Its verdict contains this reason.
+    Bad(&'a str),
+    /// A warning that no verdict contains.
+    Warning(&'a str),
+}
 
 /// Why verification stopped before the end of the input.
 #[derive(Debug, thiserror::Error)]
@@ -159,12 +169,6 @@ impl ProofText {
     }
 }
 
-/// The id of a line whose other fields are invalid.
-#[derive(Deserialize)]
-struct InputId {
-    id: String,
-}
-
 #[derive(Serialize)]
 struct VerifyOutput {
     id: Option<String>,
@@ -183,13 +187,13 @@ struct CheckedLine {
 
 /// Verifies every line of `input` and writes their verdicts to `output` in the same order. Valid proofs are added to
 /// `export`, which the caller must finish. `report` is called with a message for each line that is bad or cannot be
-/// exported.
+/// exported, and for each unknown field.
 pub fn verify(
     theory: &Theory,
     input: &mut dyn Read,
     output: &mut dyn Write,
     mut export: Option<&mut Exporter<'_>>,
-    report: &mut dyn FnMut(&str),
+    report: &mut dyn FnMut(LineMessage<'_>),
     options: VerifyOptions,
 ) -> Result<VerifySummary, VerifyError> {
     let pool = rayon::ThreadPoolBuilder::new()
@@ -208,14 +212,14 @@ pub fn verify(
         let check = |judge: &mut Judge, line: &RawLine| check_line(theory, judge, line, options, keep);
         let mut write = |line: &CheckedLine| -> Result<(), VerifyError> {
             if line.bad {
-                report(&line.output.judgement.reason);
+                report(LineMessage::Bad(&line.output.judgement.reason));
             }
             for field in &line.unknown {
                 if unknown.insert(field.clone()) {
-                    report(&format!(
+                    report(LineMessage::Warning(&format!(
                         "line {}: unknown field `{field}` is ignored; known fields: {FIELDS}",
                         line.number
-                    ));
+                    )));
                 }
             }
             if let (Some(export), Some(proof)) = (export.as_deref_mut(), &line.proof) {
@@ -225,7 +229,8 @@ pub fn verify(
                     Err(error @ ExportError::Io { .. }) => return Err(error.into()),
                     Err(error) => {
                         summary.not_exported += 1;
-                        report(&format!("line {}: `{id}` is not exported: {error}", line.number));
+                        let text = format!("line {}: `{id}` is not exported: {error}", line.number);
+                        report(LineMessage::Warning(&text));
                     }
                     Ok(_) => {}
                 }
@@ -372,13 +377,24 @@ fn read_line(
         ));
     }
     let input: VerifyInput = serde_json::from_slice(text).map_err(|e| {
-        let id = serde_json::from_slice::<InputId>(text).ok().map(|i| i.id);
-        (id, json_message(&e))
+        let fields: Map<String, Value> = serde_json::from_slice(text).unwrap_or_default();
+        let id = fields.get("id").and_then(Value::as_str).map(str::to_owned);
+        (id, json_message(&e) + external_hint(fields.contains_key(EXTERNAL_FIELD)))
     })?;
     match goal_of(theory, &input, options.statements) {
         Ok(goal) => Ok((input, goal)),
-        Err(reason) => Err((Some(input.id), reason)),
+        Err(reason) => {
+            let hint = external_hint(input.unknown.contains_key(EXTERNAL_FIELD));
+            Err((Some(input.id), reason + hint))
+        }
     }
+}
+
+/// A field of the requests to an external system.
+const EXTERNAL_FIELD: &str = "problem";
+
+fn external_hint(has_field: bool) -> &'static str {
+    if has_field { "; for proofs of an external system: `sgs external check RUN --proofs FILE`" } else { "" }
 }
 
 /// Formats an error of `serde_json` without its line number, which is always 1.

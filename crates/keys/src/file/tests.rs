@@ -87,6 +87,16 @@ fn errors_name_file_line_and_key() {
 }
 
 #[test]
+fn a_missing_value_is_an_error_of_its_key() {
+    let error = |text: &str| KeyFile::parse(text.to_owned(), "a.toml".to_owned()).unwrap_err().to_string();
+    assert_eq!(error("rounds =\n"), "a.toml:1: a value is missing after `rounds =`");
+    assert_eq!(error("a = 1\n[b]\n c.d = # none\ne = 2\n"), "a.toml:3: a value is missing after `c.d =`");
+    for other in ["x = \"a = \n", "x = foo\n", "x = [1,\n", "= 5\n"] {
+        assert!(!error(other).contains("missing after"), "{other}");
+    }
+}
+
+#[test]
 fn an_integer_that_is_too_large_is_an_error_of_its_key() {
     let text = "\n[part.a]\nx = [1, 99999999999999999999]\ny = -1_000_000_000_000_000_000_000\n";
     let file = KeyFile::parse(text.to_owned(), "a.toml".to_owned()).unwrap();

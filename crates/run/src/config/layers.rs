@@ -14,17 +14,17 @@ use std::fmt;
 use std::path::Path;
 use toml::{Table, Value};
 
-/// The names of the sizes and their presets (TOML).
+/// The names of the sizes and their presets (TOML): those for CPUs, for one GPU and for eight GPUs.
 pub const SIZES: [(&str, &str); 9] = [
     ("metamath-quick", include_str!("../../presets/size/metamath-quick.toml")),
     ("metamath", include_str!("../../presets/size/metamath.toml")),
+    ("lean-core", include_str!("../../presets/size/lean-core.toml")),
+    ("external", include_str!("../../presets/size/external.toml")),
     ("metamath-deep", include_str!("../../presets/size/metamath-deep.toml")),
     ("metamath-congruence", include_str!("../../presets/size/metamath-congruence.toml")),
     ("metamath-13m", include_str!("../../presets/size/metamath-13m.toml")),
     ("metamath-30m", include_str!("../../presets/size/metamath-30m.toml")),
     ("lean-d3k", include_str!("../../presets/size/lean-d3k.toml")),
-    ("lean-core", include_str!("../../presets/size/lean-core.toml")),
-    ("external", include_str!("../../presets/size/external.toml")),
 ];
 
 /// The user's choices from which a configuration is resolved.

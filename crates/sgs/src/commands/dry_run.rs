@@ -1,7 +1,7 @@
 //! `sgs run --dry-run`: prints the configuration and its requirements.
 
 use super::explain;
-use super::missing::{MissingRequirement, lacks};
+use super::missing::{MissingRequirement, cpu_arguments, lacks};
 use crate::exit::{Outcome, RunError, Usage};
 use crate::output;
 use crate::wrap::wrapped;
@@ -103,6 +103,9 @@ fn on_this_machine(
     lines.extend(lacks.iter().map(|lack| format!("missing: {} ({})", lack.what, lack.found)));
     if !lacks.is_empty() {
         lines.extend(next(config, lacks, true));
+    }
+    if lacks.iter().any(|lack| lack.what == "GPU") {
+        lines.push(format!("To run on the CPU: {}", cpu_arguments(config)));
     }
     lines.extend(making(config)?);
     lines.extend(planned.iter().flat_map(|planned| planned.lines(config)));
@@ -403,14 +406,14 @@ fn lacking(lacks: &[MissingRequirement], planned: &Planned) -> Vec<String> {
     let Planned { forecast, hardware, .. } = planned;
     let (host, disk) = (sum(&forecast.host), forecast.disk.total());
     if let Some(memory) = machine::memory().filter(|m| m.total < host) {
-        lines.push(format!("  memory    {:.0} GB of {:.0} GB", gb(memory.total), gb(host)));
+        lines.push(format!("  memory    {:.0} GB; {:.0} GB needed", gb(memory.total), gb(host)));
     }
     if let Some(free) = machine::free_disk(Path::new(".")).filter(|n| (*n as f64) < disk) {
-        lines.push(format!("  disk      {:.0} GB free of {:.0} GB", gb(free), disk / 1e9));
+        lines.push(format!("  disk      {:.0} GB free; {:.0} GB needed", gb(free), disk / 1e9));
     }
     let threads = machine::processor().threads;
     if forecast.checks_here && threads < hardware.cores {
-        lines.push(format!("  cores     {threads} of {}", hardware.cores));
+        lines.push(format!("  cores     {threads}; {} needed", hardware.cores));
     }
     if !forecast.fits(hardware) {
         lines.push(format!("  GPU       more memory than {:.0} GB: see below", gb(hardware.device_bytes)));

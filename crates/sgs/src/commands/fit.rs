@@ -7,6 +7,7 @@ use crate::output;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use sgs_analysis::fit::{ConfirmedFit, CurvePoint, Cut, Fit, FitOptions, PAPER_CUT, Parameter, examine};
+use sgs_analysis::plot::grouped;
 use sgs_analysis::run::read_metrics;
 use sgs_rundir::RunView;
 use std::path::Path;
@@ -92,7 +93,7 @@ fn analyse(
 fn number(parameter: Parameter, value: f64) -> String {
     match parameter {
         Parameter::Asymptote => format!("{value:.4}"),
-        Parameter::Midpoint => format!("{value:.4e}"),
+        Parameter::Midpoint => grouped(value),
         Parameter::Steepness => format!("{value:.3}"),
     }
 }
@@ -120,9 +121,14 @@ fn text(name: &str, analysis: &Analysis, level: f64) -> String {
     out.push_str(&format!("  {:<6} {:.4}  at {:.0} generations\n", "R_0", fit.law.initial, fit.law.origin));
     for p in Parameter::ALL {
         out.push_str(&format!("  {:<6} {}", p.symbol(), number(p, fit.value(p))));
-        if let Some(half) = half_interval(fit, p, level) {
+        let half = half_interval(fit, p, level);
+        out.extend(half.map(|half| format!("  ± {}", number(p, half))));
+        if p == Parameter::Midpoint {
+            out.push_str(" generations");
+        }
+        if let Some(half) = half {
             let [low, high] = [fit.value(p) - half, fit.value(p) + half].map(|end| number(p, end));
-            out.push_str(&format!("  ± {}  ({:.0}%: {low} to {high})", number(p, half), 100.0 * level));
+            out.push_str(&format!("  ({:.0}%: {low} to {high})", 100.0 * level));
         }
         out.push('\n');
     }

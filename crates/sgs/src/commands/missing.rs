@@ -30,12 +30,21 @@ pub fn lacks(config: &RunConfig) -> Vec<MissingRequirement> {
         let gpu = doctor::missing_gpu_requirements();
         // Report a missing device before missing libraries.
         let found = gpu.iter().find(|(name, _)| name == "devices").or(gpu.first());
-        if let Some((name, found)) = found {
-            let found = format!("{name}: {found}; without a GPU: `--device cpu`, and see `sgs doctor`");
-            lacks.push(MissingRequirement { what: "GPU", found, remedy: None });
+        if let Some((_, found)) = found {
+            lacks.push(MissingRequirement { what: "GPU", found: found.clone(), remedy: None });
         }
     }
     lacks
+}
+
+/// The model of `made:deep`, as a clone of the repository contains it.
+const MODEL_IN_CLONE: &str = "data/metamath/deep";
+
+/// Returns the arguments with which a new run needs no GPU.
+pub fn cpu_arguments(config: &RunConfig) -> String {
+    let has_model = config.model.base == "made:deep" && is_model(Path::new(MODEL_IN_CLONE));
+    let base = if has_model { format!(" --set model.base={MODEL_IN_CLONE}") } else { String::new() };
+    format!("--set model.device=cpu{base}")
 }
 
 /// Returns the missing requirement of workers that Slurm starts.

@@ -82,7 +82,7 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
     warn_without_effect(&resolved);
     let mut config = resolved.config;
     let workers = fleet(fleet_args, workers)?;
-    check_requirements(&config, workers.as_ref(), &layers)?;
+    check_requirements(&config, workers.as_ref(), Some(&layers))?;
     super::dry_run::check_memory(&config, workers.as_ref())?;
     config.training.ranks = rank_group.settle(&config, ranks.ranks.is_some())?;
     super::dry_run::check_machine(&config, workers.as_ref(), rank_group.local_ranks())?.iter().for_each(warn);
@@ -222,7 +222,7 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
     let workers = fleet(fleet_args, before)?;
     let frozen = folder::config_of(&view)?;
     folder::check_system(view.path(), &frozen)?;
-    check_requirements(&frozen, workers.as_ref(), &Layers::default())?;
+    check_requirements(&frozen, workers.as_ref(), None)?;
     // A run keeps its own copy of a model that was made for it.
     let base = match is_model(&args.dir.join("base")) {
         true => None,
@@ -401,15 +401,25 @@ fn run_on_device<D: Parallel + Decode>(
     let mut notes = notes.into_iter().chain(unfit);
     let done = runner.work(&mut |event| {
         start.begin();
-        notes.by_ref().for_each(|note| view.on(&RunEvent::Note(&note)));
+        // A run that has nothing to do reports only its board.
+        if !matches!(event, RunEvent::Board(_)) {
+            notes.by_ref().for_each(|note| view.on(&RunEvent::Note(&note)));
+        }
         view.on(&event);
     });
-    view.end(matches!(done, Ok(Outcome::Done)));
+    if !view.end() && matches!(done, Ok(Outcome::Done)) {
+        eprintln!("{}", summary::nothing_to_do(&RunView::open(&path)?, execution.json));
+    }
     Ok((done, shown))
 }
 
-/// Checks that no requirement is missing, before anything is written.
-pub fn check_requirements(config: &RunConfig, workers: Option<&FleetConfig>, asked: &Layers) -> Result<()> {
+/// Checks that no requirement is missing, before anything is written. `asked` are the layers of a new run; the
+/// configuration of an existing one cannot be changed.
+pub fn check_requirements(
+    config: &RunConfig,
+    workers: Option<&FleetConfig>,
+    asked: Option<&Layers>,
+) -> Result<()> {
     let mut lacks = missing::lacks(config);
     for lack in &lacks {
         match (lack.what, &lack.remedy) {
@@ -420,24 +430,45 @@ pub fn check_requirements(config: &RunConfig, workers: Option<&FleetConfig>, ask
         }
     }
     lacks.extend(workers.and_then(missing::slurm_lack));
-    if !lacks.is_empty() {
-        let all: Vec<String> = lacks.iter().map(|l| format!("{} ({})", l.what, l.found)).collect();
-        let set = asked.set.iter().map(|set| format!(" --set {set}"));
-        let flags = asked.flags.iter().map(|(flag, _, value)| format!(" {flag} {value}"));
-        let set: String = set.chain(flags).collect();
-        let method = asked.method.as_ref().unwrap_or(&config.method);
-        let instructions = match &lacks[..] {
-            [MissingRequirement { remedy: Some(remedy), .. }] => format!("To install it: `{remedy}`"),
-            _ => format!("For instructions: `sgs run {method} --size {}{set} --dry-run`", config.size),
-        };
-        let (method, size, all) = (&config.method, &config.size, all.join(", "));
-        return Err(Usage(format!(
-            "{method} at size {size} cannot run here; missing: {all}. {instructions}"
-        ))
-        .into());
+    match &lacks[..] {
+        [] => {}
+        [MissingRequirement { what: "GPU", found, .. }] => {
+            return Err(Usage(needs_gpu(config, found, asked.is_some())).into());
+        }
+        lacks => {
+            return Err(Usage(cannot_run(config, lacks, asked.unwrap_or(&Layers::default()))).into());
+        }
     }
     device::kind(&config.model.device)?;
     Ok(())
+}
+
+/// Describes a missing GPU, and how a new run can do without one.
+fn needs_gpu(config: &RunConfig, found: &str, is_new: bool) -> String {
+    let (method, size) = (&config.method, &config.size);
+    let mut text = format!("{method} at size {size} needs an NVIDIA GPU ({found})");
+    if is_new {
+        let arguments = missing::cpu_arguments(config);
+        text.push_str(&format!(
+            "\n  To run on the CPU: `{arguments}`; in a sweep, put these keys into [set]."
+        ));
+    }
+    text + "\n  `sgs doctor` shows what is missing."
+}
+
+/// Describes missing requirements, and how to install them.
+fn cannot_run(config: &RunConfig, lacks: &[MissingRequirement], asked: &Layers) -> String {
+    let all: Vec<String> = lacks.iter().map(|l| format!("{} ({})", l.what, l.found)).collect();
+    let set = asked.set.iter().map(|set| format!(" --set {set}"));
+    let flags = asked.flags.iter().map(|(flag, _, value)| format!(" {flag} {value}"));
+    let set: String = set.chain(flags).collect();
+    let method = asked.method.as_ref().unwrap_or(&config.method);
+    let instructions = match lacks {
+        [MissingRequirement { remedy: Some(remedy), .. }] => format!("To install it: `{remedy}`"),
+        _ => format!("For instructions: `sgs run {method} --size {}{set} --dry-run`", config.size),
+    };
+    let (method, size, all) = (&config.method, &config.size, all.join(", "));
+    format!("{method} at size {size} cannot run here; missing: {all}. {instructions}")
 }
 
 /// Writes the report, then prints the summary. Both only read the run's files, so neither a damaged file nor a report that

@@ -311,33 +311,31 @@ fn table(rounds: &[MetricValues], columns: usize) -> String {
     all.inspect(|table| narrowest.clone_from(table)).find(fits).unwrap_or(narrowest)
 }
 
-/// A column of the table of rounds: its name, its metric, and whether that is a share. The names are those of `sgs run`,
-/// on up to three lines.
-type RoundColumn = (&'static str, &'static str, bool);
+/// A column of the table of rounds: its name on up to three lines, its metric, and the format of its values.
+type RoundColumn = (&'static str, &'static str, fn(f64) -> String);
 
 const ROUND_COLUMNS: [RoundColumn; 8] = [
-    ("generations", metric::GENERATIONS, false),
-    ("ever\nsolved", metric::CUMULATIVE, true),
-    ("newly", "targets_newly_solved", false),
-    ("this\nround\npass@1", metric::TARGET_RATE, true),
-    ("conjectures", metric::CONJECTURES_ACCEPTED, false),
-    ("these\nsolved", metric::CONJECTURES_SOLVED, false),
-    ("Guide's\nscore", metric::R_GUIDE, false),
-    ("entropy", metric::SOLVER_ENTROPY, false),
+    ("generations", metric::GENERATIONS, grouped),
+    ("ever\nsolved", metric::CUMULATIVE, percent),
+    ("newly\nsolved", "targets_newly_solved", grouped),
+    ("this\nround\npass@1", metric::TARGET_RATE, percent),
+    // These names are broken, so that the table fits into 80 columns.
+    ("conjec-\ntures", metric::CONJECTURES_ACCEPTED, grouped),
+    ("conjec-\ntures\nsolved", metric::CONJECTURES_SOLVED, grouped),
+    ("Guide's\nscore", metric::R_GUIDE, output::decimals),
+    ("entropy", metric::SOLVER_ENTROPY, output::decimals),
 ];
 
 fn table_of(rounds: &[MetricValues], columns: &[RoundColumn]) -> String {
     let mut header = vec!["round"];
     header.extend(columns.iter().map(|c| c.0));
-    let cell = |round: &MetricValues, name: &str, is_share: bool| match RunData::value(round, name) {
-        None => "-".to_owned(),
-        Some(v) if is_share => percent(v),
-        Some(v) => output::number(v),
-    };
     let line = |number| header.iter().map(move |name| name.rsplit('\n').nth(number).unwrap_or_default());
     let mut rows: Vec<Vec<String>> = [1, 0].map(|number| line(number).map(str::to_owned).collect()).into();
     rows.extend(rounds.iter().map(|round| {
-        let cells = columns.iter().map(|&(_, name, share)| cell(round, name, share));
+        let cell = |&(_, name, format): &RoundColumn| {
+            RunData::value(round, name).map_or_else(|| "-".to_owned(), format)
+        };
+        let cells = columns.iter().map(cell);
         [round.round.to_string()].into_iter().chain(cells).collect()
     }));
     output::table(&line(2).collect::<Vec<_>>(), &rows)
@@ -385,7 +383,7 @@ mod tests {
             let entries = table.lines().last().unwrap().split_whitespace().count();
             (entries, table.lines().map(str::len).max().unwrap())
         });
-        assert_eq!(widths, [(9, 80), (6, 54), (2, 18)]);
+        assert_eq!(widths, [(9, 78), (7, 60), (2, 18)]);
     }
 
     #[test]

@@ -95,7 +95,7 @@ fn check_requirements(waiting: &VecDeque<SweepRun>) -> Result<()> {
     for member in waiting {
         let needs = needs(member);
         if !checked.contains(&needs) {
-            super::run::check_requirements(&member.config, None, &member.layers)?;
+            super::run::check_requirements(&member.config, None, Some(&member.layers))?;
             checked.push(needs);
         }
     }

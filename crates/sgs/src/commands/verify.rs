@@ -10,14 +10,15 @@ use sgs_metamath::audit::DatabaseAudit;
 use sgs_metamath::export::Exporter;
 use sgs_metamath::slice;
 use sgs_metamath::theory::Theory;
-use sgs_metamath::verify::{VerifyError, VerifyOptions, verify};
-use sgs_run::config::SystemName;
+use sgs_metamath::verify::{LineMessage, VerifyError, VerifyOptions, verify};
 use sgs_run::config::system::is_lean_keyword;
+use sgs_run::config::{SystemName, folder};
+use sgs_rundir::RunView;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
-/// Maximum number of invalid lines that are reported on standard error. Standard output has a verdict for each.
+/// Maximum number of warnings about lines. Standard output has the reasons why lines are invalid.
 const MAX_TOLD: usize = 10;
 
 /// Reads problems with proofs, writes a verdict for each to standard output and a summary to standard error.
@@ -49,14 +50,19 @@ fn metamath(args: &VerifyArgs) -> Result<Outcome> {
     let options = VerifyOptions { threads: args.threads, ..VerifyOptions::default() };
     let mut has_hint = false;
     let mut told = 0;
-    let mut report = |message: &str| {
-        told += 1;
-        if told <= MAX_TOLD {
-            eprintln!("{message}");
+    let mut report = |message: LineMessage<'_>| match message {
+        LineMessage::Bad(reason) => {
+            let symbol =
+                reason.strip_suffix("` is not declared").and_then(|before| before.rsplit('`').next());
+            if symbol.is_some_and(is_lean_keyword) && !std::mem::replace(&mut has_hint, true) {
+                eprintln!("for Lean, add `--system lean`");
+            }
         }
-        let symbol = message.strip_suffix("` is not declared").and_then(|before| before.rsplit('`').next());
-        if symbol.is_some_and(is_lean_keyword) && !std::mem::replace(&mut has_hint, true) {
-            eprintln!("for Lean, add `--system lean`");
+        LineMessage::Warning(text) => {
+            told += 1;
+            if told <= MAX_TOLD {
+                eprintln!("{text}");
+            }
         }
     };
     let summary =
@@ -68,9 +74,6 @@ fn metamath(args: &VerifyArgs) -> Result<Outcome> {
         eprintln!("and {} more", told - MAX_TOLD);
     }
     eprintln!("{summary}");
-    if summary.malformed + summary.bad_lines == summary.lines && !has_hint {
-        eprintln!("for proofs of an external system: `sgs external check RUN --proofs FILE`");
-    }
     if let (Some(export), Some(path)) = (export, &args.export) {
         eprintln!("{} theorems appended: {}", export.finish()?, path.display());
     }
@@ -91,10 +94,21 @@ fn open(path: &Path) -> Result<Box<dyn BufRead>> {
         return Ok(Box::new(BufReader::new(io::stdin())));
     }
     if path.is_dir() {
-        return Err(Usage(format!("{} is a folder, not a file of proofs", path.display())).into());
+        let shown = path.display();
+        let told = match is_external_run(path) {
+            true => format!("is a run of an external system: `sgs external check {shown} --proofs FILE`"),
+            false => "is a folder, not a file of proofs".to_owned(),
+        };
+        return Err(Usage(format!("{shown} {told}")).into());
     }
     let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(Box::new(BufReader::with_capacity(1 << 16, file)))
+}
+
+/// Returns whether a folder is that of a run with an external system.
+fn is_external_run(path: &Path) -> bool {
+    let config = RunView::open(path).ok().and_then(|view| folder::config_of(&view).ok());
+    config.is_some_and(|config| config.problems.system == SystemName::External)
 }
 
 /// Warns about theorems of a database without a valid proof, because verdicts that depend on them are unreliable.

@@ -58,10 +58,8 @@ pub fn run(args: &VerifyArgs) -> Result<Outcome> {
     let mut counts = VerdictCounts::default();
     for s in &import.skipped {
         counts.add_invalid();
-        let reason = place(s);
-        eprintln!("{reason}");
         let id = (!s.id.is_empty()).then_some(s.id.as_str());
-        write(&mut out, &VerdictLine::invalid(id, reason))?;
+        write(&mut out, &VerdictLine::invalid(id, place(s)))?;
     }
     let started = Instant::now();
     // Do not keep the order of the file, because if this process ended, the results that wait for a slow proof would be
@@ -127,7 +125,6 @@ impl VerdictCounts {
     fn add(&mut self, target: &Target, line: &VerdictLine<'_>) {
         if target.proof.is_none() {
             self.add_invalid();
-            eprintln!("`{}`: {}", target.problem.id, line.reason);
             return;
         }
         *self.verdicts.entry(line.verdict.as_str()).or_default() += 1;

@@ -1,6 +1,7 @@
 //! Tests commands that request a GPU on a machine without one, and other missing requirements.
 
-use crate::program::{command, finish};
+use crate::program::{command, file, finish, path, project};
+use std::path::Path;
 
 #[test]
 fn commands_that_need_a_missing_gpu_say_what_is_missing() {
@@ -26,22 +27,46 @@ fn commands_that_need_a_missing_gpu_say_what_is_missing() {
 }
 
 #[test]
+fn runs_and_sweeps_without_a_gpu_say_how_to_use_the_cpu() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = path(dir.path(), "out");
+    let sweep = file(dir.path(), "sweep.toml", "size = \"metamath-congruence\"\n");
+    let error = |args: &[&str], folder: &Path| {
+        let mut command = command(&[args, &["--out", &out]].concat());
+        command.env("CUDA_VISIBLE_DEVICES", "").current_dir(folder);
+        finish(command).expect(2).err
+    };
+    let clone = project("");
+    let (device, base) = ("--set model.device=cpu", " --set model.base=data/metamath/deep");
+    let congruence: &[&str] = &["run", "--size", "metamath-congruence"];
+    for (args, folder, expected) in [
+        (congruence, clone.as_path(), format!("{device}{base}")),
+        (&["sweep", sweep.as_str()], clone.as_path(), format!("{device}{base}")),
+        // The finished model exists in a clone only, and another size has another model.
+        (congruence, dir.path(), device.to_owned()),
+        (&["run", "--device", "cuda"], clone.as_path(), device.to_owned()),
+    ] {
+        let error = error(args, folder);
+        let told = format!("To run on the CPU: `{expected}`; in a sweep, put these keys into [set].");
+        for part in ["needs an NVIDIA GPU (", &told, "`sgs doctor` shows what is missing."] {
+            assert!(error.contains(part), "{args:?}, {part}: {error}");
+        }
+    }
+    assert!(!Path::new(&out).exists(), "a run folder was created");
+}
+
+#[test]
 fn errors_about_missing_software_repeat_the_command_line() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
-    let arguments =
-        ["run", "cispo", "--set", "model.device=cuda", "--set", "seed=3", "--out", out.to_str().unwrap()];
-    let mut with_cuda = command(&arguments);
-    with_cuda.env("CUDA_VISIBLE_DEVICES", "");
-    let done = finish(with_cuda).expect(2);
-    let retry = "`sgs run cispo --size metamath-quick --set model.device=cuda --set seed=3 --dry-run`";
-    assert!(done.err.contains(retry), "{}", done.err);
-    // Missing Slurm and a public page without a token stop the run as well.
+    // Missing Slurm and a public page without a token stop the run.
     let slurm = ["run", "--workers", "slurm:generate=1,verify=1", "--out", out.to_str().unwrap()];
     let mut without_slurm = command(&slurm);
-    without_slurm.env("PATH", dir.path());
+    without_slurm.args(["cispo", "--set", "seed=3"]).env("PATH", dir.path());
     let done = finish(without_slurm).expect(2);
     assert!(done.err.contains("Slurm (sbatch on the PATH not found)"), "{}", done.err);
+    let retry = "`sgs run cispo --size metamath-quick --set seed=3 --dry-run`";
+    assert!(done.err.contains(retry), "{}", done.err);
     // Slurm without a controller.
     let mut without_controller = command(&slurm);
     without_controller.env("SLURM_CONF", dir.path().join("none"));

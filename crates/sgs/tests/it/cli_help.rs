@@ -80,6 +80,8 @@ fn commands_are_listed_once_in_groups() {
         assert_eq!(listed(command.get_name()), 1, "{}\n{help}", command.get_name());
     }
     assert_eq!(listed("help"), 1);
+    let (steps, codes) = (help.find("\nFirst steps:\n").unwrap(), help.find("\nExit codes:\n").unwrap());
+    assert!(steps < codes, "{help}");
     assert!(help.lines().all(|line| line.chars().count() <= 80 || line.starts_with("Self-Guided")), "{help}");
     assert!(sgs(&["help", "data", "build"]).expect(0).out.contains("Usage: sgs data build"));
 }

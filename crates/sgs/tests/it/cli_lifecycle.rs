@@ -46,9 +46,13 @@ fn a_run_ends_with_results_and_next_steps() {
     assert!(done.out.contains("\nreport      "), "{}", done.out);
     let journal = sgs(&["status", "--journal", &out]).expect(0);
     assert!(journal.out.is_empty() && journal.err.contains("no unpublished results"), "{}", journal.err);
-    assert!(!done.err.contains("nothing was left"), "{}", done.err);
+    let note = "problems of `held-out` that are not trained on";
+    assert!(!done.err.contains("nothing to do") && done.err.contains(note), "{}", done.err);
     let resumed = sgs(&["resume", &out]).expect(0);
-    assert!(resumed.err.contains("nothing was left to do"), "{}", resumed.err);
+    let nothing =
+        "nothing to do: the run has reached its limit (2 rounds); the command to continue is below\n";
+    assert_eq!(resumed.err, nothing);
+    assert!(resumed.out.contains(&format!("\nto continue sgs resume {out} --rounds 4\n")), "{}", resumed.out);
     // A run of a program with a custom formal system needs that program.
     let checker = Path::new(&out).join("checker.txt");
     let own = std::fs::read(&checker).unwrap();

@@ -79,7 +79,11 @@ fn bad_lines_are_reported_and_the_rest_is_checked() {
     assert_eq!((&lines[0]["id"], &lines[0]["verdict"]), (&serde_json::Value::Null, &"malformed".into()));
     assert_eq!(lines[1]["verdict"], "proved");
     assert_eq!(lines[6]["id"], "x");
-    assert!(done.err.contains("line 1: ") && done.err.contains("line 8: "), "{}", done.err);
+    for (line, place) in [(0, "line 1: "), (6, "line 8: ")] {
+        // Standard error does not repeat the reasons of standard output.
+        assert!(lines[line]["reason"].as_str().unwrap().starts_with(place), "{}", lines[line]);
+        assert!(!done.err.contains(place), "{}", done.err);
+    }
     assert!(done.err.contains("7 lines: 2 proved, 2 refused, 3 malformed (2 invalid lines)"), "{}", done.err);
     for (input, reason) in [
         ("[", "line 1: expected a JSON object {…}"),
@@ -88,15 +92,24 @@ fn bad_lines_are_reported_and_the_rest_is_checked() {
         ("{3", "line 1: column 2: "),
     ] {
         let done = sgs_with_input(&["verify", "-"], input).expect(1);
-        assert!(done.err.lines().any(|line| line.starts_with(reason)), "{}", done.err);
+        assert!(done.lines()[0]["reason"].as_str().unwrap().starts_with(reason), "{}", done.out);
     }
     let done = sgs_with_input(&["verify", "-"], &"nonsense\n".repeat(14)).expect(1);
-    assert_eq!((done.lines().len(), done.err.matches("line ").count()), (14, 10), "{}", done.err);
+    assert_eq!((done.lines().len(), done.err.lines().count()), (14, 1), "{}", done.err);
+    let unknown: String = (0..14).map(|n| format!("\"field{n}\":0,")).collect();
+    let unknown =
+        format!("{{{unknown}\"id\":\"a\",\"conclusion\":\"|- ( ph -> ph )\",\"proof\":[\"id\"]}}\n");
+    let done = sgs_with_input(&["verify", "-"], &unknown).expect(0);
+    assert_eq!(done.err.matches("unknown field").count(), 10, "{}", done.err);
     assert!(done.err.contains("and 4 more\n"), "{}", done.err);
     let hint = "`sgs external check RUN --proofs FILE`";
-    assert!(done.err.contains(hint), "{}", done.err);
-    let some = sgs_with_input(&["verify", "-"], &format!("nonsense\n{PROOFS}")).expect(1);
-    assert!(!some.err.contains(hint), "only if no line is a proof: {}", some.err);
+    for (input, has_hint) in [
+        ("{\"id\":6,\"op\":\"verify\",\"problem\":{},\"proofs\":[]}", true),
+        ("{\"id\":\"a\",\"conclusion\":\"|- ph\"}", false),
+    ] {
+        let done = sgs_with_input(&["verify", "-"], input).expect(1);
+        assert_eq!((done.out.contains(hint), done.err.contains(hint)), (has_hint, false), "{}", done.out);
+    }
     let lean = "{\"id\":\"a\",\"statement\":\"theorem a : 1 = 1 := by\",\"proof\":\"rfl\"}\n";
     let done = sgs_with_input(&["verify", "-"], &lean.repeat(2)).expect(1);
     assert_eq!(done.err.matches("for Lean, add `--system lean`").count(), 1, "{}", done.err);
@@ -241,13 +254,13 @@ fn printed_statements_are_accepted_and_unknown_fields_are_named() {
     );
     // The warning appears once, for the first line.
     assert_eq!(done.err.matches("unknown field `hypothesis`").count(), 1, "{}", done.err);
+    assert!(done.err.contains("line 2: unknown field `hypothesis`"), "{}", done.err);
     for message in [
-        "line 2: unknown field `hypothesis`",
         "did you mean `|- ( ph -> ph )`?",
         "line 5: neither `statement` nor `conclusion` is given, but `statment`; known fields",
         "the proof must be a list of steps or a string of steps",
     ] {
-        assert!(done.err.contains(message), "{message}\n{}", done.err);
+        assert!(done.out.contains(message), "{message}\n{}", done.out);
     }
 }
 

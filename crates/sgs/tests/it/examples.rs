@@ -181,6 +181,8 @@ fn the_external_example_runs_from_its_data_to_its_evaluation() {
     sgs(&["external", "check", &run]).expect(0);
     let refused = sgs(&["external", "check", &run, "--set", "external.batch=1"]).expect(2).err;
     assert!(refused.contains("--set cannot change the configuration"), "{refused}");
+    let refused = sgs(&["verify", &run]).expect(2).err;
+    assert!(refused.contains(&format!("`sgs external check {run} --proofs FILE`")), "{refused}");
     let evaluated =
         sgs(&["eval", "--run", &run, "--problems", &held_out, "--limit", "5", "-k", "2", "--json"]);
     assert_eq!(evaluated.expect(0).json()["problems"], 5);

@@ -4,7 +4,7 @@ use crate::verifiers;
 use sgs_metamath::export::Exporter;
 use sgs_metamath::proof_text::write_steps;
 use sgs_metamath::theory::Theory;
-use sgs_metamath::verify::{MAX_LINE_BYTES, VerifyOptions, VerifySummary, verify};
+use sgs_metamath::verify::{LineMessage, MAX_LINE_BYTES, VerifyOptions, VerifySummary, verify};
 use std::path::Path;
 
 fn mini() -> Theory {
@@ -20,7 +20,9 @@ struct Run {
 fn run(theory: &Theory, input: &[u8]) -> Run {
     let (mut output, mut reports) = (Vec::new(), Vec::new());
     let options = VerifyOptions { threads: 2, ..VerifyOptions::default() };
-    let mut report = |m: &str| reports.push(m.to_owned());
+    let mut report = |message: LineMessage<'_>| match message {
+        LineMessage::Bad(text) | LineMessage::Warning(text) => reports.push(text.to_owned()),
+    };
     let summary = verify(theory, &mut &input[..], &mut output, None, &mut report, options).unwrap();
     let text = String::from_utf8(output).unwrap();
     let lines = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
@@ -94,6 +96,16 @@ fn long_lines_and_broken_text_are_bad_lines() {
     assert!(run.reports[1].starts_with("line 2: "), "{}", run.reports[1]);
 }
 
+#[test]
+fn only_lines_with_a_problem_refer_to_external_systems() {
+    let input = r#"{"id":6,"op":"verify","problem":{"id":"a"},"proofs":[]}
+{"id":"b","problem":{"id":"a"},"proof":[]}
+{"id":"c","conclusion":"|- ( ph -> ph )"}"#;
+    let run = run(&mini(), input.as_bytes());
+    let has_hint = |line: &serde_json::Value| line["reason"].as_str().unwrap().contains("sgs external check");
+    assert_eq!(run.lines.iter().map(has_hint).collect::<Vec<_>>(), [true, true, false], "{:?}", run.lines);
+}
+
 /// An input that checks that the next line is read only after the verdict on the previous one.
 struct LockstepInput<'a> {
     lines: std::slice::Iter<'a, &'a str>,
@@ -136,7 +148,7 @@ fn each_verdict_is_written_without_waiting_for_more_input() {
         &mut input,
         &mut VerdictCounter(&written),
         None,
-        &mut |m| panic!("{m}"),
+        &mut |m| panic!("{m:?}"),
         VerifyOptions { threads: 1, ..VerifyOptions::default() },
     )
     .unwrap();
@@ -218,7 +230,7 @@ fn many_lines_keep_their_order_and_are_exported() {
         &mut input.as_slice(),
         &mut output,
         Some(&mut exporter),
-        &mut |m| reports.push(m.to_owned()),
+        &mut |message| reports.push(format!("{message:?}")),
         VerifyOptions { threads: 2, ..VerifyOptions::default() },
     )
     .unwrap();
