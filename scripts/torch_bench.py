@@ -1,4 +1,4 @@
-"""Trains and samples the model of `sgs bench` with PyTorch on the CPU: the comparison in README.md.
+"""Trains and samples the model of `sgs bench` with PyTorch on the CPU: the comparison in docs/performance.md.
 
 Needs torch (measured with 2.11). Prints the median of ten training steps and of eight sampling passes, each in f32 and in
 bfloat16. Training in bfloat16 keeps f32 weights (`torch.autocast`), as sgs does.
