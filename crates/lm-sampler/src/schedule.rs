@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use super::pages::PagePool;
 use super::request::{Finish, Request, RequestRefusal, SampledCompletion, SamplerError};
-use sgs_lm::decode::{Feed, InputToken, PageId, RequestId, SampleSpec, SampledToken, StepPlan};
+use sgs_lm::decode::{InputToken, NextToken, PageId, RequestId, SampleSpec, SampledToken, StepPlan};
 
 /// Sizes that the scheduler must respect.
 #[derive(Debug, Clone, Copy)]
@@ -170,12 +170,14 @@ impl RunningRequest {
     }
 
     /// Returns the next token to feed.
-    fn next(&self, prompt: &SharedPrompt) -> Feed {
-        let Some(last) = self.fed.checked_sub(1) else { return Feed::Token(prompt.tokens[prompt.target()]) };
+    fn next(&self, prompt: &SharedPrompt) -> NextToken {
+        let Some(last) = self.fed.checked_sub(1) else {
+            return NextToken::Known(prompt.tokens[prompt.target()]);
+        };
         match self.sampled.tokens.get(last) {
-            Some(token) => Feed::Token(*token),
+            Some(token) => NextToken::Known(*token),
             // The last planned step is still running.
-            None => Feed::Sampled(self.column as u32),
+            None => NextToken::Sampled(self.column as u32),
         }
     }
 }
@@ -655,7 +657,7 @@ impl Scheduler {
             let table = (plan.step.tables.len() as u32, prompt.pages.len() as u32);
             plan.step.tables.extend_from_slice(&prompt.pages);
             for position in prompt.filled..prompt.filled + count {
-                let token = Feed::Token(prompt.tokens[position]);
+                let token = NextToken::Known(prompt.tokens[position]);
                 plan.step.prefill.push(InputToken { token, position: position as u32, table });
             }
             prompt.filled += count;
@@ -822,8 +824,8 @@ mod tests {
                 assert!(own, "a request writes to a shared page");
                 assert!(written.insert((page, position % len)), "two tokens are written to one position");
                 let fed = match input.token {
-                    Feed::Token(token) => token,
-                    Feed::Sampled(column) => self.sampled[column as usize],
+                    NextToken::Known(token) => token,
+                    NextToken::Sampled(column) => self.sampled[column as usize],
                 };
                 self.pages[page as usize][position % len] = Some(fed);
             }

@@ -61,9 +61,9 @@ pub type PageId = u32;
 
 /// Which token a step feeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Feed {
+pub enum NextToken {
     /// This token id; less than the vocabulary size.
-    Token(u32),
+    Known(u32),
     /// The token that the preceding step samples at this index of its [`StepPlan::samples`]. That step may be running.
     Sampled(u32),
 }
@@ -72,7 +72,7 @@ pub enum Feed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InputToken {
     /// The token.
-    pub token: Feed,
+    pub token: NextToken,
     /// Position in its sequence, from 0; less than the context length.
     pub position: u32,
     /// The sequence's page table: first index and length in [`StepPlan::tables`]. Requests of one prompt are

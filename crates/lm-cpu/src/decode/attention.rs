@@ -380,7 +380,7 @@ mod tests {
     use super::*;
     use crate::decode::kv::{KvCache, PageShape};
     use sgs_base::random::SeededRng;
-    use sgs_lm::decode::Feed;
+    use sgs_lm::decode::NextToken;
 
     /// Queries, keys and values of one sequence; also computes attention in f64 directly from the definition.
     struct Case {
@@ -456,7 +456,7 @@ mod tests {
             for first in (0..self.len).step_by(count) {
                 let columns: Vec<InputToken> = (first..self.len.min(first + count))
                     .map(|t| InputToken {
-                        token: Feed::Token(0),
+                        token: NextToken::Known(0),
                         position: t as u32,
                         table: ((t % 2 * pages) as u32, pages as u32),
                     })

@@ -25,7 +25,9 @@ use kv::{KvCache, PageShape, SharedKv};
 pub(crate) use panel::available_precision;
 use panel::{COLUMN_STEP, Columns, MAX_WIDTH, add_bias, gated, product, rms_norm, transpose};
 use sgs_lm::config::ModelConfig;
-use sgs_lm::decode::{Decode, DecoderSizes, Feed, InputToken, PageId, SampleSpec, SampledToken, StepPlan};
+use sgs_lm::decode::{
+    Decode, DecoderSizes, InputToken, NextToken, PageId, SampleSpec, SampledToken, StepPlan,
+};
 use sgs_lm::device::{Device, Heads, Precision};
 use sgs_lm::error::Result;
 use sgs_lm::footprint::Footprint;
@@ -195,8 +197,8 @@ impl StepContext<'_> {
     /// Returns the token that a column feeds.
     fn token(&self, column: &InputToken) -> u32 {
         match column.token {
-            Feed::Token(token) => token,
-            Feed::Sampled(index) => self.previous[index as usize],
+            NextToken::Known(token) => token,
+            NextToken::Sampled(index) => self.previous[index as usize],
         }
     }
 
@@ -425,7 +427,7 @@ mod tests {
         let tables: Vec<PageId> =
             (0..batch).flat_map(|b| (0..pages_each).map(move |p| (p * batch + b) as PageId)).collect();
         let column = |b: usize, t: usize| InputToken {
-            token: Feed::Token(ids[b * length + t] as u32),
+            token: NextToken::Known(ids[b * length + t] as u32),
             position: t as u32,
             table: ((b * pages_each) as u32, pages_each as u32),
         };

@@ -16,7 +16,7 @@ use super::{Cuda, CudaFootprint, Precision};
 use graphs::Graphs;
 use sgs_base::philox::uniform;
 use sgs_lm::config::ModelConfig;
-use sgs_lm::decode::{Decode, DecoderSizes, Feed, InputToken, SampleSpec, SampledToken, StepPlan};
+use sgs_lm::decode::{Decode, DecoderSizes, InputToken, NextToken, SampleSpec, SampledToken, StepPlan};
 use sgs_lm::device::Device;
 use sgs_lm::error::{LmError, Result};
 use sgs_lm::footprint::Footprint;
@@ -323,7 +323,7 @@ impl CudaDecoder {
 
     /// Copies the columns of a step to the GPU.
     fn load(&mut self, device: &Cuda, plan: &StepPlan, shape: StepShape) -> Result<()> {
-        let nobody = InputToken { token: Feed::Token(0), position: PADDING, table: (0, 0) };
+        let nobody = InputToken { token: NextToken::Known(0), position: PADDING, table: (0, 0) };
         let fill = |columns: &[InputToken], len: usize| std::iter::repeat_n(nobody, len - columns.len());
         let columns = || {
             let decode = plan.decode.iter().copied().chain(fill(&plan.decode, shape.decode));
@@ -332,8 +332,8 @@ impl CudaDecoder {
         let host = &mut self.host_ints;
         host.clear();
         host.extend(columns().map(|c| match c.token {
-            Feed::Token(token) => token,
-            Feed::Sampled(index) => SAMPLED | index,
+            NextToken::Known(token) => token,
+            NextToken::Sampled(index) => SAMPLED | index,
         }));
         host.extend(columns().map(|c| c.position));
         host.extend(columns().map(|c| c.table.0));

@@ -6,7 +6,9 @@ use super::shape::StepShape;
 use super::{CudaDecoder, RawSampledToken, choice};
 use crate::Cuda;
 use crate::gpu::{Array, Element};
-use sgs_lm::decode::{Decode, DecoderSizes, Feed, InputToken, PANEL, SampleSpec, SampledToken, StepPlan};
+use sgs_lm::decode::{
+    Decode, DecoderSizes, InputToken, NextToken, PANEL, SampleSpec, SampledToken, StepPlan,
+};
 use sgs_lm::device::{Device, first};
 use sgs_lm::error::Result;
 use sgs_lm::host_buffer::HostBuffer;
@@ -121,8 +123,11 @@ impl ProbeStep {
             let is_prompt = *done + fed < *length;
             let count = if is_prompt { chunk.min(length - fed - *done) } else { 1.min(length - *done) };
             let positions = *done..*done + count;
-            let columns =
-                positions.clone().map(|p| InputToken { token: Feed::Token(0), position: p as u32, table });
+            let columns = positions.clone().map(|p| InputToken {
+                token: NextToken::Known(0),
+                position: p as u32,
+                table,
+            });
             if is_prompt { &mut plan.prefill } else { &mut plan.decode }.extend(columns);
             rows[usize::from(is_prompt)].extend(positions.map(|p| start + p));
             *done += count;

@@ -131,7 +131,7 @@ fn most_parts(rows: usize, longest: usize, sum: usize, processors: usize) -> (us
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sgs_lm::decode::Feed;
+    use sgs_lm::decode::NextToken;
 
     #[test]
     fn parts_fill_the_gpu_balance_its_blocks_and_fit_the_scratch() {
@@ -161,7 +161,7 @@ mod tests {
     fn prompt(pieces: &[(u32, u32, u32)]) -> Vec<InputToken> {
         let columns = |&(table, first, count): &(u32, u32, u32)| {
             (first..first + count).map(move |position| InputToken {
-                token: Feed::Token(7),
+                token: NextToken::Known(7),
                 position,
                 table: (table, 9),
             })
