@@ -81,7 +81,7 @@ const LONG_NAP: Duration = Duration::from_millis(1);
 /// Sleeps until `query` no longer returns "not ready". Each sleep lasts an eighth of the time waited so far.
 /// The driver's own waits either keep a core busy, which checkers and other runs could use, or end 40 to 80 us
 /// late, and a step of a small model takes only 300 us.
-fn wait_until(
+pub(super) fn wait_until(
     mut query: impl FnMut() -> std::result::Result<(), cu::DriverError>,
 ) -> std::result::Result<(), cu::DriverError> {
     let started = Instant::now();

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use cudarc::driver::result as cu;
 use cudarc::driver::sys;
 
-use super::gpu::Gpu;
+use super::gpu::{Gpu, wait_until};
 use super::work::{TimedWork, WorkTimes};
 use sgs_lm::device::Linear;
 use sgs_lm::error::Result;
@@ -98,8 +98,12 @@ impl Gpu {
     }
 }
 
-/// Sums the times by name. All events must have completed.
+/// Waits for the work, of which a sampler may have left some running, and sums the times by name.
 fn lines(seen: &[WorkTimes]) -> DriverResult<Vec<ProfileLine>> {
+    for timed in seen {
+        // SAFETY: the event is alive.
+        wait_until(|| unsafe { cu::event::query(timed.end) })?;
+    }
     // SAFETY: all are live events of one stream.
     let seconds = |from, to| unsafe { cu::event::elapsed(from, to) }.map(|ms| f64::from(ms) / 1e3);
     let mut by_name: HashMap<String, ProfileLine> = HashMap::new();
