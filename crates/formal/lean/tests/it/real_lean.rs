@@ -1498,6 +1498,31 @@ fn write_page(first: &str, second: &str) {
     std::fs::write(repository().join(TABLE), format!("{first}{REPL_TITLE}{second}")).unwrap();
 }
 
+/// Returns `Index.lean` with global definitions instead of its local functions. Within the REPL, the interpreter of this
+/// build crashes on local functions in a header.
+fn index_with_definitions() -> String {
+    const COMMAND: &str = "open Lean Compiler Elab Command in\n";
+    let index = include_str!("../../../../../lean/wasm/Index.lean");
+    let mut sections = index.split(COMMAND);
+    let mut text = sections.next().unwrap().to_owned();
+    for section in sections {
+        let (mut definitions, mut rest, mut is_definition) = (String::new(), String::new(), false);
+        for line in section.split_inclusive('\n') {
+            let function = line.strip_prefix("  let index");
+            is_definition = function.is_some() || (is_definition && line.starts_with("    "));
+            match function {
+                Some(function) => {
+                    definitions.push_str(&format!("open Lean Compiler in\ndef index{function}"))
+                }
+                None if is_definition => definitions.push_str(&line[2..]),
+                None => rest.push_str(line),
+            }
+        }
+        text.extend([&definitions, COMMAND, &rest]);
+    }
+    text
+}
+
 /// Exploits through the community REPL. Those that the REPL accepts are passed to the judge and its second process, as
 /// always, but without the syntax layer. The REPL does not have the kernel check a proof again, and this Lean cannot list axioms.
 /// The number of exploits that the REPL accepts shows that the judge is needed.
@@ -1510,8 +1535,9 @@ fn exploits_are_tried_through_a_repl() {
     let mut judge = worker_under(second.path(), true, NO_SYNTAX);
 
     let (mut alone, mut accepted) = (Vec::new(), Vec::new());
+    let header: std::sync::Arc<str> = format!("import Lean\n{}", index_with_definitions()).into();
     for exploit in &tried {
-        let candidate = hostile(exploit);
+        let candidate = Candidate { header: header.clone(), ..hostile(exploit) };
         let outcome = repl.check(&[&candidate]).remove(0);
         println!("{}: {} ({} starts)", exploit.id, outcome.reason, repl.starts());
         assert_ne!(outcome.verdict, Verdict::Infra, "{}: no exploit may stop a run", exploit.id);
