@@ -283,7 +283,12 @@ impl<D: Decode> Sampler<D> {
         Ok(true)
     }
 
-    /// Returns whether [`Sampler::finish`] would return without waiting.
+    /// Returns whether a step is in flight.
+    pub fn has_step_in_flight(&self) -> bool {
+        !self.in_flight.is_empty()
+    }
+
+    /// Returns whether [`Sampler::finish`] would return without waiting for the first step in flight.
     pub fn is_ready(&self) -> Result<bool, SamplerError> {
         Ok(self.in_flight.is_empty() || self.device.is_done(&self.decoder)?)
     }
@@ -499,7 +504,9 @@ mod tests {
         assert!(sampler.in_flight.is_empty());
         finished.clear();
         sampler.finish(&mut finished).unwrap();
-        assert_eq!(finished.iter().map(|c| c.id.0).collect::<Vec<_>>().len(), 2);
+        let mut ids: Vec<u64> = finished.iter().map(|c| c.id.0).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, [1, 2]);
         assert!(sampler.is_idle() && sampler.free_pages() == 102);
     }
 }

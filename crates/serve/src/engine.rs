@@ -146,8 +146,9 @@ struct ActiveSample {
 }
 
 struct EngineLoop<D: Decode> {
-    model: Model<D>,
+    /// Dropped before the weights, which a step in flight reads.
     sampler: Sampler<D>,
+    model: Model<D>,
     max_batch: usize,
     active: HashMap<RequestId, ActiveSample>,
     queue: FairQueue,

@@ -497,7 +497,7 @@ impl<'a, D: Device + Decode> RoleSamplers<'a, D> {
         Ok(())
     }
 
-    /// Starts a step of every busy sampler and takes the results of those that are ready. On a GPU the samplers run
+    /// Starts steps of every busy sampler and takes the results of those that are ready. On a GPU the samplers run
     /// concurrently, so that none waits for another's longer steps. If none is ready, waits for one.
     fn step(
         &mut self,
@@ -514,14 +514,12 @@ impl<'a, D: Device + Decode> RoleSamplers<'a, D> {
         if samplers.is_empty() {
             return Ok(());
         }
-        let mut in_flight = 0;
         self.in_flight_since.get_or_insert_with(Instant::now);
         for (role, sampler) in samplers.iter_mut() {
             if !sampler.is_idle() {
                 let model = weights.model(*role);
                 let model = model.with_context(|| format!("the worker has no weights for {role:?}"))?;
                 sampler.start(model)?;
-                in_flight += 1;
             }
         }
         let mut done = Vec::with_capacity(samplers.len());
@@ -534,11 +532,10 @@ impl<'a, D: Device + Decode> RoleSamplers<'a, D> {
             // Prefer the earlier roles, because rollouts of a conjecture depend on the other roles.
             done.extend(samplers.iter().position(|(_, sampler)| !sampler.is_idle()));
         }
-        let is_last = done.len() == in_flight;
         for i in done {
             samplers[i].1.finish(&mut self.finished)?;
         }
-        if is_last {
+        if !samplers.iter().any(|(_, sampler)| sampler.has_step_in_flight()) {
             self.note_idle();
         }
         self.latest = self.counters(&samplers);

@@ -84,7 +84,7 @@ fn a_run_whose_configuration_does_not_fit_leaves_nothing() {
             1,
         ),
         (&["model.context=3"], "no prompt fits", 2),
-        (&["sampling.batch=1000000"], "raise sampling.memory_mib to 80281, or lower sampling.batch", 2),
+        (&["sampling.batch=1000000"], "raise sampling.memory_mib to 80288, or lower sampling.batch", 2),
     ] {
         let done = run(&out, settings).expect(code);
         assert!(done.err.contains(part), "{}", done.err);
