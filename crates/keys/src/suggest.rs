@@ -94,7 +94,7 @@ fn similarity(name: &str, known: &str) -> f64 {
 /// Compares two names. A single mistake in a short name counts little, and so do missing words.
 fn alike(name: &str, known: &str) -> f64 {
     let is_error = name.len() > 2 && strsim::osa_distance(name, known) == 1;
-    let is_a_word = known.split('_').any(|word| word == name);
+    let is_a_word = known.split(['_', '-']).any(|word| word == name);
     strsim::jaro_winkler(name, known).max(if is_error || is_a_word { 0.97 } else { 0.0 })
 }
 

@@ -8,9 +8,15 @@ use std::ffi::OsString;
 use std::path::Path;
 
 /// Returns the error of a command line, with a hint if an unknown argument is a key of a run or the folder of a run or
-/// model.
+/// model, or if the device is `gpu`.
 pub fn hinted(mut error: clap::Error, definition: &Command, args: &[OsString]) -> clap::Error {
+    let is_gpu =
+        matches!(error.get(ContextKind::InvalidValue), Some(ContextValue::String(value)) if value == "gpu");
     let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else { return error };
+    if error.kind() == ErrorKind::InvalidValue && is_gpu && unknown.starts_with("--device") {
+        error.insert(ContextKind::SuggestedValue, ContextValue::String("cuda".to_owned()));
+        return error;
+    }
     if error.kind() != ErrorKind::UnknownArgument {
         return error;
     }

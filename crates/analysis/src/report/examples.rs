@@ -22,8 +22,8 @@ pub(super) fn conjectures(run: &RunData, index: usize) -> Option<String> {
     let mut out = concat!(
         r#"<p class="caption">Examples from rounds spread evenly over the run. <b>s</b> is the solve rate; "#,
         "<b>R<sub>solve</sub></b> (0 to 1) rewards the hardest of a round's conjectures that are sometimes solved; ",
-        "<b>R<sub>guide</sub></b> (0 to 8) is ",
-        "the Guide's score; their product <b>R<sub>synth</sub></b> trains the Conjecturer.</p>"
+        "<b>R<sub>guide</sub></b> (0 to 8) is the Guide's score, relevance + (2 − complexity) + (1 − redundancy), ",
+        "or 0 if complexity is 3 or more; their product <b>R<sub>synth</sub></b> trains the Conjecturer.</p>"
     )
     .to_owned();
     out += &search(&list, "conjectures", run.shown_conjectures.iter().map(|c| Some(c.round)));

@@ -290,8 +290,14 @@ fn guide(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
     let effect = match (reviewed, rewarded) {
         (0, _) => "No conjecture was reviewed".to_owned(),
         (_, 0) => "No reviewed conjecture was hard but solvable".to_owned(),
+        (_, rewarded) if removed == 0 => {
+            format!(
+                "The Guide gave none of the {} conjectures that were hard but solvable a score of 0",
+                grouped(rewarded as f64)
+            )
+        }
         _ => format!(
-            "Of the {} conjectures that were hard but solvable, the Guide gave {} a score of 0 and thus no reward",
+            "Of the {} conjectures that were hard but solvable, the Guide gave {} a score of 0, so that the Conjecturer got no reward for them",
             grouped(rewarded as f64),
             grouped(removed as f64)
         ),

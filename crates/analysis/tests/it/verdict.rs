@@ -52,8 +52,8 @@ fn a_single_run_is_compared_with_its_first_round_and_its_base_model() {
             "no measured baseline (a run of sampling-only is one). On 40",
             "On 40 held-out problems, pass@1 went from the base model's 12.5% to 25.0%, a significant gain (95% interval of \
              the change +12.5 to +12.5 points); pass@8 stayed at 100.0%, not a significant change.",
-            "Of the 4 conjectures that were hard but solvable, the Guide gave 1 a score of 0 and thus no reward. To see \
-             whether this helped, compare with a run of sgs-no-guide.",
+            "Of the 4 conjectures that were hard but solvable, the Guide gave 1 a score of 0, so that the \
+             Conjecturer got no reward for them. To see whether this helped, compare with a run of sgs-no-guide.",
         ],
     );
     // Half of the problems improve and half get worse.

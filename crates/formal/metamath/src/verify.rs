@@ -49,8 +49,13 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// A message of [`verify`] about a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineMessage<'a> {
-    /// Why the line is bad. Its verdict contains this reason.
-    Bad(&'a str),
+    /// A line is bad.
+    Bad {
+        /// Why. The line's verdict contains this reason.
+        reason: &'a str,
+        /// Whether the line has all fields. Then its statement or its context is not one of this database.
+        is_complete: bool,
+    },
     /// A warning that no verdict contains.
     Warning(&'a str),
 }
@@ -102,7 +107,7 @@ impl VerifySummary {
         self.lines += 1;
         self.checker_micros += line.output.judgement.micros;
         let counter = match line.output.judgement.verdict {
-            _ if line.bad => &mut self.bad_lines,
+            _ if line.bad.is_some() => &mut self.bad_lines,
             Verdict::Proved => &mut self.proved,
             Verdict::Refused => &mut self.refused,
             Verdict::Malformed => &mut self.malformed,
@@ -178,7 +183,8 @@ struct VerifyOutput {
 
 struct CheckedLine {
     number: u64,
-    bad: bool,
+    /// Whether the line is bad, and if so, whether it has all fields.
+    bad: Option<IsComplete>,
     output: VerifyOutput,
     /// Goal and full proof of a valid proof, if it is to be exported.
     proof: Option<Box<(Goal, Vec<ProofOp>)>>,
@@ -211,8 +217,8 @@ pub fn verify(
         }
         let check = |judge: &mut Judge, line: &RawLine| check_line(theory, judge, line, options, keep);
         let mut write = |line: &CheckedLine| -> Result<(), VerifyError> {
-            if line.bad {
-                report(LineMessage::Bad(&line.output.judgement.reason));
+            if let Some(IsComplete(is_complete)) = line.bad {
+                report(LineMessage::Bad { reason: &line.output.judgement.reason, is_complete });
             }
             for field in &line.unknown {
                 if unknown.insert(field.clone()) {
@@ -336,11 +342,12 @@ fn check_line(
     let micros = || u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
     let (input, goal) = match read_line(theory, line, options) {
         Ok(problem) => problem,
-        Err((id, reason)) => {
+        Err(BadLine { id, reason, is_complete }) => {
             let reason = format!("line {}: {reason}", line.number);
             let judgement = Judgement { verdict: Verdict::Malformed, reason, step: None, micros: micros() };
             let output = VerifyOutput { id, judgement };
-            return CheckedLine { number: line.number, bad: true, output, proof: None, unknown: Vec::new() };
+            let bad = Some(IsComplete(is_complete));
+            return CheckedLine { number: line.number, bad, output, proof: None, unknown: Vec::new() };
         }
     };
     let (verdict, reason, step, ops) = match read_steps(theory, goal.hypothesis_count(), input.proof.steps())
@@ -355,46 +362,54 @@ fn check_line(
     let output = VerifyOutput { id: Some(input.id), judgement };
     let proof = ops.filter(|_| keep).map(|ops| Box::new((goal, ops)));
     let unknown = input.unknown.into_keys().collect();
-    CheckedLine { number: line.number, bad: false, output, proof, unknown }
+    CheckedLine { number: line.number, bad: None, output, proof, unknown }
+}
+
+/// Whether a bad line has all fields.
+#[derive(Clone, Copy)]
+struct IsComplete(bool);
+
+/// Why a line is bad.
+struct BadLine {
+    /// The line's id, if it can be parsed.
+    id: Option<String>,
+    reason: String,
+    is_complete: bool,
+}
+
+impl BadLine {
+    fn incomplete(id: Option<String>, reason: String) -> Self {
+        Self { id, reason, is_complete: false }
+    }
 }
 
 /// Parses a line as a problem with a proof.
-/// Returns the line's id, if it can be parsed, and the reason.
 fn read_line(
     theory: &Theory,
     line: &RawLine,
     options: VerifyOptions,
-) -> Result<(VerifyInput, Goal), (Option<String>, String)> {
+) -> Result<(VerifyInput, Goal), BadLine> {
     let Some(text) = &line.text else {
-        return Err((None, format!("more than {MAX_LINE_BYTES} bytes")));
+        return Err(BadLine::incomplete(None, format!("more than {MAX_LINE_BYTES} bytes")));
     };
     // Some editors begin a file with a byte order mark.
     let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
     if !text.trim_ascii_start().starts_with(b"{") {
-        return Err((
-            None,
-            "expected a JSON object {…}, as `sgs export RUN --jsonl FILE` writes it".to_owned(),
-        ));
+        let expected = "expected a JSON object {…}, as `sgs export RUN --jsonl FILE` writes it";
+        return Err(BadLine::incomplete(None, expected.to_owned()));
     }
     let input: VerifyInput = serde_json::from_slice(text).map_err(|e| {
         let fields: Map<String, Value> = serde_json::from_slice(text).unwrap_or_default();
         let id = fields.get("id").and_then(Value::as_str).map(str::to_owned);
-        (id, json_message(&e) + external_hint(fields.contains_key(EXTERNAL_FIELD)))
+        BadLine::incomplete(id, json_message(&e))
     })?;
     match goal_of(theory, &input, options.statements) {
         Ok(goal) => Ok((input, goal)),
         Err(reason) => {
-            let hint = external_hint(input.unknown.contains_key(EXTERNAL_FIELD));
-            Err((Some(input.id), reason + hint))
+            let is_complete = input.statement.is_some() != input.conclusion.is_some();
+            Err(BadLine { id: Some(input.id), reason, is_complete })
         }
     }
-}
-
-/// A field of the requests to an external system.
-const EXTERNAL_FIELD: &str = "problem";
-
-fn external_hint(has_field: bool) -> &'static str {
-    if has_field { "; for proofs of an external system: `sgs external check RUN --proofs FILE`" } else { "" }
 }
 
 /// Formats an error of `serde_json` without its line number, which is always 1.

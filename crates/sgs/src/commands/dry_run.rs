@@ -1,7 +1,7 @@
 //! `sgs run --dry-run`: prints the configuration and its requirements.
 
 use super::explain;
-use super::missing::{MissingRequirement, cpu_arguments, lacks};
+use super::missing::{MissingRequirement, lacks, without_gpu};
 use crate::exit::{Outcome, RunError, Usage};
 use crate::output;
 use crate::wrap::wrapped;
@@ -105,7 +105,7 @@ fn on_this_machine(
         lines.extend(next(config, lacks, true));
     }
     if lacks.iter().any(|lack| lack.what == "GPU") {
-        lines.push(format!("To run on the CPU: {}", cpu_arguments(config)));
+        lines.extend(without_gpu(config));
     }
     lines.extend(making(config)?);
     lines.extend(planned.iter().flat_map(|planned| planned.lines(config)));

@@ -40,11 +40,16 @@ pub fn lacks(config: &RunConfig) -> Vec<MissingRequirement> {
 /// The model of `made:deep`, as a clone of the repository contains it.
 const MODEL_IN_CLONE: &str = "data/metamath/deep";
 
-/// Returns the arguments with which a new run needs no GPU.
-pub fn cpu_arguments(config: &RunConfig) -> String {
-    let has_model = config.model.base == "made:deep" && is_model(Path::new(MODEL_IN_CLONE));
-    let base = if has_model { format!(" --set model.base={MODEL_IN_CLONE}") } else { String::new() };
-    format!("--set model.device=cpu{base}")
+/// Describes how a new run can do without a GPU; `None` if its size needs several.
+pub fn without_gpu(config: &RunConfig) -> Option<String> {
+    let base = config.model.base.as_str();
+    let has_model = base == "made:deep" && is_model(Path::new(MODEL_IN_CLONE));
+    let more = match has_model {
+        true => format!(" --set model.base={MODEL_IN_CLONE}`"),
+        false if base.starts_with("made:") => "` (making the base model takes hours)".to_owned(),
+        false => "`".to_owned(),
+    };
+    (config.training.ranks == 1).then(|| format!("To run on the CPU: `--set model.device=cpu{more}"))
 }
 
 /// Returns the missing requirement of workers that Slurm starts.

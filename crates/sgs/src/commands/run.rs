@@ -447,11 +447,8 @@ pub fn check_requirements(
 fn needs_gpu(config: &RunConfig, found: &str, is_new: bool) -> String {
     let (method, size) = (&config.method, &config.size);
     let mut text = format!("{method} at size {size} needs an NVIDIA GPU ({found})");
-    if is_new {
-        let arguments = missing::cpu_arguments(config);
-        text.push_str(&format!(
-            "\n  To run on the CPU: `{arguments}`; in a sweep, put these keys into [set]."
-        ));
+    if let Some(told) = missing::without_gpu(config).filter(|_| is_new) {
+        text.push_str(&format!("\n  {told}; in a sweep, put these keys into [set]."));
     }
     text + "\n  `sgs doctor` shows what is missing."
 }

@@ -48,10 +48,10 @@ fn metamath(args: &VerifyArgs) -> Result<Outcome> {
     // Standard output is flushed after each line, so that a process that is killed has written its verdicts.
     let mut output = io::stdout().lock();
     let options = VerifyOptions { threads: args.threads, ..VerifyOptions::default() };
-    let mut has_hint = false;
-    let mut told = 0;
+    let (mut has_hint, mut complete, mut told) = (false, 0, 0);
     let mut report = |message: LineMessage<'_>| match message {
-        LineMessage::Bad(reason) => {
+        LineMessage::Bad { reason, is_complete } => {
+            complete += u64::from(is_complete);
             let symbol =
                 reason.strip_suffix("` is not declared").and_then(|before| before.rsplit('`').next());
             if symbol.is_some_and(is_lean_keyword) && !std::mem::replace(&mut has_hint, true) {
@@ -72,6 +72,11 @@ fn metamath(args: &VerifyArgs) -> Result<Outcome> {
     }
     if told > MAX_TOLD {
         eprintln!("and {} more", told - MAX_TOLD);
+    }
+    if complete == summary.lines && !has_hint {
+        eprintln!(
+            "no line has a Metamath statement; for an external system: `sgs external check RUN --proofs FILE`"
+        );
     }
     eprintln!("{summary}");
     if let (Some(export), Some(path)) = (export, &args.export) {

@@ -1,6 +1,6 @@
 //! Tests commands that request a GPU on a machine without one, and other missing requirements.
 
-use crate::program::{command, file, finish, path, project};
+use crate::program::{command, file, finish, path, project, sgs};
 use std::path::Path;
 
 #[test]
@@ -43,16 +43,19 @@ fn runs_and_sweeps_without_a_gpu_say_how_to_use_the_cpu() {
         (congruence, clone.as_path(), format!("{device}{base}")),
         (&["sweep", sweep.as_str()], clone.as_path(), format!("{device}{base}")),
         // The finished model exists in a clone only, and another size has another model.
-        (congruence, dir.path(), device.to_owned()),
+        (congruence, dir.path(), format!("{device}` (making the base model takes hours)")),
         (&["run", "--device", "cuda"], clone.as_path(), device.to_owned()),
     ] {
         let error = error(args, folder);
-        let told = format!("To run on the CPU: `{expected}`; in a sweep, put these keys into [set].");
+        let end = if expected.ends_with(')') { "" } else { "`" };
+        let told = format!("To run on the CPU: `{expected}{end}; in a sweep, put these keys into [set].");
         for part in ["needs an NVIDIA GPU (", &told, "`sgs doctor` shows what is missing."] {
             assert!(error.contains(part), "{args:?}, {part}: {error}");
         }
     }
     assert!(!Path::new(&out).exists(), "a run folder was created");
+    let gpu = sgs(&["run", "--device", "gpu"]).expect(2);
+    assert!(gpu.err.contains("'cuda'") && !gpu.err.contains("'cpu'\n"), "{}", gpu.err);
 }
 
 #[test]

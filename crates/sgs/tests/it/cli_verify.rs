@@ -103,12 +103,18 @@ fn bad_lines_are_reported_and_the_rest_is_checked() {
     assert_eq!(done.err.matches("unknown field").count(), 10, "{}", done.err);
     assert!(done.err.contains("and 4 more\n"), "{}", done.err);
     let hint = "`sgs external check RUN --proofs FILE`";
+    // The first line is one that `sgs export` writes for a run of an external system.
+    let external =
+        r#"{"id":"a","context":"","statement":"return the sum of a list","proof":"add","found":{}}"#;
     for (input, has_hint) in [
-        ("{\"id\":6,\"op\":\"verify\",\"problem\":{},\"proofs\":[]}", true),
-        ("{\"id\":\"a\",\"conclusion\":\"|- ph\"}", false),
+        (external.to_owned(), true),
+        (format!("{external}\n{external}\n"), true),
+        (format!("{external}\n{PROOFS}"), false),
+        ("{\"id\":\"a\",\"conclusion\":\"|- ph\"}".to_owned(), false),
+        ("nonsense".to_owned(), false),
     ] {
-        let done = sgs_with_input(&["verify", "-"], input).expect(1);
-        assert_eq!((done.out.contains(hint), done.err.contains(hint)), (has_hint, false), "{}", done.out);
+        let done = sgs_with_input(&["verify", "-"], &input).expect(1);
+        assert_eq!(done.err.contains(hint), has_hint, "{input}: {}", done.err);
     }
     let lean = "{\"id\":\"a\",\"statement\":\"theorem a : 1 = 1 := by\",\"proof\":\"rfl\"}\n";
     let done = sgs_with_input(&["verify", "-"], &lean.repeat(2)).expect(1);

@@ -21,7 +21,7 @@ fn run(theory: &Theory, input: &[u8]) -> Run {
     let (mut output, mut reports) = (Vec::new(), Vec::new());
     let options = VerifyOptions { threads: 2, ..VerifyOptions::default() };
     let mut report = |message: LineMessage<'_>| match message {
-        LineMessage::Bad(text) | LineMessage::Warning(text) => reports.push(text.to_owned()),
+        LineMessage::Bad { reason: text, .. } | LineMessage::Warning(text) => reports.push(text.to_owned()),
     };
     let summary = verify(theory, &mut &input[..], &mut output, None, &mut report, options).unwrap();
     let text = String::from_utf8(output).unwrap();
@@ -94,16 +94,6 @@ fn long_lines_and_broken_text_are_bad_lines() {
     assert_eq!((run.summary.bad_lines, run.summary.proved), (2, 1));
     assert!(run.reports[0].contains("more than 1048576 bytes"), "{}", run.reports[0]);
     assert!(run.reports[1].starts_with("line 2: "), "{}", run.reports[1]);
-}
-
-#[test]
-fn only_lines_with_a_problem_refer_to_external_systems() {
-    let input = r#"{"id":6,"op":"verify","problem":{"id":"a"},"proofs":[]}
-{"id":"b","problem":{"id":"a"},"proof":[]}
-{"id":"c","conclusion":"|- ( ph -> ph )"}"#;
-    let run = run(&mini(), input.as_bytes());
-    let has_hint = |line: &serde_json::Value| line["reason"].as_str().unwrap().contains("sgs external check");
-    assert_eq!(run.lines.iter().map(has_hint).collect::<Vec<_>>(), [true, true, false], "{:?}", run.lines);
 }
 
 /// An input that checks that the next line is read only after the verdict on the previous one.
