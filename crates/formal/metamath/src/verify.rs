@@ -20,7 +20,6 @@ use crate::unify::{Goal, ProofLimits};
 use rayon::prelude::*;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 use sgs_selfplay::{Judgement, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -107,7 +106,7 @@ impl VerifySummary {
         self.lines += 1;
         self.checker_micros += line.output.judgement.micros;
         let counter = match line.output.judgement.verdict {
-            _ if line.bad.is_some() => &mut self.bad_lines,
+            _ if line.bad => &mut self.bad_lines,
             Verdict::Proved => &mut self.proved,
             Verdict::Refused => &mut self.refused,
             Verdict::Malformed => &mut self.malformed,
@@ -174,6 +173,12 @@ impl ProofText {
     }
 }
 
+/// The id of a line whose other fields are invalid.
+#[derive(Deserialize)]
+struct InputId {
+    id: String,
+}
+
 #[derive(Serialize)]
 struct VerifyOutput {
     id: Option<String>,
@@ -183,8 +188,9 @@ struct VerifyOutput {
 
 struct CheckedLine {
     number: u64,
-    /// Whether the line is bad, and if so, whether it has all fields.
-    bad: Option<IsComplete>,
+    bad: bool,
+    /// Whether the line has all fields.
+    is_complete: bool,
     output: VerifyOutput,
     /// Goal and full proof of a valid proof, if it is to be exported.
     proof: Option<Box<(Goal, Vec<ProofOp>)>>,
@@ -217,8 +223,9 @@ pub fn verify(
         }
         let check = |judge: &mut Judge, line: &RawLine| check_line(theory, judge, line, options, keep);
         let mut write = |line: &CheckedLine| -> Result<(), VerifyError> {
-            if let Some(IsComplete(is_complete)) = line.bad {
-                report(LineMessage::Bad { reason: &line.output.judgement.reason, is_complete });
+            if line.bad {
+                let reason = &line.output.judgement.reason;
+                report(LineMessage::Bad { reason, is_complete: line.is_complete });
             }
             for field in &line.unknown {
                 if unknown.insert(field.clone()) {
@@ -346,8 +353,8 @@ fn check_line(
             let reason = format!("line {}: {reason}", line.number);
             let judgement = Judgement { verdict: Verdict::Malformed, reason, step: None, micros: micros() };
             let output = VerifyOutput { id, judgement };
-            let bad = Some(IsComplete(is_complete));
-            return CheckedLine { number: line.number, bad, output, proof: None, unknown: Vec::new() };
+            let number = line.number;
+            return CheckedLine { number, bad: true, is_complete, output, proof: None, unknown: Vec::new() };
         }
     };
     let (verdict, reason, step, ops) = match read_steps(theory, goal.hypothesis_count(), input.proof.steps())
@@ -362,12 +369,8 @@ fn check_line(
     let output = VerifyOutput { id: Some(input.id), judgement };
     let proof = ops.filter(|_| keep).map(|ops| Box::new((goal, ops)));
     let unknown = input.unknown.into_keys().collect();
-    CheckedLine { number: line.number, bad: None, output, proof, unknown }
+    CheckedLine { number: line.number, bad: false, is_complete: true, output, proof, unknown }
 }
-
-/// Whether a bad line has all fields.
-#[derive(Clone, Copy)]
-struct IsComplete(bool);
 
 /// Why a line is bad.
 struct BadLine {
@@ -399,8 +402,7 @@ fn read_line(
         return Err(BadLine::incomplete(None, expected.to_owned()));
     }
     let input: VerifyInput = serde_json::from_slice(text).map_err(|e| {
-        let fields: Map<String, Value> = serde_json::from_slice(text).unwrap_or_default();
-        let id = fields.get("id").and_then(Value::as_str).map(str::to_owned);
+        let id = serde_json::from_slice::<InputId>(text).ok().map(|i| i.id);
         BadLine::incomplete(id, json_message(&e))
     })?;
     match goal_of(theory, &input, options.statements) {

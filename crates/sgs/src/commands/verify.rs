@@ -74,9 +74,7 @@ fn metamath(args: &VerifyArgs) -> Result<Outcome> {
         eprintln!("and {} more", told - MAX_TOLD);
     }
     if complete == summary.lines && !has_hint {
-        eprintln!(
-            "no line has a Metamath statement; for an external system: `sgs external check RUN --proofs FILE`"
-        );
+        eprintln!("if these proofs are of an external system: `sgs external check RUN --proofs FILE`");
     }
     eprintln!("{summary}");
     if let (Some(export), Some(path)) = (export, &args.export) {
