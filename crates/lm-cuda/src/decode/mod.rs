@@ -264,8 +264,8 @@ impl Decode for Cuda {
         let outcome = lane.start(number, || self.start_step(decoder, model, plan));
         match outcome {
             Ok(()) => decoder.started += 1,
-            // Nobody collects this step, and the next one uses its buffers.
-            Err(_) => lane.wait(number)?,
+            // The caller does not collect this step, and the next one uses its buffers. The first error is returned.
+            Err(_) => drop(lane.wait(number)),
         }
         outcome
     }

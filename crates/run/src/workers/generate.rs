@@ -109,7 +109,7 @@ fn in_keys(role: Role, count: usize, error: SamplerError) -> RunError {
     }
 }
 
-/// Returns the value of `sampling.memory_mib` with which each of a role's `count` samplers gets so many bytes.
+/// Returns the value of `sampling.memory_mib` with which each of a role's `count` samplers gets this number of bytes.
 fn memory_for(role: Role, count: usize, bytes: u64) -> u64 {
     let (times, parts) = memory_multiple(role);
     bytes.saturating_mul(count as u64).saturating_mul(parts).div_ceil(times).div_ceil(1 << 20)
