@@ -56,6 +56,13 @@ fn a_single_run_is_compared_with_its_first_round_and_its_base_model() {
              Conjecturer got no reward for them. To see whether this helped, compare with a run of sgs-no-guide.",
         ],
     );
+    run.reviews.removed = 0;
+    assert_contains(
+        &verdict(std::slice::from_ref(&run)),
+        &[
+            "The Guide gave none of the 4 conjectures that were hard but solvable a score of 0. To see whether",
+        ],
+    );
     // Half of the problems improve and half get worse.
     run.evaluations[1].held_out = tallies(&|i| if i % 2 == 0 { 2 } else { 0 });
     assert_contains(
