@@ -5,10 +5,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
+use std::ops::Range;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Interval at which files and processes are polled.
 pub const LOOK: Duration = Duration::from_millis(50);
@@ -119,21 +120,26 @@ pub fn network_bytes() -> u64 {
 /// A sample of a GPU.
 #[derive(Clone, Copy)]
 pub struct GpuSample {
-    at: Instant,
+    /// When it was taken, in seconds since 1970.
+    at: f64,
     gpu: usize,
     used_bytes: u64,
     /// Share of the last interval in which a kernel was running, in percent.
     busy: f64,
 }
 
-/// Returns the largest memory of a GPU, and its mean use in the last `seconds`.
-pub fn summary(samples: &[GpuSample], gpu: usize, seconds: f64) -> Option<Value> {
+/// Returns the largest memory of a GPU, and its mean use during a round: an interval in seconds since 1970. The use is null
+/// if there is no sample of the round.
+pub fn summary(samples: &[GpuSample], gpu: usize, round: Range<f64>) -> Option<Value> {
     let own = || samples.iter().filter(|sample| sample.gpu == gpu);
-    let recent: Vec<f64> =
-        own().filter(|s| s.at.elapsed().as_secs_f64() < seconds).map(|s| s.busy / 100.0).collect();
+    let of_round: Vec<f64> = own().filter(|s| round.contains(&s.at)).map(|s| s.busy / 100.0).collect();
     let used = own().map(|sample| sample.used_bytes).max()?;
-    let busy = recent.iter().sum::<f64>() / recent.len().max(1) as f64;
+    let busy = (!of_round.is_empty()).then(|| of_round.iter().sum::<f64>() / of_round.len() as f64);
     Some(json!({"gpu": gpu, "used_bytes": used, "busy_share": busy}))
+}
+
+fn unix_seconds() -> f64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(f64::NAN, |time| time.as_secs_f64())
 }
 
 /// Samples all GPUs with `nvidia-smi`, if the machine has it.
@@ -171,7 +177,7 @@ impl GpuSampler {
                     let [gpu, mib, busy] = fields[..] else { continue };
                     let Some(gpu) = number_of(gpu as usize) else { continue };
                     let sample = GpuSample {
-                        at: Instant::now(),
+                        at: unix_seconds(),
                         gpu,
                         used_bytes: (mib * f64::from(1 << 20)) as u64,
                         busy,
