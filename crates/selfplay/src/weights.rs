@@ -87,6 +87,15 @@ impl AlgorithmConfig {
         }
     }
 
+    /// Returns whether a language model samples completions of a role.
+    pub fn samples(&self, role: Role) -> bool {
+        match role {
+            Role::Solver => true,
+            Role::Conjecturer => self.conjecturer.is_sampled(),
+            Role::Guide => self.has_model_reviews(),
+        }
+    }
+
     /// Returns whether a language model reviews conjectures.
     pub fn has_model_reviews(&self) -> bool {
         self.guide.on && self.guide.kind != GuideKind::Rubric
@@ -96,8 +105,8 @@ impl AlgorithmConfig {
     /// Guide has a separate model.
     pub fn samples_with_base(&self, backend_of: impl Fn(Role) -> RoleBackend, has_own_guide: bool) -> bool {
         let weights = |role| self.weights_of(role, backend_of(role));
-        let guide = self.has_model_reviews() && !has_own_guide && weights(Role::Guide) == Weights::Guide;
-        let conjecturer = self.conjecturer.is_sampled() && weights(Role::Conjecturer) == Weights::Base;
+        let guide = self.samples(Role::Guide) && !has_own_guide && weights(Role::Guide) == Weights::Guide;
+        let conjecturer = self.samples(Role::Conjecturer) && weights(Role::Conjecturer) == Weights::Base;
         weights(Role::Solver) == Weights::Base || conjecturer || guide
     }
 

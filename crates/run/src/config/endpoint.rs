@@ -193,7 +193,7 @@ impl EndpointConfig {
 
     fn check_role(&self, role: Role, algorithm: &AlgorithmConfig) -> Result<(), Usage> {
         let name = role.as_str();
-        if !is_on(algorithm, role) {
+        if !algorithm.samples(role) {
             return Err(Usage(format!(
                 "`sampling.endpoint.roles` names the {name}, but this method has none"
             )));
@@ -248,14 +248,6 @@ impl EndpointConfig {
             }
         }
         Ok(())
-    }
-}
-
-fn is_on(a: &AlgorithmConfig, role: Role) -> bool {
-    match role {
-        Role::Solver => true,
-        Role::Conjecturer => a.conjecturer.is_sampled(),
-        Role::Guide => a.guide.on,
     }
 }
 

@@ -12,7 +12,7 @@ use sgs_lm::ModelConfig;
 use sgs_lm::model::Mode;
 use sgs_metamath::database::Database;
 use sgs_selfplay::config::ConjectureForm;
-use sgs_selfplay::{AlgorithmConfig, Role, Weights};
+use sgs_selfplay::{AlgorithmConfig, Role, RoleBackend, Weights};
 use std::path::Path;
 use std::sync::LazyLock;
 
@@ -161,6 +161,11 @@ impl RunConfig {
     /// Returns the weights that a role uses.
     pub fn weights_of(&self, role: Role) -> Weights {
         self.algorithm.weights_of(role, self.sampling.endpoint.backend_of(role))
+    }
+
+    /// Returns whether the run's own samplers, and not an external server, sample a role.
+    pub fn samples_itself(&self, role: Role) -> bool {
+        self.algorithm.samples(role) && self.sampling.endpoint.backend_of(role) == RoleBackend::Local
     }
 
     /// Returns whether a run with this many generations has used up its limit.

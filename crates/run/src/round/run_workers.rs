@@ -280,7 +280,7 @@ impl RunWorkers {
             trainer.end_passes(&mut policies);
         }
         let Some(remote) = &mut self.remote else { return Ok(Vec::new()) };
-        let folders = policies::folders(&runner.config, &self.base, at);
+        let folders = policies::sampled_folders(&runner.config, &self.base, at);
         let header = runner.targets.first().map(|target| Arc::clone(&target.context)).unwrap_or_default();
         let manifest = |policy| RunManifest::new(&runner.config, &header, tokenizer.eos(), policy);
         match self.policy_id.replace(remote.publish_policy(policy_version, &folders, manifest)?) {

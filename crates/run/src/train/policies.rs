@@ -24,6 +24,7 @@ use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub struct LoadedModels {
     /// The weights of Solver and Conjecturer.
     of: [Weights; 2],
+    roles: SampledRoles,
     /// Whether the base model is loaded.
     pub base: bool,
     /// Whether a separate Guide is loaded.
@@ -37,6 +38,7 @@ impl LoadedModels {
         let backend_of = |role| config.sampling.endpoint.backend_of(role);
         Self {
             of: [Role::Solver, Role::Conjecturer].map(|role| config.weights_of(role)),
+            roles: SampledRoles::of(config),
             base: samples && algorithm.samples_with_base(backend_of, config.model.guide != "base")
                 || rank == 0 && algorithm.updates_with_base(backend_of),
             guide: samples && has_own_guide(config),
@@ -48,8 +50,12 @@ impl LoadedModels {
         self.of.iter().filter_map(|w| Some((*w, w.folder()?))).collect()
     }
 
-    /// Returns the weights that a role samples with, or `None` if they are not loaded.
+    /// Returns the weights with which the run's own samplers sample a role, or `None` if they do not sample it or the
+    /// weights are not loaded.
     pub fn sampled(&self, role: Role) -> Option<Weights> {
+        if !self.roles.contains(role) {
+            return None;
+        }
         let own = match role {
             Role::Solver => Some(self.of[0]).filter(|w| w.is_trained()),
             Role::Conjecturer => Some(self.of[1]).filter(|w| w.is_trained()),
@@ -59,10 +65,23 @@ impl LoadedModels {
     }
 }
 
+/// The roles that the run's own samplers sample ([`RunConfig::samples_itself`]). The others need no sampler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SampledRoles([bool; 3]);
+
+impl SampledRoles {
+    pub fn of(config: &RunConfig) -> Self {
+        Self([Role::Solver, Role::Conjecturer, Role::Guide].map(|role| config.samples_itself(role)))
+    }
+
+    pub fn contains(self, role: Role) -> bool {
+        self.0[role as usize]
+    }
+}
+
 /// Returns whether the run's own samplers use a separate model as the Guide.
 fn has_own_guide(config: &RunConfig) -> bool {
-    let is_local = config.weights_of(Role::Guide) == Weights::Guide;
-    config.model.guide != "base" && config.algorithm.has_model_reviews() && is_local
+    config.model.guide != "base" && config.samples_itself(Role::Guide)
 }
 
 /// Checks that the window and the vocabulary of a separate Guide suit the run.
@@ -201,6 +220,8 @@ pub struct PolicySet<D: Device> {
     pub base: Option<Arc<Model<D>>>,
     /// The Guide's model, if it is used and not the base model.
     pub guide: Option<Model<D>>,
+    /// The roles that need a sampler in a process that samples.
+    pub roles: SampledRoles,
     shape: ModelConfig,
 }
 
@@ -227,7 +248,8 @@ impl<D: Device> PolicySet<D> {
         let wanted = LoadedModels::of_rank(config, place.0, samples);
         let guide = wanted.guide.then(|| model(Path::new(&config.model.guide)).context("the Guide's model"));
         let base = wanted.base.then(|| model(base).map(Arc::new)).transpose()?;
-        Ok(Self { policy_version, mark: String::new(), trained, base, guide: guide.transpose()?, shape })
+        let (mark, guide, roles) = (String::new(), guide.transpose()?, SampledRoles::of(config));
+        Ok(Self { policy_version, mark, trained, base, guide, roles, shape })
     }
 
     /// Returns the model of a role, or `None` if this process does not have it.
@@ -383,6 +405,13 @@ pub fn folders(config: &RunConfig, base: &Path, at: Option<&Path>) -> [PathBuf; 
         (weights, Some(folder)) => weights.folder().map_or_else(|| base.to_owned(), |name| folder.join(name)),
         _ => base.to_owned(),
     })
+}
+
+/// Returns the model folders of the roles that the run's own samplers sample.
+pub fn sampled_folders(config: &RunConfig, base: &Path, at: Option<&Path>) -> BTreeMap<Role, PathBuf> {
+    let [solver, conjecturer, guide] = folders(config, base, at);
+    let all = [(Role::Solver, solver), (Role::Conjecturer, conjecturer), (Role::Guide, guide)];
+    all.into_iter().filter(|(role, _)| config.samples_itself(*role)).collect()
 }
 
 /// Returns the base model's folder: the configured one, or `own` for a shipped or made model. Unpacks the shipped

@@ -13,8 +13,9 @@ use sgs_fleet::{
 };
 use sgs_rundir::files::write_file;
 use sgs_rundir::view::FLEET;
+use sgs_selfplay::Role;
 use sgs_tls::{Identity, ServerConfig, TlsFiles};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -185,23 +186,19 @@ impl RemoteWorkers {
         self.config.recheck
     }
 
-    /// Publishes the models of a policy version, in the order Solver, Conjecturer, Guide. Returns the version's id.
+    /// Publishes the models of a policy version: the folders of the roles that workers sample. Returns the version's id.
     pub fn publish_policy(
         &self,
         policy_version: u32,
-        folders: &[PathBuf; 3],
+        folders: &BTreeMap<Role, PathBuf>,
         manifest: impl FnOnce(PolicyManifest) -> RunManifest,
     ) -> Result<String> {
-        let [solver, conjecturer, guide] = folders;
-        let policy = PolicyManifest {
-            policy_version,
-            solver: self.model(solver)?,
-            conjecturer: self.model(conjecturer)?,
-            guide: self.model(guide)?,
-        };
+        let model = |(role, folder): (&Role, &PathBuf)| Ok((*role, self.model(folder)?));
+        let models = folders.iter().map(model).collect::<Result<_>>()?;
+        let policy = PolicyManifest { policy_version, models };
         let policy_id = policy.policy_id();
         let names: Vec<String> = policy
-            .models()
+            .distinct()
             .values()
             .flat_map(|model| {
                 model.files.iter().map(|file| {

@@ -7,13 +7,13 @@ use crate::Usage;
 use crate::config::{RunConfig, SystemName};
 use crate::error::Result;
 use crate::workers::config::{By, FleetConfig, WorkerPoolConfig};
-use crate::workers::generate::plan_samplers;
+use crate::workers::generate::{ROLES, plan_samplers};
 use crate::workers::sampling;
 use serde::Serialize;
 use sgs_lm::device::Precision;
 use sgs_lm::model::Mode;
+use sgs_selfplay::Role;
 use sgs_selfplay::config::{BatchSize, ConjectureForm, Selection};
-use sgs_selfplay::{Role, Weights};
 
 /// Speed of one device with models of any size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -285,6 +285,8 @@ pub struct Forecast {
     pub conjectures: f64,
     /// Sampling of Solver, Conjecturer and Guide. A role that a server plays has no samples here.
     pub roles: [RoleForecast; 3],
+    /// The roles that servers play. Their time is unknown and not included.
+    pub served: Vec<Role>,
     /// Number of devices that sample.
     pub samplers: usize,
     /// Wall time of sampling: prefill and decoding of all roles.
@@ -466,6 +468,7 @@ fn mean_round(
     // On the CPU, ranks share the cores.
     let ranks = if hardware.is_host { 1 } else { config.training.ranks };
     let samplers = match workers_of(fleet, |fleet| &fleet.generate) {
+        _ if !ROLES.into_iter().any(|role| config.samples_itself(role)) => 0,
         _ if inputs.ranks_sample() => ranks,
         (remote, local) => remote + local.min(devices),
     };
@@ -494,6 +497,7 @@ fn mean_round(
         generations,
         conjectures: counts.conjectures,
         roles,
+        served: ROLES.into_iter().filter(|role| config.sampling.endpoint.plays(*role)).collect(),
         samplers,
         sampling_s,
         checking_cpu_s,
@@ -594,7 +598,7 @@ impl RoundModel<'_> {
         let mut roles = [RoleForecast::default(); 3];
         for (i, (role, samples, prompts)) in counts.samples.into_iter().enumerate() {
             // A server's time is not known.
-            if samples == 0.0 || config.weights_of(role) == Weights::Served {
+            if samples == 0.0 || !config.samples_itself(role) {
                 continue;
             }
             let prompt = self.prompt(i);
@@ -750,6 +754,10 @@ impl Forecast {
             ),
             format!("  sampling  {}; devices that sample: {}", time(f.sampling_s), f.samplers),
         ];
+        if !f.served.is_empty() {
+            let roles: Vec<&str> = f.served.iter().map(|role| role.as_str()).collect();
+            lines.push(format!("            not included: {}, sampled by servers", roles.join(", ")));
+        }
         for (i, (name, role)) in ["Solver", "Conjecturer", "Guide"].iter().zip(&f.roles).enumerate() {
             if role.samples > 0.0 {
                 lines.push(format!(
@@ -902,6 +910,19 @@ mod tests {
         MemoryInputs { config, model, guide: model, fleet, footprint: &GPU, gpu_bytes: None }
     }
 
+    fn hardware() -> Hardware {
+        Hardware {
+            device: "H200".to_owned(),
+            found: false,
+            is_host: false,
+            devices: 1,
+            device_bytes: 139 << 30,
+            reserved_bytes: 1 << 30,
+            speed: H200,
+            cores: 128,
+        }
+    }
+
     fn is_close(predicted: f64, measured: f64, tolerance: f64) {
         let ratio = predicted / measured;
         assert!((ratio - 1.0).abs() <= tolerance, "predicted {predicted}, measured {measured}: {ratio:.3}");
@@ -969,16 +990,7 @@ mod tests {
 
     #[test]
     fn workers_check_with_their_own_slots_or_those_of_the_run() {
-        let hardware = Hardware {
-            device: "H200".to_owned(),
-            found: false,
-            is_host: false,
-            devices: 8,
-            device_bytes: 139 << 30,
-            reserved_bytes: 1 << 30,
-            speed: H200,
-            cores: 128,
-        };
+        let hardware = Hardware { devices: 8, ..hardware() };
         let of = |set: &[&str], workers: &str| {
             let config = config(&[&["problems.system=lean"], set].concat());
             let fleet = (!workers.is_empty()).then(|| FleetConfig::parse(workers).expect("workers"));
@@ -1059,5 +1071,42 @@ mod tests {
         let kl = "algorithm.solver.kl_coefficient=0.1";
         assert_eq!(weights(&[large, guide, kl], Some("local:generate=7")), 3 + 7 * 3);
         assert_eq!(weights(&["training.ranks=2", large, guide], None), 6);
+        // A worker holds only the models of the roles that it samples.
+        let alone = ["algorithm.conjecturer.on=false", "algorithm.guide.on=false", large];
+        assert_eq!(weights(&alone, Some("local:generate=1")), 1 + 1);
+    }
+
+    #[test]
+    fn roles_that_servers_play_have_no_samplers() {
+        let model = shape([30, 4096, 32, 11_008, 102_400]);
+        let caches = |set: &[&str], workers: Option<&str>| {
+            let config = config(&[&["sampling.memory_mib=8192", "algorithm.guide.kind=model"], set].concat());
+            let fleet = workers.map(|spec| FleetConfig::parse(spec).expect("workers"));
+            let inputs = inputs(&config, &model, fleet.as_ref());
+            let plan = inputs.machine(1).expect("a plan");
+            let parts = plan[0].iter().flat_map(|process| &process.device);
+            let caches = parts.filter_map(|part| part.what.strip_prefix("cache of the "));
+            let roles: Vec<String> = caches.map(|what| what.split(',').next().unwrap_or("").into()).collect();
+            let hardware = hardware();
+            let work = RoundWork { targets: 100, characters: 200.0 };
+            let forecast = forecast(inputs, work, &hardware, &LEAN).expect("a forecast");
+            (roles.join(" "), forecast.samplers, forecast.served.len(), forecast.sampling_s > 0.0)
+        };
+        assert_eq!(caches(&[], None), ("conjecturer guide solver".to_owned(), 1, 0, true));
+        let (url, vllm) = ("sampling.endpoint.url=http://server:8000", "sampling.endpoint.refresh=vllm");
+        let folder = "sampling.endpoint.folder=/weights";
+        let two = "sampling.endpoint.roles=[\"solver\", \"conjecturer\"]";
+        for (workers, ranks) in [(None, 1), (Some("local:generate=1"), 1)] {
+            let set = [url, vllm, folder, two, "algorithm.tied_weights=true"];
+            assert_eq!(caches(&set, workers), ("guide".to_owned(), ranks, 2, true), "{workers:?}");
+        }
+        let guide = ["sampling.endpoint.roles=[\"guide\"]", url];
+        assert_eq!(caches(&guide, None), ("conjecturer solver".to_owned(), 1, 1, true));
+        let alone = ["algorithm.conjecturer.on=false", "algorithm.guide.on=false"];
+        let set = [alone[0], alone[1], url, vllm, folder, "sampling.endpoint.roles=[\"solver\"]"];
+        assert_eq!(caches(&set, None), (String::new(), 0, 1, false));
+        // Without conjectures, the Solver alone needs a cache, even with tied weights.
+        let tied = [alone[0], alone[1], "algorithm.tied_weights=true"];
+        assert_eq!(caches(&tied, None), ("solver".to_owned(), 1, 0, true));
     }
 }

@@ -25,7 +25,7 @@ pub trait RoleModels<D: Device> {
     /// Returns the number of rounds whose updates the weights have seen.
     fn policy_version(&self) -> u32;
 
-    /// Returns the model of a role; `None` if it is not available.
+    /// Returns the model with which this process samples a role, or `None` if it does not sample it.
     fn model(&self, role: Role) -> Option<&Model<D>>;
 
     /// Identifies the weights; see [`GenerateResult`].
@@ -43,7 +43,7 @@ impl<D: Device> RoleModels<D> for PolicySet<D> {
     }
 
     fn model(&self, role: Role) -> Option<&Model<D>> {
-        PolicySet::model(self, role)
+        if self.roles.contains(role) { PolicySet::model(self, role) } else { None }
     }
 
     fn policy_id(&self) -> String {
@@ -191,7 +191,7 @@ impl GenerateSettings {
 /// a step of a small model.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// One sampler per role that has weights, in the order of [`ROLES`]; the Solver may have several.
+/// One sampler per role that the process samples, in the order of [`ROLES`]; the Solver may have several.
 type Samplers<D> = Vec<(Role, Sampler<D>)>;
 
 /// The samplers of a process. The thread that samples creates them when it needs them; the thread that trains may drop

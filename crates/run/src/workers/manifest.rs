@@ -47,9 +47,8 @@ pub struct RunManifest {
 pub struct PolicyManifest {
     /// Number of rounds whose updates they have seen.
     pub policy_version: u32,
-    pub solver: ModelManifest,
-    pub conjecturer: ModelManifest,
-    pub guide: ModelManifest,
+    /// The models of the roles that workers sample.
+    pub models: BTreeMap<Role, ModelManifest>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,24 +69,17 @@ pub struct ManifestFile {
 }
 
 impl PolicyManifest {
-    pub fn model(&self, role: Role) -> &ModelManifest {
-        match role {
-            Role::Solver => &self.solver,
-            Role::Conjecturer => &self.conjecturer,
-            Role::Guide => &self.guide,
-        }
-    }
-
     /// Returns the models, each once.
-    pub fn models(&self) -> BTreeMap<&str, &ModelManifest> {
-        [&self.solver, &self.conjecturer, &self.guide].into_iter().map(|m| (m.id.as_str(), m)).collect()
+    pub fn distinct(&self) -> BTreeMap<&str, &ModelManifest> {
+        self.models.values().map(|model| (model.id.as_str(), model)).collect()
     }
 
-    /// Returns the digest of the three models. Workers report it with each completion, so that samples of other weights
-    /// are detected.
+    /// Returns the digest of the models. Workers report it with each completion, so that samples of other weights are
+    /// detected.
     pub fn policy_id(&self) -> String {
-        let ids = [&self.solver, &self.conjecturer, &self.guide].map(|m| m.id.as_str()).join(" ");
-        checksum_of(ids.as_bytes()).chars().take(16).collect()
+        let id = |(role, model): (&Role, &ModelManifest)| format!("{}={}", role.as_str(), model.id.as_str());
+        let ids: Vec<String> = self.models.iter().map(id).collect();
+        checksum_of(ids.join(" ").as_bytes()).chars().take(16).collect()
     }
 }
 
@@ -221,15 +213,14 @@ mod tests {
             a.files.iter().map(|f| f.name.as_str()).collect::<Vec<_>>(),
             ["config.json", "generation_config.json", "model.safetensors"]
         );
-        let policy = |solver: &ModelManifest| PolicyManifest {
-            policy_version: 1,
-            solver: solver.clone(),
-            conjecturer: c.clone(),
-            guide: c.clone(),
+        let policy = |solver: &ModelManifest| {
+            let roles = [(Role::Solver, solver), (Role::Conjecturer, &c), (Role::Guide, &c)];
+            let models = roles.map(|(role, model)| (role, model.clone())).into();
+            PolicyManifest { policy_version: 1, models }
         };
         assert_eq!(policy(&a).policy_id(), policy(&b).policy_id());
         assert_ne!(policy(&a).policy_id(), policy(&c).policy_id());
-        assert_eq!(policy(&a).models().len(), 2);
+        assert_eq!(policy(&a).distinct().len(), 2);
         std::fs::create_dir(folder.path().join("empty")).expect("makes");
         assert!(ModelManifest::of(&folder.path().join("empty")).is_err());
     }

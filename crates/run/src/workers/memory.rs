@@ -155,13 +155,13 @@ impl MemoryInputs<'_> {
 
     /// Plans a generation worker, after the first update.
     pub fn worker(&self) -> Result<ProcessMemory> {
-        let folders = policies::folders(self.config, Path::new("base"), Some(Path::new("checkpoint")));
-        let [_, _, guide] = &folders;
-        let has_own_guide = *guide != Path::new("base");
-        let names: BTreeSet<_> = folders.iter().collect();
+        let (base, checkpoint) = (Path::new("base"), Path::new("checkpoint"));
+        let folders = policies::sampled_folders(self.config, base, Some(checkpoint));
+        let own_guide = folders.get(&Role::Guide).filter(|guide| *guide != base);
+        let names: BTreeSet<_> = folders.values().collect();
         let mut device = Vec::new();
         for folder in names {
-            let is_guide = has_own_guide && folder == guide;
+            let is_guide = own_guide == Some(folder);
             let name = if is_guide {
                 "Guide".into()
             } else {
@@ -170,13 +170,16 @@ impl MemoryInputs<'_> {
             let shape = if is_guide { self.guide } else { self.model };
             device.push(self.model_part(format!("weights of the {name}"), shape)?);
         }
-        let shape = |role| Some(if role == Role::Guide && has_own_guide { self.guide } else { self.model });
+        let shape = |role: Role| {
+            let is_guide = role == Role::Guide && own_guide.is_some();
+            folders.contains_key(&role).then_some(if is_guide { self.guide } else { self.model })
+        };
         device.extend(self.samplers(shape)?);
         device.push(Self::part("scratch of the device", self.footprint.device_bytes()));
         Ok(ProcessMemory::new("generation worker".to_owned(), device, Vec::new(), false))
     }
 
-    /// Plans the samplers of the roles that have a model.
+    /// Plans the samplers of the roles that the process samples.
     fn samplers<'m>(&self, shape: impl Fn(Role) -> Option<&'m ModelConfig>) -> Result<Vec<MemoryPart>> {
         let settings = &self.config.sampling;
         let all = sampling::options(settings.batch, settings.memory_mib);

@@ -159,7 +159,7 @@ fn check_sum(path: &Path, file: &ManifestFile, found: &str) -> Result<()> {
     Ok(())
 }
 
-/// The three models of one policy version in a worker process.
+/// The models of one policy version in a worker process.
 pub struct SyncedWeights<D: Device> {
     source: WeightSource,
     device: Arc<D>,
@@ -208,7 +208,7 @@ impl<D: Device> SyncedWeights<D> {
 
     fn exchange(&mut self, manifest: &RunManifest) -> Result<()> {
         let start = Instant::now();
-        let wanted = manifest.policy.models();
+        let wanted = manifest.policy.distinct();
         // Drop the old weights first, so that both are never in memory at the same time.
         self.models.retain(|id, _| wanted.contains_key(id.as_str()));
         for (id, model) in wanted {
@@ -251,7 +251,7 @@ impl<D: Device> RoleModels<D> for SyncedWeights<D> {
     }
 
     fn model(&self, role: Role) -> Option<&Model<D>> {
-        self.models.get(self.policy.model(role).id.as_str())
+        self.models.get(self.policy.models.get(&role)?.id.as_str())
     }
 
     fn policy_id(&self) -> String {
@@ -308,8 +308,9 @@ mod tests {
             }
             ModelManifest { folder: "/no/such/folder".into(), ..model.clone() }
         };
-        let (solver, others) = (hidden(solver), hidden(others));
-        let policy = PolicyManifest { policy_version, solver, conjecturer: others.clone(), guide: others };
+        let roles = [(Role::Solver, solver), (Role::Conjecturer, others), (Role::Guide, others)];
+        let models = roles.map(|(role, model)| (role, hidden(model))).into();
+        let policy = PolicyManifest { policy_version, models };
         let config =
             crate::config::resolve(&Default::default(), std::iter::empty()).expect("the default").config;
         let manifest = RunManifest::new(&config, "", &[0], policy.clone());

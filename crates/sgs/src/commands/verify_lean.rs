@@ -7,6 +7,7 @@ use crate::output::{counted, unwritten_verdicts};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use sgs_data::lean::{Verified, verify_all};
+use sgs_formal::FormalSystem as _;
 use sgs_lean::Lean;
 use sgs_lean::data::{Import, SkippedRecord, Target, read_text};
 use sgs_run::config::system::check_toolchain;
@@ -14,7 +15,7 @@ use sgs_selfplay::Verdict;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 #[derive(Serialize)]
 struct VerdictLine<'a> {
@@ -61,15 +62,18 @@ pub fn run(args: &VerifyArgs) -> Result<Outcome> {
         let id = (!s.id.is_empty()).then_some(s.id.as_str());
         write(&mut out, &VerdictLine::invalid(id, place(s)))?;
     }
-    let started = Instant::now();
+    let mut rate = RateMeter::new(checker.parallel_verifications() as u64);
     // Do not keep the order of the file, because if this process ended, the results that wait for a slow proof would be
     // lost.
     verify_all(&checker, &import.targets, |target, verified| {
+        if verified.outcome.is_some() {
+            rate.count();
+        }
         let line = line(&checker, target, verified);
         counts.add(target, &line);
         write(&mut out, &line)
     })?;
-    eprintln!("{}", counts.summary(started.elapsed()));
+    eprintln!("{}", counts.summary(&rate));
     let is_clean = counts.is_clean() && (!args.fail_unproved || counts.all_proved());
     Ok(if is_clean { Outcome::Done } else { Outcome::Failed })
 }
@@ -149,27 +153,78 @@ impl VerdictCounts {
         self.verdicts.keys().all(|verdict| *verdict == Verdict::Proved.as_str())
     }
 
-    fn summary(&self, elapsed: Duration) -> String {
+    fn summary(&self, rate: &RateMeter) -> String {
         let all: u64 = self.verdicts.values().sum();
         let mut text: Vec<String> =
             self.verdicts.iter().map(|(verdict, n)| format!("{n} {verdict}")).collect();
         if self.unexpected > 0 {
             text.push(format!("{} unexpected", self.unexpected));
         }
-        let seconds = elapsed.as_secs_f64();
-        let rate = (all - self.bad) as f64 / seconds.max(1e-9);
         format!(
-            "{} in {seconds:.1} s, {rate:.1} per second: {}; {}",
+            "{} in {}: {}; {}",
             counted(all as usize, "line"),
+            rate.describe(Instant::now()),
             text.join(", "),
             counted(self.bad as usize, "invalid line")
         )
     }
 }
 
+/// Measures the proofs checked per second: in all, and after the first ones, in whose time the checkers import the header.
+struct RateMeter {
+    started: Instant,
+    /// Number of proofs that the checkers take at once. After as many verdicts, the imports have ended.
+    first: u64,
+    /// When the last of the first proofs was checked.
+    warm: Option<Instant>,
+    checked: u64,
+}
+
+impl RateMeter {
+    fn new(first: u64) -> Self {
+        Self { started: Instant::now(), first, warm: None, checked: 0 }
+    }
+
+    fn count(&mut self) {
+        self.checked += 1;
+        if self.checked == self.first {
+            self.warm = Some(Instant::now());
+        }
+    }
+
+    /// Describes time and rates until `now`. Leaves out the second rate if fewer proofs than the first ones were checked
+    /// afterwards.
+    fn describe(&self, now: Instant) -> String {
+        let per_second =
+            |proofs: u64, since: Instant| proofs as f64 / now.duration_since(since).as_secs_f64().max(1e-9);
+        let seconds = now.duration_since(self.started).as_secs_f64();
+        let mut text = format!("{seconds:.1} s, {:.1} per second", per_second(self.checked, self.started));
+        if let Some(warm) = self.warm.filter(|_| self.checked >= 2 * self.first) {
+            let rate = per_second(self.checked - self.first, warm);
+            text += &format!(" ({rate:.1} after the first {})", self.first);
+        }
+        text
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use std::time::Duration;
+
+    #[test]
+    fn the_second_rate_leaves_out_the_imports() {
+        let mut rate = RateMeter::new(4);
+        let start = rate.started;
+        (0..4).for_each(|_| rate.count());
+        // The first four take 10 s, the next four 2 s.
+        rate.warm = Some(start + Duration::from_secs(10));
+        let end = start + Duration::from_secs(12);
+        assert_eq!(rate.describe(end), "12.0 s, 0.3 per second");
+        (0..4).for_each(|_| rate.count());
+        assert_eq!(rate.describe(end), "12.0 s, 0.7 per second (2.0 after the first 4)");
+    }
 
     #[test]
     fn proofs_are_all_proved_only_without_other_verdicts() {
