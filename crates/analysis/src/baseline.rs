@@ -74,6 +74,11 @@ impl Baseline {
         self.seeds.len()
     }
 
+    /// Returns the generations from which all seeds are measured.
+    pub fn start(&self) -> f64 {
+        self.seeds.iter().filter_map(|(_, curve)| Some(curve.first()?.0)).fold(0.0, f64::max)
+    }
+
     /// Returns the generations at which the shortest curve ends.
     fn end(&self) -> f64 {
         self.seeds.iter().filter_map(|(_, curve)| Some(curve.last()?.0)).fold(f64::INFINITY, f64::min)
@@ -138,7 +143,7 @@ mod tests {
     fn a_curve_has_a_mean_and_a_range_where_all_seeds_are_measured() {
         let all = Baseline::parse(TWO).unwrap();
         let first = &all[0];
-        assert_eq!((all.len(), first.seeds(), first.end()), (2, 2, 200.0));
+        assert_eq!((all.len(), first.seeds(), first.start(), first.end()), (2, 2, 100.0, 200.0));
         let [_, early, end, late] = [99.0, 100.0, 200.0, 201.0].map(|x| first.at(x));
         assert_eq!(early, Some(Interval { value: (0.1 + 0.2) / 2.0, low: 0.1, high: 0.2 }));
         assert_eq!((end.map(|i| (i.low, i.high)), late), (Some((0.1, 0.4)), None));

@@ -64,7 +64,9 @@ pub(super) fn cumulative(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> O
     let base = super::main_run(drawn).and_then(|d| d.run.baseline.as_ref());
     // A run of sampling-only is itself the curve of a base model.
     let base = base.filter(|_| drawn.iter().all(|d| d.run.method != Some(Method::SamplingOnly)));
-    series.extend(base.map(|base| untrained(base, until)));
+    let base = base.map(|base| untrained(base, until)).filter(|curve| !curve.points.is_empty());
+    let has_base = base.is_some();
+    series.extend(base);
     let mut laws = Vec::new();
     let single = groups.len() == 1;
     // With many runs, only the laws of the main run and the baseline are drawn, because bands would cover each other. The
@@ -115,7 +117,7 @@ pub(super) fn cumulative(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> O
         ),
     };
     let mut seeds = about_seeds(&groups);
-    if base.is_some() {
+    if has_base {
         seeds.push_str(
             " Base model: measured with seeds 1 to 5 by scripts/base-curves.sh; the band is their range.",
         );

@@ -65,7 +65,13 @@ fn targets(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> Option<Str
             if curve.len() > 1 {
                 text.push_str(&format!(" ({} in the first round)", percent(first.1)));
             }
-            text.push_str(". This report has no measured baseline (a run of sampling-only is one)");
+            let start = main.runs.iter().find_map(|d| Some(d.run.baseline.as_ref()?.start()));
+            text.push_str(&match start.filter(|start| last.0 < *start) {
+                Some(start) => {
+                    format!(". The measured curve of the base model begins at {} generations", grouped(start))
+                }
+                None => ". This report has no measured baseline (a run of sampling-only is one)".to_owned(),
+            });
         }
         None => {}
     }

@@ -56,6 +56,18 @@ fn a_single_run_is_compared_with_its_first_round_and_its_base_model() {
              Conjecturer got no reward for them. To see whether this helped, compare with a run of sgs-no-guide.",
         ],
     );
+    // A curve that begins after the run's end is neither compared nor drawn.
+    let text = "# Late.\nseed,generations,rate\n1,2000,0.2\n1,4000,0.3\n2,1800,0.2\n2,4000,0.3\n";
+    let late = RunData { baseline: Baseline::parse(text).unwrap().pop(), ..run.clone() };
+    assert_contains(
+        &verdict(std::slice::from_ref(&late)),
+        &[
+            "(13.0% in the first round). The measured curve of the base model begins at 2,000 generations. On 40",
+        ],
+    );
+    let page = fragment(std::slice::from_ref(&late), &FigureOptions::default());
+    let page: String = page.parts.iter().map(|part| part.html(false)).collect();
+    assert!(!page.contains("Base model without training") && !page.contains("base-curves.sh"));
     run.reviews.removed = 0;
     assert_contains(
         &verdict(std::slice::from_ref(&run)),
