@@ -196,20 +196,11 @@ fn workers_of(coordinator: u32) -> Vec<i32> {
     pids.filter(is_child).collect()
 }
 
+/// Kills a hundred workers and coordinators in random order, over as many runs as that takes.
 #[test]
-#[ignore = "some minutes: kills workers and coordinator a hundred times"]
-fn kill_workers_and_coordinator_a_hundred_times() {
-    kill_workers_and_coordinator(100);
-}
-
-#[test]
-#[ignore = "half a minute: kills workers and coordinator twelve times; .ci/run runs it"]
-fn crash_of_workers_and_coordinator_twelve_times() {
-    kill_workers_and_coordinator(12);
-}
-
-/// Kills `kills` workers and coordinators in random order, over as many runs as that takes.
-fn kill_workers_and_coordinator(kills: u32) {
+#[ignore = "some minutes: kills workers and coordinator a hundred times; .ci/run runs it"]
+fn crash_of_workers_and_coordinator_a_hundred_times() {
+    const KILLS: u32 = 100;
     let folder = tempfile::tempdir().expect("a folder");
     let expected = snapshot(&undisturbed(&settings(ROUNDS), folder.path()));
     let run = folder.path().join("killed");
@@ -234,7 +225,7 @@ fn kill_workers_and_coordinator(kills: u32) {
     let mut next = draw(4);
     let mut child = launch(&run);
     let deadline = Instant::now() + Duration::from_secs(3600);
-    while workers + coordinators < kills {
+    while workers + coordinators < KILLS {
         assert!(Instant::now() < deadline, "{workers} workers and {coordinators} coordinators in an hour");
         std::thread::sleep(Duration::from_millis(50 + draw(1_200)));
         if let Some(status) = child.try_wait().expect("waits") {

@@ -3,7 +3,7 @@
 //! Environment variables shorten the runs. Every command must be listed in [`COMMANDS`].
 #![cfg(unix)]
 
-use crate::program::{file, project, small_recipe};
+use crate::program::{file, project, sgs, small_recipe};
 use sgs_analysis::stats::seed_mean;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{TcpListener, TcpStream};
@@ -105,7 +105,11 @@ const COMMANDS: &[(&str, Check)] = &[
         Append("&& cat mine.jsonl"),
     ),
     ("sgs eval --problems mine.jsonl -k 4", SUCCEEDS),
-    ("sgs run --set problems.set=mine.jsonl --out runs/mine", SUCCEEDS),
+    (
+        "sgs run --set problems.set=mine.jsonl --rounds 20 --out runs/mine",
+        Replace("--rounds 20", "--rounds 2"),
+    ),
+    ("sgs export runs/mine --only targets", SUCCEEDS),
     ("sgs data build --source mine.mm", Append("--composed 20 --reviews 1")),
     (
         "sgs pretrain presets/pretrain-metamath.toml --out own-base",
@@ -323,6 +327,21 @@ fn check_programs(folder: &Path) {
         }
         assert!(output.status.success() && !out.is_empty(), "{program}\n{out}\n{err}");
     }
+}
+
+/// Every sweep in `examples/`, with the method files that it names.
+#[test]
+fn every_example_sweep_is_accepted() {
+    let mut count = 0;
+    for entry in std::fs::read_dir(project("examples")).unwrap() {
+        let path = entry.unwrap().path();
+        let is_toml = path.extension().is_some_and(|end| end == "toml");
+        if is_toml && std::fs::read_to_string(&path).unwrap().contains("\nmethods = ") {
+            sgs(&["sweep", path.to_str().unwrap(), "--dry-run"]).expect(0);
+            count += 1;
+        }
+    }
+    assert!(count > 10, "only {count} sweeps");
 }
 
 #[test]
@@ -611,16 +630,16 @@ fn number(text: &str) -> f64 {
     text.trim().replace('\u{2212}', "-").parse().unwrap_or_else(|_| panic!("{text:?} is not a number"))
 }
 
-/// A run of a table of `docs/figures`: its points, as generations, tokens and the solve rate, and three pass@k of its last
+/// A run of a table of `docs/figures`: its points, as generations, tokens and the solve rate, and the pass@k of its last
 /// weights.
 #[derive(Default)]
 struct MeasuredRun {
     points: Vec<[f64; 3]>,
-    held_out: [f64; 3],
+    held_out: [f64; 4],
 }
 
 /// Reads the measured runs of a table by method and seed, with the columns of these pass@k.
-fn measured_runs(file: &str, pass: [&str; 3]) -> BTreeMap<String, BTreeMap<String, MeasuredRun>> {
+fn measured_runs(file: &str, pass: [&str; 4]) -> BTreeMap<String, BTreeMap<String, MeasuredRun>> {
     let mut table = csv::Reader::from_path(project(&format!("docs/figures/{file}"))).unwrap();
     let names = table.headers().unwrap().clone();
     let column = |name: &str| names.iter().position(|other| other == name).unwrap();
@@ -647,13 +666,14 @@ enum Column {
     Difference(usize),
 }
 
-const COLUMNS: [Column; 7] = [
+const COLUMNS: [Column; 8] = [
     Column::Mean(0),
     Column::Difference(0),
     Column::Mean(1),
     Column::Mean(2),
     Column::Mean(3),
     Column::Mean(4),
+    Column::Mean(5),
     Column::Difference(4),
 ];
 
@@ -661,13 +681,13 @@ const COLUMNS: [Column; 7] = [
 #[test]
 fn the_results_are_those_of_the_measured_runs() {
     let page = std::fs::read_to_string(project("docs/results.md")).unwrap();
-    check_table(&page, "metamath-congruence.csv", ["pass_1", "pass_8", "pass_32"]);
+    check_table(&page, "metamath-congruence.csv", ["pass_1", "pass_8", "pass_32", "pass_64"]);
     assert!(page.split_whitespace().count() <= 900);
 }
 
 /// Checks the table of a section against the measured runs of a file: solved targets at equal generations and at equal
-/// tokens, and three held-out pass@k.
-fn check_table(section: &str, file: &str, pass: [&str; 3]) {
+/// tokens, and four held-out pass@k.
+fn check_table(section: &str, file: &str, pass: [&str; 4]) {
     const BASELINE: &str = "reinforce-half";
     let runs = measured_runs(file, pass);
     // Methods are compared at the end of the shortest run.
@@ -678,8 +698,8 @@ fn check_table(section: &str, file: &str, pass: [&str; 3]) {
     let rows_of = |method: &str| {
         runs[method].values().map(|run| {
             let at = |of: usize, end: f64| run.points.iter().rfind(|point| point[of] <= end).unwrap()[2];
-            let [one, eight, all] = run.held_out;
-            [at(0, generations), at(1, tokens), one, eight, all].map(|share| 100.0 * share)
+            let [one, eight, half, all] = run.held_out;
+            [at(0, generations), at(1, tokens), one, eight, half, all].map(|share| 100.0 * share)
         })
     };
     let mean = |values: &[f64]| seed_mean(values).map(|mean| (mean.mean, mean.half.unwrap())).unwrap();
