@@ -839,12 +839,14 @@ impl Forecast {
         lines.extend(self.host.iter().map(|part| format!("  {:>9}  {}", size(part.bytes), part.what)));
         let disk = &self.disk;
         lines.push(format!(
-            "Disk: {}: model {}, {:.0} checkpoints of {} (f32, Adam), tables {}",
+            "Disk: {}: model {}, {:.0} checkpoints of {} (f32, Adam), tables {}; {}/s written",
             size(disk.total() as u64),
             size(disk.base as u64),
             disk.checkpoints,
             size(disk.checkpoint as u64),
-            size(disk.tables as u64)
+            size(disk.tables as u64),
+            // A round's checkpoint is written during the next round.
+            size(((disk.checkpoint + disk.tables / self.rounds.max(1.0)) / self.round_s.max(1e-9)) as u64)
         ));
         lines
     }

@@ -258,8 +258,7 @@ const PROCESSORS: usize = 132;
 const H200_BYTES: u64 = 139 << 30;
 /// Assumed memory of a process's context and libraries on a GPU, in bytes.
 const CONTEXT_BYTES: u64 = 1 << 30;
-/// GPUs and cores of an assumed node.
-const NODE_GPUS: usize = 8;
+/// Cores of an assumed coordinator's machine. Other machines of the ranks check proofs only as verification workers.
 const NODE_CORES: usize = 128;
 
 /// Returns the hardware that a run would use, and the sizes of its buffers. GPUs that this machine lacks are assumed.
@@ -305,7 +304,7 @@ fn hardware(
         devices,
         device_bytes: found.as_ref().map_or(H200_BYTES, |gpu| gpu.memory as u64),
         reserved_bytes: CONTEXT_BYTES,
-        cores: if found.is_some() { threads } else { NODE_CORES * devices.div_ceil(NODE_GPUS).max(1) },
+        cores: if found.is_some() { threads } else { NODE_CORES },
     };
     let processors = found.map_or(PROCESSORS, |gpu| gpu.processors);
     Ok((hardware, Box::new(CudaFootprint { precision: Precision::Bf16, processors })))

@@ -152,6 +152,11 @@ fn the_forecast_follows_the_configuration() {
         let ratio = number(&two, time) / number(&all, time);
         assert!((2.5..=4.0).contains(&ratio), "{ratio}: {time} of {two}");
     }
+    // The coordinator's machine alone checks proofs, unless workers do.
+    assert_eq!(forecast(&["training.ranks=64"])["checkers"], 128);
+    let checking = ["run", "--size", "lean-d3k", "--ranks", "64", "--workers", "slurm:verify=8"];
+    let far = sgs(&[&checking[..], &["--dry-run", "--json"]].concat()).expect(0).json();
+    assert_eq!((&far["forecast"]["checkers"], &far["forecast"]["samplers"]), (&1024.into(), &64.into()));
     // Seven workers share the GPUs of this machine with one rank, and hold three models and their samplers each.
     let workers = sgs(&[
         "run",
