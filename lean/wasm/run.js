@@ -45,4 +45,9 @@ fs.writeSync = (fd, text, ...where) => {
 globalThis.sgsErr = (line) => {
   if (!/^(\[DEBUG:|  - .*\.olean$|  mainModule\? = )/.test(line)) fs.writeSync(2, line + "\n");
 };
+// By default, Node prints the line that threw, which here is the whole program, before the error.
+process.on("uncaughtException", (error) => {
+  fs.writeSync(2, String(error?.stack ?? error).slice(0, 4000) + "\n");
+  process.exit(1);
+});
 require(path.join(build, "lean.js"));

@@ -5,7 +5,8 @@
 //   1. symbol look-up: uses a cached map; the original searches 200,000 names linearly for every look-up
 //   2. host folders: mounts the folders that the wrapper names instead of /home and /tmp, and passes LEAN_SYSROOT to
 //      programs; a native build would run `lean --print-prefix` instead
-//   3. thread stacks: sets the stack size of threads
+//   3. stacks: sets the stack size of threads, and moves the stack of the main thread, which runs the interpreter, into
+//      64 MiB of the heap. The package's own is so small that a deep recursion overwrites other data
 //   4. exports: drops the names of 192,629 functions that the JavaScript does not call
 //   5. silence: drops the package's debugging lines on standard output (one of them echoes the input file); run.js drops
 //      those on standard error
@@ -62,6 +63,12 @@ patch(
   "thread stacks",
   'new Worker(pthreadMainJs,{workerData:"em-pthread",name:"em-pthread"})',
   'new Worker(pthreadMainJs,{workerData:"em-pthread",name:"em-pthread",resourceLimits:{stackSizeMb:64}})',
+);
+patch(
+  "main stack",
+  "args.unshift(thisProgram);",
+  "{const bytes=1<<26,low=_malloc(bytes);if(!low)abort('no memory for the stack');_emscripten_stack_set_limits(low+bytes,low);stackRestore(low+bytes)}" +
+    "args.unshift(thisProgram);",
 );
 patch(
   "output",

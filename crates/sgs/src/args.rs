@@ -736,8 +736,10 @@ Examples:
 Symbols of set.mm: -> implies, -. not, /\\ and, \\/ or, <-> if and only if, A. x for all, E. x exists,
 e. element of, C_ subset, u. union, i^i intersection. Variables: ph ps ch th formulas, x y z sets,
 A B C D classes.
-Exit codes: 0 every statement was proved; 1 a statement was not, or a line of standard input is not valid;
-2 the given statement is not valid.")]
+Exit codes:
+  0  every statement was proved
+  1  a statement was not proved, or a line of standard input is not valid
+  2  the given statement is not valid")]
 #[command(mut_arg("problem", |arg| arg.help("Re-prove a theorem of the shipped database, using only what precedes it; for Lean: a target of a shipped set")))]
 #[command(mut_arg("samples", |arg| arg.help("Maximum number of proofs to sample").default_value("64")))]
 pub struct ProveArgs {

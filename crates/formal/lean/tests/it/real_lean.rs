@@ -205,7 +205,8 @@ fn the_small_set_is_read_and_passes_the_limits() {
     }
 }
 
-/// Returns the small set, proofs that try to use a neighbour or that reuse names of the library, and theorems with other names.
+/// Returns the small set, proofs that try to use a neighbour or that reuse names of the library, theorems with other names,
+/// and a deep term.
 fn asked() -> Vec<(Candidate, Verdict)> {
     let small = core_set();
     let small = small
@@ -215,7 +216,11 @@ fn asked() -> Vec<(Candidate, Verdict)> {
         .iter()
         .map(|(statement, helpers, body, verdict)| (candidate(statement, helpers, body), *verdict));
     let names = NAMES.iter().map(|statement| (candidate(statement, "", "\n  rfl"), Proved));
-    small.chain(neighbours).chain(names).collect()
+    // A deep term: the judge must not run out of stack before Lean's own limit of recursion.
+    let [ps, hs] = [(" ∧ ", "p"), (", ", "h")].map(|(between, each)| [each; 200].join(between));
+    let deep =
+        candidate(&format!("theorem deep (p : Prop) (h : p) : {ps} := by"), "", &format!("\n  exact ⟨{hs}⟩"));
+    small.chain(neighbours).chain(names).chain([(deep, Proved)]).collect()
 }
 
 fn assert_expected(asked: &[(Candidate, Verdict)], outcomes: &[CheckOutcome]) {
