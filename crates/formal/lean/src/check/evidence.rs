@@ -46,18 +46,20 @@ fn line_of<'de, D: Deserializer<'de>>(position: D) -> Result<u32, D::Error> {
 pub struct TrustLayers {
     /// The syntax layer: Lean's parser parses a text, and only syntax of the listed kinds is elaborated.
     pub syntax: bool,
-    /// The evidence layer: Lean must confirm that the theorem exists under its name and agrees with the pinned statement.
-    pub evidence: bool,
+    /// The messages layer: there must be no error and no `sorry`.
+    pub messages: bool,
+    /// The kernel layer: the kernel must accept the theorem as a proof of the pinned statement.
+    pub kernel: bool,
     /// The axioms layer: the theorem must depend on the three standard axioms only.
     pub axioms: bool,
 }
 
 impl TrustLayers {
     /// All layers, the only setting for training.
-    pub const ALL: Self = Self { syntax: true, evidence: true, axioms: true };
+    pub const ALL: Self = Self { syntax: true, messages: true, kernel: true, axioms: true };
     /// No layers. As in most published systems, a text counts as a proof if Lean reports no error, no `sorry`, and no
     /// warning about a `sorry`.
-    pub const NONE: Self = Self { syntax: false, evidence: false, axioms: false };
+    pub const NONE: Self = Self { syntax: false, messages: false, kernel: false, axioms: false };
 }
 
 /// The result of checking a candidate.
@@ -193,7 +195,7 @@ pub(super) fn is_sorry(message: &LeanMessage) -> bool {
             && message.text.contains("sorry"))
 }
 
-pub(super) fn without_evidence(messages: &[LeanMessage]) -> CheckOutcome {
+pub(super) fn published_rule(messages: &[LeanMessage]) -> CheckOutcome {
     let values: Vec<(Severity, &str)> = messages.iter().map(|m| (m.severity, m.text.as_str())).collect();
     let (_, complete) = reference_rule(&values, 0);
     if complete {

@@ -313,7 +313,7 @@ impl FileWorker {
         for layers in layers {
             let judge = |s: &Settled| s.as_ref().map_or_else(Clone::clone, |reply| reply.judge(*layers));
             let mut outcomes: Vec<CheckOutcome> = settled.iter().map(judge).collect();
-            if self.checker.replay && layers.evidence {
+            if self.checker.replay && layers.kernel {
                 self.replay(&questions, &mut outcomes, *layers);
             }
             for outcome in outcomes.iter_mut().filter(|o| o.verdict == Verdict::Proved) {

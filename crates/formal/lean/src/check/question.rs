@@ -7,7 +7,7 @@
 
 use super::assemble::Candidate;
 use super::evidence::{
-    CheckOutcome, LeanMessage, Severity, TrustLayers, is_sorry, judge_axioms, judge_error, without_evidence,
+    CheckOutcome, LeanMessage, Severity, TrustLayers, is_sorry, judge_axioms, judge_error, published_rule,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -145,8 +145,17 @@ impl JudgeReply {
         if layers.syntax && !self.syntax.is_empty() {
             return CheckOutcome::refused("syntax layer: ", &self.syntax);
         }
-        if !layers.evidence {
-            return without_evidence(messages);
+        if !layers.kernel {
+            let outcome = published_rule(messages);
+            return match outcome.verdict {
+                Verdict::Proved if layers.messages && messages.iter().any(is_sorry) => sorry(),
+                // Empty if the judge has not found the theorem.
+                Verdict::Proved => judge_axioms(self.axioms.clone(), layers),
+                _ => outcome,
+            };
+        }
+        if !layers.messages {
+            return self.kernel(layers);
         }
         if let Some(error) = messages.iter().find(|m| m.severity == Severity::Error) {
             return judge_error(
@@ -155,7 +164,7 @@ impl JudgeReply {
             );
         }
         if messages.iter().any(is_sorry) {
-            return CheckOutcome::new(Verdict::Refused, "messages layer: the declaration uses `sorry`");
+            return sorry();
         }
         self.kernel(layers)
     }
@@ -170,6 +179,10 @@ impl JudgeReply {
             CheckOutcome::refused("kernel layer: ", &self.reason)
         }
     }
+}
+
+fn sorry() -> CheckOutcome {
+    CheckOutcome::new(Verdict::Refused, "messages layer: the declaration uses `sorry`")
 }
 
 #[cfg(test)]
