@@ -14,6 +14,7 @@ use sgs_lm::device::Precision;
 use sgs_lm::model::Mode;
 use sgs_selfplay::Role;
 use sgs_selfplay::config::{BatchSize, ConjectureForm, Selection};
+use std::collections::BTreeSet;
 
 /// Speed of one device with models of any size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -451,7 +452,11 @@ fn weights_s(inputs: MemoryInputs<'_>, speed: Speed) -> f64 {
         return 0.0;
     }
     let width = inputs.footprint.bytes_per_parameter().0 as f64;
-    let bytes = width * inputs.model.parameters() as f64 * inputs.policies() as f64;
+    let config = inputs.config;
+    let sampled = ROLES.into_iter().filter(|role| config.samples_itself(*role));
+    let sets: BTreeSet<_> =
+        sampled.map(|role| config.weights_of(role)).filter(|set| set.is_trained()).collect();
+    let bytes = width * inputs.model.parameters() as f64 * sets.len() as f64;
     2.0 * bytes / speed.sending
 }
 
@@ -475,7 +480,9 @@ fn mean_round(
     let round = RoundModel { inputs, hardware, assumed, statement: work.characters / assumed.characters };
     let roles = round.roles(&counts, samplers.max(1) as f64)?;
     let sampling_s = roles.iter().map(|role| role.device_s).sum::<f64>();
-    let sampled_tokens = roles.iter().map(|role| role.tokens).sum::<f64>();
+    // Servers' completions are in the tables, too.
+    let tokens = |(i, (role, samples, _))| samples * round.completion(i, role);
+    let sampled_tokens = counts.samples.into_iter().enumerate().map(tokens).sum::<f64>();
 
     let checkers = checkers(config, fleet, hardware);
     let checks_here = fleet.is_none_or(|fleet| matches!(fleet.verify.by, By::Embedded | By::Local));
@@ -591,6 +598,17 @@ impl RoundModel<'_> {
         self.inputs.config.sampling.tokens(role) as f64
     }
 
+    /// Returns the maximum length of role `i`'s completions, in tokens.
+    fn room(&self, i: usize, role: Role) -> f64 {
+        let window = self.inputs.config.window(self.inputs.model) as f64;
+        self.token_limit(role).min((window - self.prompt(i)).max(1.0))
+    }
+
+    /// Returns the mean length of role `i`'s completions, in tokens.
+    fn completion(&self, i: usize, role: Role) -> f64 {
+        self.assumed.completion[i].min(self.room(i, role))
+    }
+
     /// Returns the work of each role, whose samples `samplers` devices share.
     fn roles(&self, counts: &RoundCounts, samplers: f64) -> Result<[RoleForecast; 3]> {
         let MemoryInputs { config, model, footprint, .. } = self.inputs;
@@ -602,10 +620,10 @@ impl RoundModel<'_> {
                 continue;
             }
             let prompt = self.prompt(i);
-            let limit = self.token_limit(role).min((config.window(model) as f64 - prompt).max(1.0));
+            let limit = self.room(i, role);
             let all = sampling::options(config.sampling.batch, config.sampling.memory_mib);
             let (count, memory) = plan_samplers(footprint, model, role, &all, config.window(model))?;
-            let length = self.assumed.completion[i].min(limit);
+            let length = self.completion(i, role);
             let context = prompt + (length * self.assumed.sampled_part).min(limit);
             let room = (count * memory.positions) as f64 / context;
             let mut role = RoleForecast {
@@ -1032,6 +1050,10 @@ mod tests {
         assert_eq!([seconds(&[], None), seconds(&[], Some("local:verify=2"))], [0.0, 0.0]);
         // Two policies of 13.8 GB are written and read.
         is_close(seconds(&[], Some("slurm:generate=64")), 4.0 * 13.8e9 / 2.1e9, 0.01);
+        let (url, solver) =
+            ("sampling.endpoint.url=http://server:8000", "sampling.endpoint.roles=[\"solver\"]");
+        let served = [url, solver, "sampling.endpoint.refresh=vllm", "sampling.endpoint.folder=/weights"];
+        is_close(seconds(&served, Some("slurm:generate=64")), 2.0 * 13.8e9 / 2.1e9, 0.01);
         let tied = "algorithm.tied_weights=true";
         is_close(seconds(&[tied], Some("local:generate=2")), 2.0 * 13.8e9 / 2.1e9, 0.01);
     }
@@ -1092,6 +1114,7 @@ mod tests {
             let hardware = hardware();
             let work = RoundWork { targets: 100, characters: 200.0 };
             let forecast = forecast(inputs, work, &hardware, &LEAN).expect("a forecast");
+            assert!(forecast.disk.tables > 1e6, "the tables contain the servers' completions");
             (roles.join(" "), forecast.samplers, forecast.served.len(), forecast.sampling_s > 0.0)
         };
         assert_eq!(caches(&[], None), ("conjecturer guide solver".to_owned(), 1, 0, true));

@@ -411,8 +411,9 @@ fn lacking(lacks: &[MissingRequirement], planned: &Planned) -> Vec<String> {
         lines.push(format!("  disk      {:.0} GB free; {:.0} GB needed", gb(free), disk / 1e9));
     }
     let threads = machine::processor().threads;
-    if forecast.checks_here && threads < hardware.cores {
-        lines.push(format!("  cores     {threads}; {} needed", hardware.cores));
+    let cores = hardware.cores.min(forecast.checkers);
+    if forecast.checks_here && threads < cores {
+        lines.push(format!("  cores     {threads}; {cores} needed"));
     }
     if !forecast.fits(hardware) {
         lines.push(format!("  GPU       more memory than {:.0} GB: see below", gb(hardware.device_bytes)));

@@ -8,6 +8,7 @@ use sgs_run::config::base_model::is_model;
 use sgs_run::config::system::check_set;
 use sgs_run::config::{BaseSource, MADE, RunConfig, SHIPPED, SystemName};
 use sgs_run::workers::config::{By, FleetConfig};
+use sgs_selfplay::Role;
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -109,7 +110,8 @@ fn model_lack(config: &RunConfig) -> Option<MissingRequirement> {
 /// Returns the Guide's own model if it is missing. `sgs sft` makes it; a run never does.
 fn guide_lack(config: &RunConfig) -> Option<MissingRequirement> {
     let name = config.model.guide.as_str();
-    (name != "base" && !Path::new(name).join("config.json").is_file()).then(|| no_model("Guide", name))
+    let is_missing = name != "base" && !Path::new(name).join("config.json").is_file();
+    (is_missing && config.samples_itself(Role::Guide)).then(|| no_model("Guide", name))
 }
 
 fn no_model(what: &'static str, name: &str) -> MissingRequirement {
