@@ -408,7 +408,7 @@ impl Rehearsal {
         let network = network_bytes();
         let received = network - std::mem::replace(&mut self.network, network);
         let samples = self.gpus.take();
-        // The samples go on until the round is published, which may take longer than the round.
+        // Sampling continues until the round is published, which may take longer than the round.
         let interval = metrics.unix_time - whole..metrics.unix_time;
         let gpus: Vec<Value> = (0..self.ranks.max(self.workers))
             .filter_map(|gpu| processes::summary(&samples, gpu, interval.clone()))

@@ -129,7 +129,7 @@ pub struct GpuSample {
 }
 
 /// Returns the largest memory of a GPU, and its mean use during a round: an interval in seconds since 1970. The use is null
-/// if there is no sample of the round.
+/// without samples of the round.
 pub fn summary(samples: &[GpuSample], gpu: usize, round: Range<f64>) -> Option<Value> {
     let own = || samples.iter().filter(|sample| sample.gpu == gpu);
     let of_round: Vec<f64> = own().filter(|s| round.contains(&s.at)).map(|s| s.busy / 100.0).collect();

@@ -219,7 +219,10 @@ mod tests {
     fn the_second_rate_leaves_out_the_imports() {
         let mut rate = RateMeter::new(4);
         let start = rate.started;
-        (0..4).for_each(|_| rate.count());
+        (0..3).for_each(|_| rate.count());
+        assert_eq!(rate.warm, None);
+        rate.count();
+        assert!(rate.warm.is_some());
         // The first four take 10 s, the next four 2 s.
         rate.warm = Some(start + Duration::from_secs(10));
         let end = start + Duration::from_secs(12);
