@@ -296,8 +296,8 @@ fn scale(tensor: &TensorSpec, config: &ModelConfig) -> Option<f64> {
     }
 }
 
-/// Number of values that one thread draws.
-const PART: usize = 1 << 24;
+/// Number of values that one thread draws: few enough that all processors draw the values of one matrix.
+const PART: usize = 1 << 20;
 
 /// Fills a tensor with uniform random values, on all processors.
 fn fill(values: &mut [f32], scale: Option<f64>, seed: u64, stream: u64) {
