@@ -333,7 +333,7 @@ fn frozen(config: &RunConfig, made: Option<&Path>) -> Result<FrozenConfig> {
             }
         },
     );
-    if config.model.guide != "base" {
+    if config.has_own_guide() {
         data.insert(GUIDE.to_owned(), weights_hash(Path::new(&config.model.guide))?);
     }
     if !system::is_shipped_set(&config.problems.set) {

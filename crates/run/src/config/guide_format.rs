@@ -45,7 +45,7 @@ pub fn check(config: &RunConfig, readable: u32, sampled: u32) -> Result<()> {
         "{readable} of the Guide's {sampled} reviews can be read ({:.0}%), and algorithm.guide.min_readable is {least}; \
          {}. To run with this Guide, set algorithm.guide.min_readable=0",
         100.0 * share,
-        match share < LEARNED {
+        match is_untrained(config) || share < LEARNED {
             true => remedy(config.problems.system),
             false => "the model knows the format, but needs more training on reviews",
         }
@@ -130,6 +130,9 @@ mod tests {
         let error = check(&config, 51, 64).unwrap_err().to_string();
         assert!(error.contains("(80%)") && error.contains("needs more training on reviews"), "{error}");
         config.problems.system = SystemName::Lean;
+        config.model.base = "deepseek-ai/DeepSeek-Prover-V2-7B".into();
+        let error = check(&config, 35, 64).unwrap_err().to_string();
+        assert!(error.contains(AUTHORS_GUIDE), "a base model that no one trained: {error}");
         let error = check(&config, 15, 64).unwrap_err().to_string();
         for part in [
             "15 of the Guide's 64 reviews can be read (23%)",

@@ -168,6 +168,11 @@ impl RunConfig {
         self.algorithm.samples(role) && self.sampling.endpoint.backend_of(role) == RoleBackend::Local
     }
 
+    /// Returns whether the run's own samplers use a separate model as the Guide.
+    pub fn has_own_guide(&self) -> bool {
+        self.model.guide != "base" && self.samples_itself(Role::Guide)
+    }
+
     /// Returns whether a run with this many generations has used up its limit.
     pub fn has_spent(&self, generations: u64) -> bool {
         self.generations > 0 && generations >= self.generations

@@ -13,11 +13,10 @@ use crate::config::folder;
 use crate::error::{Result, RunError};
 use crate::train::policies::PolicySet;
 use crate::train::ranks::command::RankCommand;
-use crate::train::ranks::distributed_trainer::DistributedTrainer;
+use crate::train::ranks::distributed_trainer::{DistributedTrainer, trainer_of};
 use crate::workers::tasks::own_mark;
 use sgs_endpoint::EndpointError;
 use sgs_lm::ranks::Parallel;
-use sgs_lm::trainer::Trainer;
 use sgs_lm_sampler::Decode;
 use sgs_rundir::{EndReason, NextStep, ResumePlan};
 use std::sync::Arc;
@@ -77,9 +76,7 @@ where
         let mut policies = loaded?;
         policies.mark = own_mark().to_owned();
         let peers = group.map(|group| D::connect(&self.device, group)).transpose()?;
-        let (mode, tokens) = (self.config.training.mode(), self.config.training_tokens(policies.config()));
-        let device = Arc::clone(&self.device);
-        let trainer = Trainer::with_peers(device, policies.config(), tokens, mode, peers)?;
+        let trainer = trainer_of(&self.config, Arc::clone(&self.device), policies.config(), peers)?;
         Ok((policies, DistributedTrainer::lead(trainer)))
     }
 }

@@ -78,7 +78,11 @@ impl RunWorkers {
                     );
                 }
                 if runner.config.model.device == "cuda" {
-                    remote.assign_gpus(crate::config::device::visible_gpus());
+                    let mut gpus = crate::config::device::visible_gpus();
+                    // A worker samples faster on a GPU that no rank uses.
+                    let ranks = runner.config.training.ranks % gpus.len().max(1);
+                    gpus.rotate_left(ranks);
+                    remote.assign_gpus(gpus);
                 }
                 Some(remote)
             }

@@ -41,7 +41,7 @@ impl LoadedModels {
             roles: SampledRoles::of(config),
             base: samples && algorithm.samples_with_base(backend_of, config.model.guide != "base")
                 || rank == 0 && algorithm.updates_with_base(backend_of),
-            guide: samples && has_own_guide(config),
+            guide: samples && config.has_own_guide(),
         }
     }
 
@@ -77,11 +77,6 @@ impl SampledRoles {
     pub fn contains(self, role: Role) -> bool {
         self.0[role as usize]
     }
-}
-
-/// Returns whether the run's own samplers use a separate model as the Guide.
-fn has_own_guide(config: &RunConfig) -> bool {
-    config.model.guide != "base" && config.samples_itself(Role::Guide)
 }
 
 /// Checks that the window and the vocabulary of a separate Guide suit the run.
@@ -240,7 +235,7 @@ impl<D: Device> PolicySet<D> {
         let trained = TrainablePolicies::load(config, device, base, at, place)?;
         let shape = ModelConfig::load(base)?;
         config.model.check_window(&shape, "the base model")?;
-        if has_own_guide(config) {
+        if config.has_own_guide() {
             // Check this even if only workers load the Guide, because a worker's error comes later.
             check_guide(config, &shape).context("the Guide's model")?;
         }

@@ -10,7 +10,10 @@ use crate::workers::config::{By, FleetConfig, WorkerPoolConfig};
 use crate::workers::generate::{ROLES, plan_samplers};
 use crate::workers::sampling;
 use serde::Serialize;
+use sgs_lean::Backing;
+use sgs_lm::ModelConfig;
 use sgs_lm::device::Precision;
+use sgs_lm::footprint::Footprint;
 use sgs_lm::model::Mode;
 use sgs_selfplay::Role;
 use sgs_selfplay::config::{BatchSize, ConjectureForm, Selection};
@@ -43,12 +46,12 @@ pub struct Speed {
     pub pinning: Option<f64>,
 }
 
-/// An H200 in bfloat16; the sources are sections of docs/performance.md.
+/// An H200 in bfloat16. Names in quotes are sections of docs/performance.md.
 const H200: Speed = Speed {
     // "Several GPUs": MFU 0.51 to 0.52 with one micro-batch per rank and step; the peak is 989 TFLOP/s.
     training: 0.51 * 989e12,
-    // "Sampling", continuous batching: prefill of 272,000 prompt tokens in the measured time, less the time to read
-    // weights and cache in each step.
+    // 2,000 requests on an H200 (see the tests): prefill of 272,000 prompt tokens in the measured time, less the time to
+    // read weights and cache in each step.
     prefill: 0.35 * 989e12,
     decoding: 0.35 * 989e12,
     // "Sampling": chosen so that the steps there agree within 5%.
@@ -184,6 +187,24 @@ pub const LEAN: Assumptions = Assumptions {
     shared_bytes: 6_000_000_000,
 };
 
+/// The assumptions for core Lean as WebAssembly, measured in the first three rounds of the size `lean-core` (seed 1).
+pub const LEAN_CORE: Assumptions = Assumptions {
+    completion: [32.5, 43.3, 4.0],
+    sampled_part: 0.5,
+    statements: [1.0, 1.0, 2.0],
+    template: 20.0,
+    // docs/lean.md: all at first, 44% after 64 rounds.
+    unsolved: 0.7,
+    accepted: 0.99,
+    trained_hard: 0.025,
+    trained_conjectures: 0.17,
+    check_s: 0.1,
+    // docs/lean.md: the memory that each slot needs.
+    checker_bytes: 6_000_000_000,
+    shared_bytes: 0,
+    ..LEAN
+};
+
 /// The assumptions for Metamath, measured in the first three rounds of the default run (seed 1).
 pub const METAMATH: Assumptions = Assumptions {
     completion: [11.3, 34.5, 4.0],
@@ -219,8 +240,13 @@ impl Assumptions {
         "host_s",
     ];
 
-    pub fn of(system: SystemName) -> Self {
-        if system == SystemName::Metamath { METAMATH } else { LEAN }
+    pub fn of(config: &RunConfig) -> Self {
+        let is_wasm = config.lean.as_ref().is_some_and(|lean| lean.backing == Backing::Wasm);
+        match config.problems.system {
+            SystemName::Metamath => METAMATH,
+            SystemName::Lean if is_wasm => LEAN_CORE,
+            SystemName::Lean | SystemName::External => LEAN,
+        }
     }
 
     /// Replaces an assumption, given as NAME=NUMBER.
@@ -259,6 +285,8 @@ impl Assumptions {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RoundWork {
     pub targets: usize,
+    /// Number of held-out problems of an evaluation.
+    pub held_out: usize,
     /// Mean length of a target with its header, in characters.
     pub characters: f64,
 }
@@ -313,7 +341,9 @@ pub struct Forecast {
     pub first_round: FirstRound,
     /// Number of rounds until the first limit of the run: rounds, minutes or generations.
     pub rounds: f64,
-    /// Time of these rounds.
+    /// Time of one evaluation.
+    pub evaluation_s: f64,
+    /// Time of these rounds, with evaluations.
     pub run_s: f64,
     /// The processes of each device of the coordinator's machine.
     pub memory: Vec<Vec<ProcessMemory>>,
@@ -336,6 +366,7 @@ pub struct FirstRound {
 /// Disk use, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct DiskUse {
+    /// The base model and a separate Guide.
     pub base: f64,
     /// One checkpoint: the weights, Adam's moments and, for bfloat16, the f32 master weights of each trained policy.
     pub checkpoint: f64,
@@ -381,18 +412,17 @@ struct Arithmetic {
 }
 
 impl Arithmetic {
-    fn new(inputs: MemoryInputs<'_>) -> Self {
-        let model = inputs.model;
+    fn new(model: &ModelConfig, footprint: &dyn Footprint) -> Self {
         let head = model.vocab_size * model.hidden_size;
         let layers = (model.parameters() - if model.tied_head { head } else { 2 * head }) as f64;
         let multiplied = layers + head as f64;
-        let width = inputs.footprint.bytes_per_parameter().0 as f64;
+        let width = footprint.bytes_per_parameter().0 as f64;
         Self {
             depth: model.layers as f64,
             layers,
             multiplied,
             weight_bytes: width * multiplied,
-            token_bytes: inputs.footprint.decoder_page_bytes(model, 16) as f64 / 16.0,
+            token_bytes: footprint.decoder_page_bytes(model, 16) as f64 / 16.0,
             attention: 4.0 * (model.layers * model.q_dim()) as f64,
         }
     }
@@ -493,12 +523,16 @@ fn mean_round(
     let (trained_share, training_flop, scoring_s) = round.training(&counts);
     let speed = hardware.speed;
     let copying_s = host_copies(&memory) as f64 / speed.copying;
-    let training_s = training_flop / (speed.training * ranks as f64) + scoring_s + copying_s;
+    let training_s = training_flop / (speed.training * ranks_in_step(config, ranks)) + scoring_s + copying_s;
 
     let generations = counts.generations;
     let weights_s = weights_s(inputs, speed);
     let round_s = sampling_s.max(checking_s) + training_s + weights_s + generations * assumed.host_s;
     let rounds = rounds_until_a_limit(config, generations, round_s);
+    let evaluation = RoundCounts::of_evaluation(config, work);
+    let evaluation_s = round.roles(&evaluation, samplers.max(1) as f64)?[0]
+        .device_s
+        .max(evaluation.generations * assumed.check_s / checkers.max(1) as f64);
     let is_remote = fleet.is_some_and(|fleet| matches!(fleet.generate.by, By::Slurm | By::None));
     Ok(Forecast {
         generations,
@@ -518,7 +552,8 @@ fn mean_round(
         round_s,
         first_round: FirstRound::default(),
         rounds,
-        run_s: round_s * rounds,
+        evaluation_s,
+        run_s: round_s * rounds + evaluation_s * evaluations(config, rounds),
         host: round.host_memory(&memory, sampled_tokens, if checks_here { checkers } else { 0 }),
         memory,
         remote_worker: is_remote.then(|| inputs.worker()).transpose()?,
@@ -553,8 +588,11 @@ impl RoundCounts {
         };
         let conjectures = made + derived;
         let accepted = conjectures * assumed.accepted;
-        let reviewed = made * assumed.accepted;
-        let generations = f64::from(a.rollouts_per_problem) * (targets + accepted);
+        // Beside sampled conjectures, nothing rewards the parts of rollouts, so they are not reviewed.
+        let reviewed = if a.conjecturer.is_sampled() { made } else { conjectures } * assumed.accepted;
+        // Most attempts at unsolved targets fail in every turn, so each is assumed to use all of them.
+        let rollouts = f64::from(a.rollouts_per_problem * (1 + a.solver.repair_turns));
+        let generations = rollouts * (targets + accepted);
         let written = if a.conjecturer.is_sampled() { made } else { 0.0 };
         let reviews = if a.has_model_reviews() { reviewed * f64::from(a.guide.samples) } else { 0.0 };
         let samples = [
@@ -563,6 +601,37 @@ impl RoundCounts {
             (Role::Guide, reviews, reviewed),
         ];
         Self { made, conjectures, generations, samples }
+    }
+
+    /// Counts an evaluation as a round of the Solver alone.
+    fn of_evaluation(config: &RunConfig, work: RoundWork) -> Self {
+        let prompts = work.held_out as f64;
+        let generations = prompts * f64::from(config.evaluation.samples);
+        let none = |role| (role, 0.0, 0.0);
+        let samples = [(Role::Solver, generations, prompts), none(Role::Conjecturer), none(Role::Guide)];
+        Self { made: 0.0, conjectures: 0.0, generations, samples }
+    }
+}
+
+/// Returns by how many ranks a training step's time is divided. A step distributes whole sequences, so it takes as long as
+/// the rank with the most sequences.
+fn ranks_in_step(config: &RunConfig, ranks: usize) -> f64 {
+    let sequences = config.algorithm.optimizer.batch_size as usize;
+    sequences as f64 / sequences.div_ceil(ranks) as f64
+}
+
+/// Returns the number of rounds whose rollouts an update trains on.
+fn rounds_trained_on(config: &RunConfig) -> f64 {
+    let solver = &config.algorithm.solver;
+    if solver.objective.is_stored() { f64::from(solver.window) } else { 1.0 }
+}
+
+/// Returns the number of evaluations: before the first round, after the last and, if weights change, in between.
+fn evaluations(config: &RunConfig, rounds: f64) -> f64 {
+    match config.evaluation.every {
+        _ if !config.weights_of(Role::Solver).is_trained() => 1.0,
+        0 => 2.0,
+        every => 1.0 + (rounds / f64::from(every)).ceil(),
     }
 }
 
@@ -611,14 +680,15 @@ impl RoundModel<'_> {
 
     /// Returns the work of each role, whose samples `samplers` devices share.
     fn roles(&self, counts: &RoundCounts, samplers: f64) -> Result<[RoleForecast; 3]> {
-        let MemoryInputs { config, model, footprint, .. } = self.inputs;
-        let arithmetic = Arithmetic::new(self.inputs);
+        let MemoryInputs { config, footprint, .. } = self.inputs;
         let mut roles = [RoleForecast::default(); 3];
         for (i, (role, samples, prompts)) in counts.samples.into_iter().enumerate() {
             // A server's time is not known.
             if samples == 0.0 || !config.samples_itself(role) {
                 continue;
             }
+            let has_own = role == Role::Guide && config.has_own_guide();
+            let model = if has_own { self.inputs.guide } else { self.inputs.model };
             let prompt = self.prompt(i);
             let limit = self.room(i, role);
             let all = sampling::options(config.sampling.batch, config.sampling.memory_mib);
@@ -635,7 +705,8 @@ impl RoundModel<'_> {
                 device_s: 0.0,
             };
             let longest = limit.min(self.assumed.longest);
-            role.device_s = arithmetic.seconds(&role, longest, samplers, self.hardware.speed);
+            role.device_s =
+                Arithmetic::new(model, footprint).seconds(&role, longest, samplers, self.hardware.speed);
             roles[i] = role;
         }
         Ok(roles)
@@ -650,8 +721,11 @@ impl RoundModel<'_> {
         let is_hard = a.solver.effective_selection() == Selection::Hard;
         let share = if is_hard { assumed.trained_hard } else { assumed.trained_all };
         let trains = [a.is_trained_on(Role::Solver), a.is_trained_on(Role::Conjecturer)];
-        let examples = [counts.generations * share, counts.made * assumed.trained_conjectures];
-        let arithmetic = Arithmetic::new(self.inputs);
+        let examples = [
+            counts.generations * share * rounds_trained_on(config),
+            counts.made * assumed.trained_conjectures,
+        ];
+        let arithmetic = Arithmetic::new(self.inputs.model, self.inputs.footprint);
         let forward = [0, 1].map(|i| {
             let role = [Role::Solver, Role::Conjecturer][i];
             let length = self.prompt(i) + assumed.completion[i].min(self.token_limit(role));
@@ -698,7 +772,9 @@ fn disk_use(inputs: MemoryInputs<'_>, rounds: f64, table_bytes: f64) -> DiskUse 
     let parameters = inputs.model.parameters() as f64;
     let is_bf16 = inputs.footprint.bytes_per_parameter().0 == 2;
     DiskUse {
-        base: 2.0 * parameters,
+        base: 2.0
+            * (parameters
+                + if inputs.config.has_own_guide() { inputs.guide.parameters() as f64 } else { 0.0 }),
         checkpoint: if is_bf16 { 14.0 } else { 12.0 } * parameters * inputs.policies() as f64,
         checkpoints: f64::from(checkpoints.last) + permanent + 1.0,
         tables: rounds * table_bytes,
@@ -730,9 +806,16 @@ impl Forecast {
         (0..self.memory.len()).rev().max_by_key(|i| self.device_bytes(*i, hardware)).unwrap_or(0)
     }
 
-    /// Returns whether every device of the coordinator's machine has enough memory.
+    /// Returns whether every device of the coordinator's machine has enough memory, and every worker elsewhere, whose
+    /// devices are assumed to be equal.
     pub fn fits(&self, hardware: &Hardware) -> bool {
-        self.device_bytes(self.fullest(hardware), hardware) <= hardware.device_bytes
+        let remote = self.remote_bytes(hardware).unwrap_or(0);
+        self.device_bytes(self.fullest(hardware), hardware).max(remote) <= hardware.device_bytes
+    }
+
+    /// Returns the memory of a generation worker on another machine, if there are any.
+    fn remote_bytes(&self, hardware: &Hardware) -> Option<u64> {
+        self.remote_worker.as_ref().map(|worker| worker.device_bytes + hardware.reserved_bytes)
     }
 
     /// Formats the times for users. Each line includes the assumptions that it depends on.
@@ -748,25 +831,41 @@ impl Forecast {
         let all = config.rounds;
         let noun = if all == 1 { "round" } else { "rounds" };
         let of_all = if f.rounds < all.into() { format!("{} of ", f.rounds) } else { String::new() };
+        let conjectures = match f.conjectures > 0.0 {
+            true => format!(
+                " ({:.0}% unsolved) and of {:.0}% of {:.0} conjectures",
+                a.unsolved * 100.0,
+                a.accepted * 100.0,
+                f.conjectures
+            ),
+            false => String::new(),
+        };
+        let repairs = match config.algorithm.solver.repair_turns {
+            0 => String::new(),
+            turns => format!(" (each of at most {} turns)", turns + 1),
+        };
+        let targets = match config.algorithm.batch.size {
+            BatchSize::All => work.targets,
+            BatchSize::Count(n) => work.targets.min(n.get() as usize),
+        };
+        let elsewhere = match f.remote_worker {
+            Some(_) => format!(" and {} elsewhere", f.samplers),
+            None => String::new(),
+        };
         let mut lines = vec![
             format!(
-                "On {} x {}{found}: about {} for {of_all}{all} {noun}, {} per round",
+                "On {} x {}{elsewhere}{found}: about {} for {of_all}{all} {noun}, {} per round",
                 h.devices,
                 h.device,
                 time(f.run_s),
                 time(f.round_s)
             ),
             format!(
-                "  a round   {:.0} generations: {} rollouts of {} targets and of {:.0}% of {:.0} conjectures ({:.0}% unsolved)",
-                f.generations,
-                config.algorithm.rollouts_per_problem,
-                work.targets,
-                a.accepted * 100.0,
-                f.conjectures,
-                a.unsolved * 100.0
+                "  a round   {:.0} generations: {} rollouts{repairs} of {targets} targets{conjectures}",
+                f.generations, config.algorithm.rollouts_per_problem
             ),
             format!(
-                "  round 0   {:.0} generations, {}: every target is unsolved",
+                "  round 0   {:.0} generations, {}: no target is solved yet",
                 f.first_round.generations,
                 time(f.first_round.round_s)
             ),
@@ -794,13 +893,19 @@ impl Forecast {
             f.checking_cpu_s / 3600.0,
             a.check_s
         ));
-        lines.push(format!(
-            "  training  {}; ranks: {}; {}FLOP, with {:.0}% of the rollouts",
-            time(f.training_s),
-            config.training.ranks,
-            count(f.training_flop),
-            f.trained_share * 100.0
-        ));
+        if config.algorithm.trains() {
+            let rounds = match rounds_trained_on(config) {
+                1.0 => String::new(),
+                rounds => format!(" of {rounds} rounds"),
+            };
+            lines.push(format!(
+                "  training  {}; ranks: {}; {}FLOP, with {:.0}% of the rollouts{rounds}",
+                time(f.training_s),
+                config.training.ranks,
+                count(f.training_flop),
+                f.trained_share * 100.0
+            ));
+        }
         if a.host_s > 0.0 {
             lines.push(format!(
                 "  host      {}, in which the devices are idle",
@@ -810,6 +915,15 @@ impl Forecast {
         if f.weights_s > 0.0 {
             lines.push(format!("  weights   {}, until every worker has them", time(f.weights_s)));
         }
+        if f.evaluation_s > 0.0 {
+            lines.push(format!(
+                "  evaluation {} each, {:.0} times: {} proofs of {} held-out problems",
+                time(f.evaluation_s),
+                evaluations(config, f.rounds),
+                config.evaluation.samples,
+                work.held_out
+            ));
+        }
         lines
     }
 
@@ -818,14 +932,14 @@ impl Forecast {
         let h = hardware;
         let fullest = self.fullest(h);
         let total = self.device_bytes(fullest, h);
-        let verdict = if self.fits(h) { "fits into" } else { "DOES NOT FIT into" };
+        let verdict = |bytes| if bytes <= h.device_bytes { "fits into" } else { "DOES NOT FIT into" };
         let found = if h.found { "" } else { " (assumed)" };
         let device = match h.is_host {
             true => "this machine".to_owned(),
             false => format!("{} {fullest}, the fullest of {}", h.device, self.memory.len()),
         };
-        let (total, has) = (size(total), size(h.device_bytes));
-        let mut lines = vec![format!("Memory of {device}: {total}, {verdict} {has}{found}")];
+        let fit = |bytes| format!("{}, {} {}{found}", size(bytes), verdict(bytes), size(h.device_bytes));
+        let mut lines = vec![format!("Memory of {device}: {}", fit(total))];
         let mut shown: Option<&ProcessMemory> = None;
         for process in &self.memory[fullest] {
             let own = process.device_bytes + h.reserved_bytes;
@@ -848,20 +962,25 @@ impl Forecast {
             }
             shown = Some(process);
         }
-        if let Some(worker) = &self.remote_worker {
-            let own = worker.device_bytes + h.reserved_bytes;
-            lines.push(format!("Memory of a {} elsewhere: {}", worker.process, size(own)));
+        if let (Some(worker), Some(bytes)) = (&self.remote_worker, self.remote_bytes(h)) {
+            lines.push(format!("Memory of a {} elsewhere: {}", worker.process, fit(bytes)));
         }
         let part = if h.is_host { "of which outside the planned buffers" } else { "Memory of the host" };
         lines.push(format!("{part}: {}", size(sum(&self.host))));
         lines.extend(self.host.iter().map(|part| format!("  {:>9}  {}", size(part.bytes), part.what)));
         let disk = &self.disk;
+        let checkpoints = match disk.checkpoint > 0.0 {
+            true => format!(
+                ", {:.0} checkpoints of {} (f32, Adam)",
+                disk.checkpoints,
+                size(disk.checkpoint as u64)
+            ),
+            false => String::new(),
+        };
         lines.push(format!(
-            "Disk: {}: model {}, {:.0} checkpoints of {} (f32, Adam), tables {}; {}/s written",
+            "Disk: {}: models {}{checkpoints}, tables {}; {}/s written",
             size(disk.total() as u64),
             size(disk.base as u64),
-            disk.checkpoints,
-            size(disk.checkpoint as u64),
             size(disk.tables as u64),
             // A round's checkpoint is written during the next round.
             size(((disk.checkpoint + disk.tables / self.rounds.max(1.0)) / self.round_s.max(1e-9)) as u64)
@@ -894,6 +1013,7 @@ fn time(seconds: f64) -> String {
         s if s < 10.0 => format!("{s:.2} s"),
         s if s < 90.0 => format!("{s:.0} s"),
         s if s < 5400.0 => format!("{:.0} min", s / 60.0),
+        s if s < 36_000.0 => format!("{:.1} h", s / 3600.0),
         s if s < 172_800.0 => format!("{:.0} h", s / 3600.0),
         s => format!("{:.1} days", s / 86_400.0),
     }
@@ -903,7 +1023,6 @@ fn time(seconds: f64) -> String {
 mod tests {
     use super::*;
     use crate::config::{Layers, resolve};
-    use sgs_lm::ModelConfig;
     use sgs_lm_cuda::{CudaFootprint, Precision};
 
     const GPU: CudaFootprint = CudaFootprint { precision: Precision::Bf16, processors: 132 };
@@ -972,7 +1091,7 @@ mod tests {
 
         let config = config(&[]);
         let inputs = inputs(&config, &seven, None);
-        let arithmetic = Arithmetic::new(inputs);
+        let arithmetic = Arithmetic::new(inputs.model, inputs.footprint);
         // 128 steps of `batch` sequences with prompts of this length.
         let steps = |batch: f64, prompt: f64| RoleForecast {
             samples: batch,
@@ -985,13 +1104,13 @@ mod tests {
         for (batch, measured) in [(64.0, 6.72), (256.0, 15.9)] {
             is_close(arithmetic.seconds(&steps(batch, 256.0), 0.0, 1.0, H200) / 128.0 * 1e3, measured, 0.05);
         }
-        // "Long completions among short ones", on an H100.
+        // Measured on an H100.
         for (depth, batch, prompt, measured) in [(30, 64.0, 740.0, 14.9), (5, 1.0, 8000.0, 1.70)] {
             let model = shape([depth, 4096, 32, 11_008, 102_400]);
-            let arithmetic = Arithmetic::new(MemoryInputs { model: &model, guide: &model, ..inputs });
+            let arithmetic = Arithmetic::new(&model, inputs.footprint);
             is_close(arithmetic.seconds(&steps(batch, prompt), 0.0, 1.0, H100) / 128.0 * 1e3, measured, 0.1);
         }
-        // "Continuous batching": 2,000 requests with 22.0 s x 9,688 tokens/s, prompts of 136 tokens in the mean.
+        // Measured on an H200: 2,000 requests with 22.0 s x 9,688 tokens/s, prompts of 136 tokens in the mean.
         let (samples, prompt) = (2000.0, 136.0);
         let tokens = 22.0 * 9688.0;
         let (prompt_tokens, context) = (prompt * samples, prompt + tokens / samples / 2.0);
@@ -1036,6 +1155,40 @@ mod tests {
             ["accepted=1.5", "accepted=nan", "check_s=-1", "check_s", "check_s=", "checker_bytes=1", ""]
         {
             assert!(assumed.replace(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    /// docs/lean.md: 64 rounds in 23 minutes on two cores.
+    #[test]
+    fn a_round_of_core_lean_agrees_with_the_recorded_run() {
+        let layers = Layers { size: Some("lean-core".to_owned()), ..Layers::default() };
+        let config = resolve(&layers, std::iter::empty()).expect("a configuration").config;
+        let assumed = Assumptions::of(&config);
+        assert_eq!(assumed, LEAN_CORE);
+        let counts =
+            RoundCounts::new(&config, RoundWork { targets: 160, held_out: 50, characters: 80.0 }, &assumed);
+        // Checking takes longer than sampling.
+        is_close(counts.generations * assumed.check_s / 2.0, 23.0 * 60.0 / 64.0, 0.2);
+    }
+
+    #[test]
+    fn parts_of_rollouts_are_reviewed_only_if_nothing_else_is() {
+        let counts = |set: &[&str]| {
+            let config = config(set);
+            RoundCounts::new(&config, RoundWork { targets: 100, held_out: 0, characters: 200.0 }, &METAMATH)
+        };
+        let form = |name: &str| format!("algorithm.conjecturer.form={name}");
+        let parts = "algorithm.conjecturer.attempts_per_target=6";
+        for (set, share) in [
+            (&[form("statement"), "seed=1".to_owned()], 1.0),
+            (&[form("proof"), parts.to_owned()], 1.0 / 7.0),
+            (&[form("attempt"), "algorithm.conjecturer.conjectures_per_target=6".to_owned()], 1.0),
+        ] {
+            let counts = counts(&[&set[0], &set[1]]);
+            let of_solver = counts.samples[0].2 - 100.0;
+            let (reviewed, of_guide) = (counts.samples[2].2, counts.samples[2].1);
+            assert!(of_solver > 0.0, "{set:?}");
+            assert!((reviewed / of_solver - share).abs() < 1e-9 && of_guide >= reviewed, "{set:?}");
         }
     }
 
@@ -1112,7 +1265,7 @@ mod tests {
             let caches = parts.filter_map(|part| part.what.strip_prefix("cache of the "));
             let roles: Vec<String> = caches.map(|what| what.split(',').next().unwrap_or("").into()).collect();
             let hardware = hardware();
-            let work = RoundWork { targets: 100, characters: 200.0 };
+            let work = RoundWork { targets: 100, held_out: 0, characters: 200.0 };
             let forecast = forecast(inputs, work, &hardware, &LEAN).expect("a forecast");
             assert!(forecast.disk.tables > 1e6, "the tables contain the servers' completions");
             (roles.join(" "), forecast.samplers, forecast.served.len(), forecast.sampling_s > 0.0)

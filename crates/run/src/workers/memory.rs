@@ -137,7 +137,10 @@ impl MemoryInputs<'_> {
             ("gradients".to_owned(), plan.gradient_bytes),
             (format!("activations of {tokens} tokens"), plan.activation_bytes),
             (format!("logits of {} tokens", plan.logit_rows), plan.logit_bytes),
-        ] {
+        ]
+        .into_iter()
+        .filter(|_| config.algorithm.trains())
+        {
             device.push(MemoryPart { phase: Phase::Training, ..Self::part(what, bytes) });
         }
         if samples {
@@ -162,10 +165,10 @@ impl MemoryInputs<'_> {
         let mut device = Vec::new();
         for folder in names {
             let is_guide = own_guide == Some(folder);
-            let name = if is_guide {
-                "Guide".into()
-            } else {
-                folder.file_name().unwrap_or_default().to_string_lossy()
+            let name = match folder == base {
+                _ if is_guide => "Guide".into(),
+                true => "base model".into(),
+                false => folder.file_name().unwrap_or_default().to_string_lossy(),
             };
             let shape = if is_guide { self.guide } else { self.model };
             device.push(self.model_part(format!("weights of the {name}"), shape)?);
@@ -202,7 +205,7 @@ impl MemoryInputs<'_> {
     }
 
     /// Plans the processes of the coordinator's machine, by GPU. Each rank has its own GPU; workers use the GPUs in
-    /// turn. On the CPU, `gpus` is 1 and represents the machine.
+    /// turn, first those without a rank. On the CPU, `gpus` is 1 and represents the machine.
     pub fn machine(&self, gpus: usize) -> Result<Vec<Vec<ProcessMemory>>> {
         let mut plan = vec![Vec::new(); gpus.max(1)];
         let ranks = self.config.training.ranks;
@@ -215,7 +218,7 @@ impl MemoryInputs<'_> {
             let worker = self.worker()?;
             for i in 0..workers {
                 let process = format!("{} {i}", worker.process);
-                plan[i % gpus.max(1)].push(ProcessMemory { process, ..worker.clone() });
+                plan[(ranks + i) % gpus.max(1)].push(ProcessMemory { process, ..worker.clone() });
             }
         }
         Ok(plan)

@@ -60,7 +60,7 @@ pub fn run(
     as_json: bool,
 ) -> Result<Outcome> {
     let config = &resolved.config;
-    let mut assumed = Assumptions::of(config.problems.system);
+    let mut assumed = Assumptions::of(config);
     for assumption in replaced {
         assumed.replace(assumption)?;
     }
@@ -227,19 +227,28 @@ fn plan(
     assumed: Assumptions,
 ) -> Result<Planned> {
     let (model, known) = shape(config)?;
-    let own_guide = Path::new(&config.model.guide);
-    let guide = if is_model(own_guide) { ModelConfig::load(own_guide)? } else { model.clone() };
+    let own_guide =
+        Some(Path::new(&config.model.guide)).filter(|guide| config.has_own_guide() && is_model(guide));
+    let guide = own_guide.map_or_else(|| Ok(model.clone()), ModelConfig::load)?;
     let (hardware, footprint) = hardware(config, kind, fleet)?;
     let problems = system::problems(config)?;
-    let work = round_work(&problems);
+    let has_sets = !lacks(config).iter().any(|lack| matches!(lack.what, "problems" | "held-out"));
+    let unfit = unfit_prompts(config, &model, &problems)?;
+    let characters = characters(&problems);
+    let targets = system::target_count(config)?;
+    let (held_out, note) = match has_sets {
+        true => {
+            let held_out = system::held_out(config, problems)?;
+            (held_out.problems.len(), held_out.note)
+        }
+        false => (0, None),
+    };
+    let work = RoundWork { targets, held_out, characters };
     let gpu_bytes = (!kind.is_cpu()).then(|| hardware.device_bytes.saturating_sub(hardware.reserved_bytes));
     let inputs =
         MemoryInputs { config, model: &model, guide: &guide, fleet, footprint: &*footprint, gpu_bytes };
     let forecast = forecast(inputs, work, &hardware, &assumed)?;
-    let has_sets = !lacks(config).iter().any(|lack| matches!(lack.what, "problems" | "held-out"));
-    let unfit = unfit_prompts(config, &model, &problems)?;
-    let held_out = if has_sets { system::held_out(config, problems)?.note } else { None };
-    Ok(Planned { known, work, hardware, assumed, forecast, held_out, unfit, model })
+    Ok(Planned { known, work, hardware, assumed, forecast, held_out: note, unfit, model })
 }
 
 /// Returns a warning about prompts that do not fit into the context window. Only Metamath prompts are checked: those of
@@ -361,10 +370,11 @@ pub fn shape(config: &RunConfig) -> Result<(ModelConfig, bool)> {
     Ok((ModelConfig::from_json(paper, name)?, name == "deepseek-ai/DeepSeek-Prover-V2-7B"))
 }
 
-fn round_work(problems: &[Problem]) -> RoundWork {
+/// Returns the mean length of a problem with its header, in characters.
+fn characters(problems: &[Problem]) -> f64 {
     let size = |problem: &Problem| problem.statement.chars().count() + problem.context.chars().count();
     let all: usize = problems.iter().map(size).sum();
-    RoundWork { targets: problems.len(), characters: all as f64 / problems.len().max(1) as f64 }
+    all as f64 / problems.len().max(1) as f64
 }
 
 /// Formats the forecast of a large run, without its keys.
@@ -384,7 +394,7 @@ fn screen(config: &RunConfig, planned: &Planned, lacks: &[MissingRequirement]) -
         String::new(),
     ];
     let fits = planned.forecast.fits(&planned.hardware);
-    lines.extend(lacking(lacks, planned));
+    lines.extend(lacking(config, lacks, planned));
     lines.push(String::new());
     lines.extend(making(config)?);
     lines.extend(planned.lines(config));
@@ -396,7 +406,7 @@ fn screen(config: &RunConfig, planned: &Planned, lacks: &[MissingRequirement]) -
 }
 
 /// Lists missing requirements and insufficient resources.
-fn lacking(lacks: &[MissingRequirement], planned: &Planned) -> Vec<String> {
+fn lacking(config: &RunConfig, lacks: &[MissingRequirement], planned: &Planned) -> Vec<String> {
     let mut lines = Vec::new();
     for lack in lacks {
         lines.push(format!("  {:<9} {}", lack.what, lack.found));
@@ -415,8 +425,18 @@ fn lacking(lacks: &[MissingRequirement], planned: &Planned) -> Vec<String> {
     if forecast.checks_here && threads < cores {
         lines.push(format!("  cores     {threads}; {cores} needed"));
     }
+    let ranks = config.training.ranks;
+    if hardware.found && !hardware.is_host && ranks > hardware.devices {
+        lines.push(format!(
+            "  GPUs      {}; training.ranks is {ranks}, so the run needs more of them, or further machines (docs/cluster.md)",
+            hardware.devices
+        ));
+    }
     if !forecast.fits(hardware) {
-        lines.push(format!("  GPU       more memory than {:.0} GB: see below", gb(hardware.device_bytes)));
+        lines.push(format!(
+            "  GPU       needs more memory than {:.0} GB: see below",
+            gb(hardware.device_bytes)
+        ));
     }
     let head =
         if lines.is_empty() { "This machine meets all requirements." } else { "Missing on this machine:" };

@@ -8,7 +8,6 @@ use sgs_run::config::base_model::is_model;
 use sgs_run::config::system::check_set;
 use sgs_run::config::{BaseSource, MADE, RunConfig, SHIPPED, SystemName};
 use sgs_run::workers::config::{By, FleetConfig};
-use sgs_selfplay::Role;
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -50,7 +49,7 @@ pub fn without_gpu(config: &RunConfig) -> Option<String> {
         false if base.starts_with("made:") => "` (making the base model takes hours)".to_owned(),
         false => "`".to_owned(),
     };
-    (config.training.ranks == 1).then(|| format!("To run on the CPU: `--set model.device=cpu{more}"))
+    (config.training.ranks == 1).then(|| format!("To run on the CPU: `--device cpu{more}"))
 }
 
 /// Returns the missing requirement of workers that Slurm starts.
@@ -110,8 +109,8 @@ fn model_lack(config: &RunConfig) -> Option<MissingRequirement> {
 /// Returns the Guide's own model if it is missing. `sgs sft` makes it; a run never does.
 fn guide_lack(config: &RunConfig) -> Option<MissingRequirement> {
     let name = config.model.guide.as_str();
-    let is_missing = name != "base" && !Path::new(name).join("config.json").is_file();
-    (is_missing && config.samples_itself(Role::Guide)).then(|| no_model("Guide", name))
+    let is_missing = !Path::new(name).join("config.json").is_file();
+    (config.has_own_guide() && is_missing).then(|| no_model("Guide", name))
 }
 
 fn no_model(what: &'static str, name: &str) -> MissingRequirement {

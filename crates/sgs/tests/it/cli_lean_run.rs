@@ -98,7 +98,7 @@ fn the_forecast_of_the_paper_size_fits_one_screen() {
 fn a_run_that_does_not_fit_is_not_recommended() {
     let run = sgs(&["run", "--size", "lean-d3k", "--dry-run", "--workers", "local:generate=7"]).expect(0).out;
     assert!(
-        run.contains("  GPU       more memory than 149 GB: see below") && run.contains("DOES NOT FIT"),
+        run.contains("  GPU       needs more memory than 149 GB: see below") && run.contains("DOES NOT FIT"),
         "{run}"
     );
     assert!(run.contains("(after correcting the settings above)"), "{run}");

@@ -337,6 +337,19 @@ fn externally_started_ranks_meet_and_learn_why_rank_0_fails() {
 }
 
 #[test]
+fn ranks_sample_for_a_run_that_trains_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let [alone, two] = ["1", "2"].map(|name| path(dir.path(), name));
+    finish(run(2, &alone, &["sampling-only"])).expect(0);
+    finish(run(2, &two, &["sampling-only", "--ranks", "2"])).expect(0);
+    let (one, both) = (snapshot(Path::new(&alone)), snapshot(Path::new(&two)));
+    for round in [0, 1] {
+        assert_same_round(&both, &one, round);
+    }
+    assert!(Path::new(&two).join("ranks/rank-1.log").is_file());
+}
+
+#[test]
 fn impossible_rank_settings_are_refused_before_the_run_starts() {
     let dir = tempfile::tempdir().unwrap();
     let out = path(dir.path(), "out");
@@ -347,8 +360,6 @@ fn impossible_rank_settings_are_refused_before_the_run_starts() {
             "`training.ranks` is \"two\"; expected an integer from 1 to 65536",
         ),
         (&["--set", "training.ranks=60000"], "this machine has processors for"),
-        (&["sampling-only", "--ranks", "2"], "sampling-only trains nothing"),
-        (&["sampling-only", "--set", "training.ranks=2"], "sampling-only trains nothing"),
         (&["--ranks", "2", "--rendezvous", "127.0.0.1:1"], "which of the 2 ranks"),
     ] {
         let done = finish(run(1, &out, more)).expect(2);

@@ -8,12 +8,28 @@ use crate::error::{Result, RunError};
 use crate::train::pass::{self, TrainingPass};
 use crate::train::policies::PolicySet;
 use sgs_fleet::{Fleet, Service, WorkKind};
-use sgs_lm::Device;
 use sgs_lm::loss::TrainExample;
-use sgs_lm::ranks::CommandChannel;
+use sgs_lm::ranks::{Collective, CommandChannel};
 use sgs_lm::trainer::{Policy, TrainReport, Trainer};
+use sgs_lm::{Device, ModelConfig};
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
+
+/// Creates the trainer of a rank. It holds no buffers for passes if the run trains nothing.
+pub fn trainer_of<D: Device>(
+    config: &RunConfig,
+    device: Arc<D>,
+    model: &ModelConfig,
+    peers: Option<Box<dyn Collective<D>>>,
+) -> Result<Trainer<D>> {
+    let tokens = config.training_tokens(model);
+    let mut trainer = Trainer::with_peers(device, model, tokens, config.training.mode(), peers)?;
+    if !config.algorithm.trains() {
+        trainer.release_buffers();
+    }
+    Ok(trainer)
+}
 
 /// The trainer of a process, with the channel to the ranks that it commands, if any.
 pub struct DistributedTrainer<D: Device> {

@@ -55,15 +55,10 @@ impl RankGroup {
     /// Determines the number of ranks: the one in the configuration, unless the arguments `asked` for another.
     ///
     /// # Errors
-    /// Returns an error if the machine has too few GPUs or processors for the ranks, or the method trains nothing.
+    /// Returns an error if the machine has too few GPUs or processors for the ranks.
     pub fn settle(&mut self, config: &RunConfig, asked: bool) -> Result<usize> {
         if self.ranks == 1 && !asked {
             self.ranks = config.training.ranks;
-        }
-        if self.ranks > 1 && !config.algorithm.trains() {
-            let (ranks, method) = (self.ranks, &config.method);
-            let message = format!("training.ranks is {ranks}, but {method} trains nothing: leave it at 1");
-            return Err(Usage(message).into());
         }
         if self.ranks > 1 && self.group.is_none() {
             enough_room(config, self.ranks)?;
