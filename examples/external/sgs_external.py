@@ -2,6 +2,7 @@
 
 import json
 import sys
+import traceback
 
 
 class Malformed(Exception):
@@ -39,5 +40,6 @@ def serve(system):
         try:
             reply = {"id": request["id"], "result": answer(system, request)}
         except Exception as error:
+            traceback.print_exc()
             reply = {"id": request["id"], "error": f"{type(error).__name__}: {error}"}
         print(json.dumps(reply), file=replies, flush=True)

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 const FIRST_STEPS: &str = "\
 First steps:
   sgs doctor                          check this machine
-  sgs run                             train on 100 theorems (at most 6 minutes)
+  sgs run                             train on 100 theorems (about 6 minutes)
   sgs report runs/sgs-metamath-quick  write the report of that run
   sgs run --explain                   print every configuration key";
 

@@ -359,7 +359,7 @@ impl View {
         let line = paint(tone, &line);
         let is_first = self.round_lines.last.is_none();
         if is_first {
-            eprintln!("some rounds, and the latest (+N: targets solved since the line above):");
+            eprintln!("selected rounds (+N: targets solved since the line above):");
         }
         if (is_first || self.newly_solved > 0) && self.round_lines.is_due(self.pace.done(0.0)) {
             eprintln!("{line}");

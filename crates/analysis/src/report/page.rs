@@ -265,7 +265,7 @@ fn head(drawn: &[PlottedRun<'_>], title: &str) -> String {
     }
     let (title, about) = (escape(title), escape(&about.join(" · ")));
     let mut out = format!("<header class=\"head\"><h1>{title}</h1><p>{about}</p>");
-    if let Some(verdict) = verdict::paragraphs(drawn) {
+    if let Some(verdict) = verdict::sentences(drawn) {
         let paragraphs = verdict.map(|text| format!("<p>{}</p>", escape(&text))).concat();
         let _ = write!(out, r#"<div class="verdict">{paragraphs}</div>"#);
     }
@@ -313,7 +313,7 @@ fn tiles(d: &PlottedRun<'_>) -> String {
     let asymptote = d.fit.as_ref().map(figures::describe).unwrap_or_default();
     tiles.extend(asymptote.split_once(" ± ").map(|(value, error)| {
         let name =
-            format!("fitted asymptote ± {error} (of this fit alone, without the spread between seeds)");
+            format!("asymptote of a curve fitted to this run, ± {error} (error of the fit, not of seeds); not an upper limit");
         (value.to_owned(), name)
     }));
     let each: String = tiles

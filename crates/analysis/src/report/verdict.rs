@@ -1,4 +1,4 @@
-//! The verdict at the top of a report: three paragraphs on the targets, on held-out problems and on the Guide.
+//! The verdict at the top of a report: three sentences on the targets, on held-out problems and on the Guide.
 
 use super::html::signed_points;
 use crate::compare::{UNEQUAL, last_comparable};
@@ -12,8 +12,8 @@ use sgs_selfplay::rate::pass_at_k;
 /// Number of resamples for the interval of a difference.
 const RESAMPLES: usize = 1000;
 
-/// Returns the three paragraphs of the verdict, or `None` before the first round.
-pub(super) fn paragraphs(drawn: &[PlottedRun<'_>]) -> Option<[String; 3]> {
+/// Returns the three sentences of the verdict, or `None` before the first round.
+pub(super) fn sentences(drawn: &[PlottedRun<'_>]) -> Option<[String; 3]> {
     let groups = groups(drawn);
     let main = main_group(&groups, drawn)?;
     Some([targets(&groups, main)?, held_out(&groups, main), guide(&groups, main)])
@@ -42,24 +42,24 @@ fn targets(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> Option<Str
     let measured = measured.filter(|_| other.is_none_or(|g| g.method() != Some(Method::SamplingOnly)));
     let other = compared_with(groups, main);
     if let Some(other) = other {
-        text.push_str(&format!(". {}", against(&curve, main, other)));
+        text.push_str(&format!("; {}", against(&curve, main, other)));
     }
     match measured {
         Some(((end, own, base), measured)) => {
             let [own_rate, rate, low, high] = [own, base.value, base.low, base.high].map(percent);
             let (seeds, place) = (measured.seeds(), base.place(own));
             let base = match main.runs.iter().any(|d| d.run.has_conjectures()) {
-                true => "the untrained base model, which attempts only targets,",
-                false => "the untrained base model",
+                true => "the base model without training, which attempts only targets,",
+                false => "the base model without training",
             };
             text.push_str(&match other.is_none() && end >= last.0 {
-                true => format!(". With as many generations, {base} proves {rate}"),
+                true => format!("; with as many generations, {base} proves {rate}"),
                 false => {
                     let at = grouped(end);
-                    format!(". At {at} generations, {name} had proved {own_rate} and {base} {rate}")
+                    format!("; at {at} generations, {name} had proved {own_rate} and {base} {rate}")
                 }
             });
-            text.push_str(&format!(" ({seeds} seeds: {low} to {high}). {subject} is {place}"));
+            text.push_str(&format!(" ({seeds} seeds: {low} to {high}), so {name} is {place}"));
         }
         None if other.is_none() => {
             if curve.len() > 1 {
@@ -68,9 +68,9 @@ fn targets(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> Option<Str
             let start = main.runs.iter().find_map(|d| Some(d.run.baseline.as_ref()?.start()));
             text.push_str(&match start.filter(|start| last.0 < *start) {
                 Some(start) => {
-                    format!(". The measured curve of the base model begins at {} generations", grouped(start))
+                    format!("; the measured curve of the base model begins at {} generations", grouped(start))
                 }
-                None => ". This report has no measured baseline (a run of sampling-only is one)".to_owned(),
+                None => "; this report has no measured baseline (a run of sampling-only is one)".to_owned(),
             });
         }
         None => {}
@@ -91,7 +91,7 @@ fn baseline<'c, 'a, 'b>(
         .or_else(|| of(is_baseline))
 }
 
-/// Returns the other one of two groups, unless the paragraph on the Guide compares the two.
+/// Returns the other one of two groups, unless the sentence on the Guide compares the two.
 fn only_other<'c, 'a, 'b>(
     groups: &'c [SeedGroup<'a, 'b>],
     main: &SeedGroup<'a, 'b>,
@@ -137,7 +137,7 @@ fn against(curve: &Curve, main: &SeedGroup<'_, '_>, other: &SeedGroup<'_, '_>) -
     };
     let (at, own, others) = (grouped(end), percent(own), percent(others));
     let seeds = if main.runs.len() == 1 && other.runs.len() == 1 { " (one seed each)" } else { "" };
-    format!("At {at} generations, {own_name} had proved {own} and {name} {others}{seeds}")
+    format!("at {at} generations, {own_name} had proved {own} and {name} {others}{seeds}")
 }
 
 /// Compares pass@k on held-out problems before and after training.
@@ -228,9 +228,9 @@ impl HeldOutChange {
     fn tested(&self) -> Option<(String, &'static str)> {
         let Interval { low, high, .. } = bootstrap_mean(&self.differences(), 0.95, RESAMPLES, 1)?;
         let meaning = if low > 0.0 {
-            "a significant gain"
+            "a significant gain on these problems"
         } else if high < 0.0 {
-            "a significant loss"
+            "a significant loss on these problems"
         } else {
             "not a significant change"
         };
@@ -295,18 +295,20 @@ fn guide(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
         [sum(|counts| counts.reviewed), sum(|counts| counts.removed), sum(|counts| counts.rewarded)];
     let effect = match (reviewed, rewarded) {
         (0, _) => "No conjecture was reviewed".to_owned(),
-        (_, 0) => "No reviewed conjecture was hard but solvable".to_owned(),
-        (_, rewarded) if removed == 0 => {
+        (_, 0) => format!("None of {} reviewed conjectures was hard but solvable", grouped(reviewed as f64)),
+        _ => {
+            let [reviewed, rewarded] = [reviewed, rewarded].map(|count| grouped(count as f64));
+            let zeros = match removed {
+                0 => "none of these a score of 0".to_owned(),
+                _ => format!(
+                    "{} of these a score of 0, so that they earned no reward",
+                    grouped(removed as f64)
+                ),
+            };
             format!(
-                "The Guide gave none of the {} conjectures that were hard but solvable a score of 0",
-                grouped(rewarded as f64)
+                "Of {reviewed} reviewed conjectures, {rewarded} were hard but solvable, and the Guide gave {zeros}"
             )
         }
-        _ => format!(
-            "Of the {} conjectures that were hard but solvable, the Guide gave {} a score of 0, so that the Conjecturer got no reward for them",
-            grouped(rewarded as f64),
-            grouped(removed as f64)
-        ),
     };
     let without = groups.iter().find(|g| lacks_guide(g, main));
     let measured = without.and_then(|without| {
@@ -316,17 +318,17 @@ fn guide(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
     });
     match measured {
         Some((own, others, seeds)) => format!(
-            "{effect}. With the Guide, {} of the targets were proved at equal generations; without it, {}{}.",
+            "{effect}; with the Guide, {} of the targets were proved at equal generations; without it, {}{}.",
             percent(own),
             percent(others),
             if seeds < 3 { " (fewer than three seeds do not decide whether it mattered)" } else { "" }
         ),
         None if rewarded == 0 => format!("{effect}, so the Guide had no effect."),
         None if main.method() == Some(Method::Sgs) => {
-            format!("{effect}. To see whether this helped, compare with a run of sgs-no-guide.")
+            format!("{effect}; to see whether this helped, compare with a run of sgs-no-guide.")
         }
         None => {
-            format!("{effect}. To see whether this helped, compare with a run with algorithm.guide.on=false.")
+            format!("{effect}; to see whether this helped, compare with a run with algorithm.guide.on=false.")
         }
     }
 }

@@ -18,14 +18,15 @@ fn run(method: Method, rates: &[f64]) -> RunData {
     RunData { method: Some(method), seed: Some(1), config, rounds: rounds.collect(), ..RunData::default() }
 }
 
-/// Returns the text of the verdict, which has three paragraphs.
+/// Returns the text of the verdict, which has three sentences.
 fn verdict(runs: &[RunData]) -> String {
     let head = fragment(runs, &FigureOptions::default()).parts[0].html(false);
     let text = head.split("<div class=\"verdict\">").nth(1).unwrap_or_default();
     let text = text.split("</div>").next().unwrap_or_default();
     let paragraphs: Vec<&str> = text.split("<p>").skip(1).map(|part| part.trim_end_matches("</p>")).collect();
     assert!(text.is_empty() || paragraphs.len() == 3, "{text}");
-    assert!(paragraphs.iter().all(|paragraph| paragraph.ends_with('.')), "{text}");
+    let is_sentence = |text: &&str| text.ends_with('.') && text.matches(". ").count() == 0;
+    assert!(paragraphs.iter().all(is_sentence), "{text}");
     paragraphs.join(" ").replace("&#39;", "'")
 }
 
@@ -48,12 +49,12 @@ fn a_single_run_is_compared_with_its_first_round_and_its_base_model() {
     assert_contains(
         &text,
         &[
-            "The Solver proved 36.0% of the targets in 1,600 generations (13.0% in the first round). This report",
+            "The Solver proved 36.0% of the targets in 1,600 generations (13.0% in the first round); this report",
             "no measured baseline (a run of sampling-only is one). On 40",
-            "On 40 held-out problems, pass@1 went from the base model's 12.5% to 25.0%, a significant gain (95% interval of \
+            "On 40 held-out problems, pass@1 went from the base model's 12.5% to 25.0%, a significant gain on these problems (95% interval of \
              the change +12.5 to +12.5 points); pass@8 stayed at 100.0%, not a significant change.",
-            "Of the 4 conjectures that were hard but solvable, the Guide gave 1 a score of 0, so that the \
-             Conjecturer got no reward for them. To see whether this helped, compare with a run of sgs-no-guide.",
+            "Of 9 reviewed conjectures, 4 were hard but solvable, and the Guide gave 1 of these a score of 0, so that they \
+             earned no reward; to see whether this helped, compare with a run of sgs-no-guide.",
         ],
     );
     // A curve that begins after the run's end is neither compared nor drawn.
@@ -62,7 +63,7 @@ fn a_single_run_is_compared_with_its_first_round_and_its_base_model() {
     assert_contains(
         &verdict(std::slice::from_ref(&late)),
         &[
-            "(13.0% in the first round). The measured curve of the base model begins at 2,000 generations. On 40",
+            "(13.0% in the first round); the measured curve of the base model begins at 2,000 generations. On 40",
         ],
     );
     let page = fragment(std::slice::from_ref(&late), &FigureOptions::default());
@@ -71,9 +72,7 @@ fn a_single_run_is_compared_with_its_first_round_and_its_base_model() {
     run.reviews.removed = 0;
     assert_contains(
         &verdict(std::slice::from_ref(&run)),
-        &[
-            "The Guide gave none of the 4 conjectures that were hard but solvable a score of 0. To see whether",
-        ],
+        &["4 were hard but solvable, and the Guide gave none of these a score of 0; to see whether"],
     );
     // Half of the problems improve and half get worse.
     run.evaluations[1].held_out = tallies(&|i| if i % 2 == 0 { 2 } else { 0 });
@@ -116,24 +115,25 @@ fn a_run_is_compared_with_the_measured_curve_of_its_base_model() {
     let mut one = run(Method::Sgs, &[0.1, 0.3, 0.4]);
     let text = "# a = 1\n1,800,0.1\n1,1700,0.25\n2,800,0.2\n2,2000,0.3\n";
     one.baseline = Baseline::parse(text).unwrap().pop();
-    let parts = ["At 1,700 generations, the Solver had proved 30.0% and the untrained base model 22.5% \
-         (2 seeds: 20.0% to 25.0%). The Solver is above that range."];
+    let parts =
+        ["; at 1,700 generations, the Solver had proved 30.0% and the base model without training 22.5% \
+         (2 seeds: 20.0% to 25.0%), so the Solver is above that range."];
     assert_contains(&verdict(std::slice::from_ref(&one)), &parts);
     let mut conjectures = one.clone();
     conjectures.rounds[0].set(metric::CONJECTURES_ACCEPTED, 3.0);
-    let part = "the untrained base model, which attempts only targets, 22.5% (2 seeds: 20.0% to 25.0%). The Solver is";
+    let part = "the base model without training, which attempts only targets, 22.5% (2 seeds: 20.0% to 25.0%), so the Solver is";
     assert_contains(&verdict(&[conjectures]), &[part]);
     let mut short = one.clone();
     short.rounds.truncate(2);
     short.rounds.iter_mut().for_each(|round| round.set(metric::TARGETS, 50.0));
-    let part = "The Solver proved 15 of 50 targets (30.0%) in 1,600 generations. With as many generations, the untrained base \
-         model proves 15.0% (2 seeds: 10.0% to 20.0%). The Solver is above that range.";
+    let part = "The Solver proved 15 of 50 targets (30.0%) in 1,600 generations; with as many generations, the base model \
+         without training proves 15.0% (2 seeds: 10.0% to 20.0%), so the Solver is above that range.";
     assert_contains(&verdict(&[short]), &[part]);
     for (rate, place) in [(0.15, "within that range"), (0.05, "below that range")] {
         let mut other = one.clone();
         other.rounds.truncate(2);
         other.rounds[1].set(metric::CUMULATIVE, rate);
-        assert_contains(&verdict(&[other]), &[&format!("The Solver is {place}.")]);
+        assert_contains(&verdict(&[other]), &[&format!("so the Solver is {place}.")]);
     }
     let drawn = |runs: &[RunData]| {
         let page = fragment(runs, &FigureOptions::default());
@@ -142,14 +142,14 @@ fn a_run_is_compared_with_the_measured_curve_of_its_base_model() {
     assert!(drawn(std::slice::from_ref(&one)));
     // Both are compared, because they answer different questions.
     let half = [one.clone(), run(Method::ReinforceHalf, &[0.1, 0.2])];
-    let both = "SGS proved 40.0% of the targets in 2,400 generations. At 1,600 generations, SGS had proved 30.0% and RL \
-                (REINFORCE-1/2) 20.0% (one seed each). At 1,700 generations, SGS had proved 30.0% and the untrained base model \
-                22.5% (2 seeds: 20.0% to 25.0%). SGS is above that range.";
+    let both = "SGS proved 40.0% of the targets in 2,400 generations; at 1,600 generations, SGS had proved 30.0% and RL \
+                (REINFORCE-1/2) 20.0% (one seed each); at 1,700 generations, SGS had proved 30.0% and the base model without \
+                training 22.5% (2 seeds: 20.0% to 25.0%), so SGS is above that range.";
     assert_contains(&verdict(&half), &[both]);
     let stp = [one.clone(), run(Method::Stp, &[0.1, 0.2, 0.45])];
     assert_contains(
         &verdict(&stp),
-        &["At 2,400 generations, SGS had proved 40.0% and STP 45.0% (one seed each). At"],
+        &["at 2,400 generations, SGS had proved 40.0% and STP 45.0% (one seed each); at"],
     );
     // A run of sampling-only replaces the measured curve.
     let sampled = [one, run(Method::SamplingOnly, &[0.1, 0.25])];
@@ -168,9 +168,9 @@ fn a_comparison_names_the_measured_baseline_and_the_run_without_a_guide() {
     assert_contains(
         &verdict(&runs),
         &[
-            "At 1,600 generations, SGS had proved 30.0% and Parallel sampling 25.0% (one seed each).",
+            "at 1,600 generations, SGS had proved 30.0% and Parallel sampling 25.0% (one seed each).",
             "No held-out problems",
-            ". With the Guide, 40.0% of the targets were proved at equal generations; without it, 45.0% (fewer than three",
+            "; with the Guide, 40.0% of the targets were proved at equal generations; without it, 45.0% (fewer than three",
         ],
     );
     assert_eq!(verdict(&[RunData::default()]), "");
@@ -183,7 +183,7 @@ fn a_comparison_names_the_measured_baseline_and_the_run_without_a_guide() {
     let runs = [proofs(true, &[0.1, 0.3, 0.4]), proofs(false, &[0.1, 0.3, 0.35])];
     assert_contains(
         &verdict(&runs),
-        &["With the Guide, 40.0% of the targets were proved at equal generations; without it, 35.0%"],
+        &["with the Guide, 40.0% of the targets were proved at equal generations; without it, 35.0%"],
     );
     let other = verdict(&[runs[0].clone(), run(Method::SgsNoGuide, &[0.1, 0.35, 0.45])]);
     assert!(!other.contains("without it"), "{other}");
@@ -214,7 +214,7 @@ fn the_table_of_runs_compares_them_at_the_generations_of_the_verdict() {
         // This run ends long before.
         ending(run(Method::Cispo, &[0.01, 0.02, 0.03]), [100.0, 200.0, 300.0]),
     ];
-    assert_contains(&verdict(&runs[..2]), &["At 1,488 generations, SGS had proved 13.0% and STP 17.0%"]);
+    assert_contains(&verdict(&runs[..2]), &["at 1,488 generations, SGS had proved 13.0% and STP 17.0%"]);
     let (columns, rows) = summary(&runs[..2]);
     assert_eq!(columns[7], "At 1,488 generations");
     assert_eq!([&rows[0][7], &rows[1][7]], ["13.0%", "17.0%"]);

@@ -448,7 +448,7 @@ fn needs_gpu(config: &RunConfig, found: &str, is_new: bool) -> String {
     let (method, size) = (&config.method, &config.size);
     let mut text = format!("{method} at size {size} needs an NVIDIA GPU ({found})");
     if let Some(told) = missing::without_gpu(config).filter(|_| is_new) {
-        text.push_str(&format!("\n  {told}; in a sweep, put these keys into [set]."));
+        text.push_str(&format!("\n  {told}; in a sweep, `model.device` (and `model.base`) in [set]."));
     }
     text + "\n  `sgs doctor` shows what is missing."
 }

@@ -37,7 +37,7 @@ fn runs_and_sweeps_without_a_gpu_say_how_to_use_the_cpu() {
         finish(command).expect(2).err
     };
     let clone = project("");
-    let (device, base) = ("--set model.device=cpu", " --set model.base=data/metamath/deep");
+    let (device, base) = ("--device cpu", " --set model.base=data/metamath/deep");
     let congruence: &[&str] = &["run", "--size", "metamath-congruence"];
     for (args, folder, expected) in [
         (congruence, clone.as_path(), format!("{device}{base}")),
@@ -48,7 +48,9 @@ fn runs_and_sweeps_without_a_gpu_say_how_to_use_the_cpu() {
     ] {
         let error = error(args, folder);
         let end = if expected.ends_with(')') { "" } else { "`" };
-        let told = format!("To run on the CPU: `{expected}{end}; in a sweep, put these keys into [set].");
+        let told = format!(
+            "To run on the CPU: `{expected}{end}; in a sweep, `model.device` (and `model.base`) in [set]."
+        );
         for part in ["needs an NVIDIA GPU (", &told, "`sgs doctor` shows what is missing."] {
             assert!(error.contains(part), "{args:?}, {part}: {error}");
         }

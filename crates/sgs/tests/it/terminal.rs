@@ -145,7 +145,7 @@ fn check_live_view(columns: u32, lines: u32) {
     assert!((2..=ROUNDS as usize).contains(&rounds(&end).len()), "{end}");
     assert!(rounds(&end).last().is_some_and(|line| line.starts_with(&last)), "{end}");
     let place = |part: &str| end.find(part).unwrap_or_else(|| panic!("{part}\n{end}"));
-    assert!(place("some rounds, and the latest") < place("round    0 "), "{end}");
+    assert!(place("selected rounds") < place("round    0 "), "{end}");
     assert!(place(&last) < place(&format!("held out, after {ROUNDS} rounds")), "{end}");
     // A narrow terminal breaks some lines and the command.
     let most = if columns < 80 { 56 } else { 40 };
