@@ -312,8 +312,9 @@ fn tiles(d: &PlottedRun<'_>) -> String {
     // Without a determined law, the section on scaling laws gives the reason.
     let asymptote = d.fit.as_ref().map(figures::describe).unwrap_or_default();
     tiles.extend(asymptote.split_once(" ± ").map(|(value, error)| {
-        let name =
-            format!("asymptote of a curve fitted to this run, ± {error} (error of the fit, not of seeds); not an upper limit");
+        let name = format!(
+            "asymptote of the fitted curve ± {error} (without the spread of seeds); not an upper limit"
+        );
         (value.to_owned(), name)
     }));
     let each: String = tiles
