@@ -359,7 +359,7 @@ impl View {
         let line = paint(tone, &line);
         let is_first = self.round_lines.last.is_none();
         if is_first {
-            eprintln!("selected rounds (+N: targets solved since the line above):");
+            eprintln!("selected rounds (+N: newly solved targets; conjectures: accepted/requested):");
         }
         if (is_first || self.newly_solved > 0) && self.round_lines.is_due(self.pace.done(0.0)) {
             eprintln!("{line}");
@@ -460,14 +460,14 @@ fn line(outcome: &RoundOutcome, metrics: &MetricValues, newly: usize) -> String 
     );
     if !outcome.conjectures.is_empty() {
         out.push_str(&format!(
-            "  conjectures {}/{} solved {}",
+            "  conjectures {}/{} accepted, {} solved",
             get("conjectures_accepted").unwrap_or(0.0),
             outcome.conjectures.len(),
             get("conjectures_solved").unwrap_or(0.0),
         ));
     }
     if let Some(share) = get("conjecture_share_padded") {
-        out.push_str(&format!(" padded {:.0}%", 100.0 * share));
+        out.push_str(&format!(", {:.0}% padded", 100.0 * share));
     }
     // Not every method has a Guide, and not every round has a review.
     if let Some(score) = get("r_guide") {

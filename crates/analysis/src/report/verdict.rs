@@ -67,6 +67,7 @@ fn targets(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> Option<Str
             }
             let start = main.runs.iter().find_map(|d| Some(d.run.baseline.as_ref()?.start()));
             text.push_str(&match start.filter(|start| last.0 < *start) {
+                _ if main.method() == Some(Method::SamplingOnly) => "; nothing was trained".to_owned(),
                 Some(start) => {
                     format!("; the measured curve of the base model begins at {} generations", grouped(start))
                 }
@@ -290,6 +291,9 @@ fn most_samples(group: &SeedGroup<'_, '_>) -> Option<u32> {
 
 /// States how many rewards the Guide changed to 0 and, if there is a run without a Guide, its solve rate.
 fn guide(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
+    if main.runs.iter().all(|d| d.run.has_guide() == Some(false)) {
+        return "There was no Guide.".to_owned();
+    }
     let sum = |of: fn(&ReviewCounts) -> u64| main.runs.iter().map(|d| of(&d.run.reviews)).sum::<u64>();
     let [reviewed, removed, rewarded] =
         [sum(|counts| counts.reviewed), sum(|counts| counts.removed), sum(|counts| counts.rewarded)];

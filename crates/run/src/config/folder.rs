@@ -60,10 +60,13 @@ pub fn reopen_from(folder: &Path, made: Option<&Path>) -> Result<(RunDir, RunCon
     let own = folder.join("base");
     let mut here = frozen(&config, Some(own.as_path()).filter(|own| is_model(own)).or(made))?;
     here.text = own_text(run.view())?;
-    // Older versions of the program did not record this hash.
+    // Older versions of the program did not record this hash, or recorded it for a Guide that the run does not use.
     let recorded = run.view().config()?;
-    if config::value_of(&recorded, "frozen.data").is_none_or(|data| data.get(GUIDE).is_none()) {
-        here.data.remove(GUIDE);
+    let guide = config::value_of(&recorded, "frozen.data").and_then(|data| data.get(GUIDE)?.as_str());
+    match guide {
+        None => _ = here.data.remove(GUIDE),
+        Some(hash) if !config.has_own_guide() => _ = here.data.insert(GUIDE.to_owned(), hash.to_owned()),
+        Some(_) => {}
     }
     run.check_config(&here)?;
     Ok((run, config))

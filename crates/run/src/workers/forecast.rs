@@ -245,7 +245,9 @@ impl Assumptions {
         match config.problems.system {
             SystemName::Metamath => METAMATH,
             SystemName::Lean if is_wasm => LEAN_CORE,
-            SystemName::Lean | SystemName::External => LEAN,
+            SystemName::Lean => LEAN,
+            // The size `external` is for small models.
+            SystemName::External => Assumptions { check_s: 1e-3, ..METAMATH },
         }
     }
 
@@ -528,11 +530,18 @@ fn mean_round(
     let generations = counts.generations;
     let weights_s = weights_s(inputs, speed);
     let round_s = sampling_s.max(checking_s) + training_s + weights_s + generations * assumed.host_s;
-    let rounds = rounds_until_a_limit(config, generations, round_s);
-    let evaluation = RoundCounts::of_evaluation(config, work);
-    let evaluation_s = round.roles(&evaluation, samplers.max(1) as f64)?[0]
-        .device_s
-        .max(evaluation.generations * assumed.check_s / checkers.max(1) as f64);
+    let sampled_s = |counts: RoundCounts| -> Result<f64> {
+        let sampling_s = round.roles(&counts, samplers.max(1) as f64)?[0].device_s;
+        Ok(sampling_s.max(counts.generations * assumed.check_s / checkers.max(1) as f64))
+    };
+    let evaluation_s = sampled_s(RoundCounts::of_evaluation(config, work))?;
+    let of_targets_s = sampled_s(RoundCounts::of_base_model(config, work))?;
+    let between = match config.evaluation.every {
+        0 => 0.0,
+        every => evaluation_s / f64::from(every),
+    };
+    // Evaluations count towards the limit of minutes.
+    let rounds = rounds_until_a_limit(config, generations, round_s + between, evaluation_s + of_targets_s);
     let is_remote = fleet.is_some_and(|fleet| matches!(fleet.generate.by, By::Slurm | By::None));
     Ok(Forecast {
         generations,
@@ -553,7 +562,7 @@ fn mean_round(
         first_round: FirstRound::default(),
         rounds,
         evaluation_s,
-        run_s: round_s * rounds + evaluation_s * evaluations(config, rounds),
+        run_s: round_s * rounds + evaluation_s * evaluations(config, rounds) + of_targets_s,
         host: round.host_memory(&memory, sampled_tokens, if checks_here { checkers } else { 0 }),
         memory,
         remote_worker: is_remote.then(|| inputs.worker()).transpose()?,
@@ -588,10 +597,10 @@ impl RoundCounts {
         };
         let conjectures = made + derived;
         let accepted = conjectures * assumed.accepted;
-        // Beside sampled conjectures, nothing rewards the parts of rollouts, so they are not reviewed.
+        // If conjectures are sampled, nothing rewards parts of rollouts, so these are not reviewed.
         let reviewed = if a.conjecturer.is_sampled() { made } else { conjectures } * assumed.accepted;
         // Most attempts at unsolved targets fail in every turn, so each is assumed to use all of them.
-        let rollouts = f64::from(a.rollouts_per_problem * (1 + a.solver.repair_turns));
+        let rollouts = f64::from(a.rollouts_per_problem * turns(config));
         let generations = rollouts * (targets + accepted);
         let written = if a.conjecturer.is_sampled() { made } else { 0.0 };
         let reviews = if a.has_model_reviews() { reviewed * f64::from(a.guide.samples) } else { 0.0 };
@@ -603,10 +612,19 @@ impl RoundCounts {
         Self { made, conjectures, generations, samples }
     }
 
-    /// Counts an evaluation as a round of the Solver alone.
+    /// Counts an evaluation on held-out problems as a round of the Solver alone.
     fn of_evaluation(config: &RunConfig, work: RoundWork) -> Self {
-        let prompts = work.held_out as f64;
-        let generations = prompts * f64::from(config.evaluation.samples);
+        Self::of_solver(config, work.held_out, config.evaluation.samples)
+    }
+
+    /// Counts the base model's samples of targets before the first round.
+    fn of_base_model(config: &RunConfig, work: RoundWork) -> Self {
+        Self::of_solver(config, work.targets, config.evaluation.target_samples)
+    }
+
+    fn of_solver(config: &RunConfig, problems: usize, samples: u32) -> Self {
+        let prompts = problems as f64;
+        let generations = prompts * f64::from(samples * turns(config));
         let none = |role| (role, 0.0, 0.0);
         let samples = [(Role::Solver, generations, prompts), none(Role::Conjecturer), none(Role::Guide)];
         Self { made: 0.0, conjectures: 0.0, generations, samples }
@@ -618,6 +636,11 @@ impl RoundCounts {
 fn ranks_in_step(config: &RunConfig, ranks: usize) -> f64 {
     let sequences = config.algorithm.optimizer.batch_size as usize;
     sequences as f64 / sequences.div_ceil(ranks) as f64
+}
+
+/// Returns the maximum number of turns of an attempt.
+fn turns(config: &RunConfig) -> u32 {
+    1 + config.algorithm.solver.repair_turns
 }
 
 /// Returns the number of rounds whose rollouts an update trains on.
@@ -694,12 +717,15 @@ impl RoundModel<'_> {
             let all = sampling::options(config.sampling.batch, config.sampling.memory_mib);
             let (count, memory) = plan_samplers(footprint, model, role, &all, config.window(model))?;
             let length = self.completion(i, role);
+            let turns = f64::from(if role == Role::Solver { turns(config) } else { 1 });
+            let repairs = samples * (turns - 1.0) / turns;
             let context = prompt + (length * self.assumed.sampled_part).min(limit);
             let room = (count * memory.positions) as f64 / context;
             let mut role = RoleForecast {
                 samples,
                 tokens: samples * length,
-                prompt_tokens: prompts * prompt,
+                // Each repair has a prompt with the refused proof.
+                prompt_tokens: prompts * prompt + repairs * (prompt + length),
                 batch: room.min(config.sampling.batch as f64).max(1.0),
                 context,
                 device_s: 0.0,
@@ -781,15 +807,20 @@ fn disk_use(inputs: MemoryInputs<'_>, rounds: f64, table_bytes: f64) -> DiskUse 
     }
 }
 
-/// Returns the number of rounds until the first limit, if every round has this many generations and takes this long.
-fn rounds_until_a_limit(config: &RunConfig, generations: f64, round_s: f64) -> f64 {
+/// Returns the number of rounds until the first limit, if every round has this many generations and takes this long, and
+/// the first begins after `begun_s`.
+fn rounds_until_a_limit(config: &RunConfig, generations: f64, round_s: f64, begun_s: f64) -> f64 {
     // 0 means no limit. A round that has begun is finished.
     let until = |limit: f64, per_round: f64| match limit > 0.0 && per_round > 0.0 {
         true => (limit / per_round).ceil(),
         false => f64::INFINITY,
     };
     f64::from(config.rounds)
-        .min(until(60.0 * config.minutes, round_s))
+        .min(if config.minutes > 0.0 {
+            until((60.0 * config.minutes - begun_s).max(1e-9), round_s)
+        } else {
+            f64::INFINITY
+        })
         .min(until(config.generations as f64, generations))
 }
 
@@ -849,8 +880,8 @@ impl Forecast {
             BatchSize::Count(n) => work.targets.min(n.get() as usize),
         };
         let elsewhere = match f.remote_worker {
-            Some(_) => format!(" and {} elsewhere", f.samplers),
-            None => String::new(),
+            Some(_) if f.samplers > 0 => format!(" and {} elsewhere", f.samplers),
+            _ => String::new(),
         };
         let mut lines = vec![
             format!(
@@ -916,10 +947,11 @@ impl Forecast {
             lines.push(format!("  weights   {}, until every worker has them", time(f.weights_s)));
         }
         if f.evaluation_s > 0.0 {
+            let times = evaluations(config, f.rounds);
             lines.push(format!(
-                "  evaluation {} each, {:.0} times: {} proofs of {} held-out problems",
+                "  held out  {times:.0} evaluation{} of {}: {} proofs of {} problems",
+                if times == 1.0 { "" } else { "s" },
                 time(f.evaluation_s),
-                evaluations(config, f.rounds),
                 config.evaluation.samples,
                 work.held_out
             ));
@@ -1158,6 +1190,24 @@ mod tests {
         }
     }
 
+    #[test]
+    fn steps_evaluations_and_repairs_are_counted() {
+        let of = |set: &[&str]| config(set);
+        let batch = of(&["algorithm.optimizer.batch_size=32"]);
+        for (ranks, shared) in [(1, 1.0), (3, 32.0 / 11.0), (8, 8.0), (64, 32.0)] {
+            assert!((ranks_in_step(&batch, ranks) - shared).abs() < 1e-9, "{ranks} ranks");
+        }
+        for (every, rounds, count) in [(0, 200.0, 2.0), (20, 200.0, 11.0), (20, 41.0, 4.0), (10, 1.0, 2.0)] {
+            assert_eq!(evaluations(&of(&[&format!("evaluation.every={every}")]), rounds), count);
+        }
+        assert_eq!(evaluations(&of(&["algorithm.solver.train=false"]), 200.0), 1.0);
+        let work = RoundWork { targets: 100, held_out: 50, characters: 200.0 };
+        let generations = |set: &[&str]| RoundCounts::new(&of(set), work, &METAMATH).generations;
+        assert!((generations(&["algorithm.solver.repair_turns=2"]) / generations(&[]) - 3.0).abs() < 1e-9);
+        let evaluation = RoundCounts::of_evaluation(&of(&["evaluation.samples=4"]), work);
+        assert_eq!((evaluation.generations, evaluation.samples[0].2), (200.0, 50.0));
+    }
+
     /// docs/lean.md: 64 rounds in 23 minutes on two cores.
     #[test]
     fn a_round_of_core_lean_agrees_with_the_recorded_run() {
@@ -1215,7 +1265,7 @@ mod tests {
     fn a_run_ends_at_the_first_of_its_limits() {
         let rounds = |set: &[&str]| {
             let set = [&["rounds=100", "minutes=0"], set].concat();
-            rounds_until_a_limit(&config(&set), 1000.0, 4.0)
+            rounds_until_a_limit(&config(&set), 1000.0, 4.0, 0.0)
         };
         assert_eq!(rounds(&[]), 100.0);
         assert_eq!(rounds(&["minutes=2.01"]), 31.0);

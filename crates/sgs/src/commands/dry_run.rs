@@ -303,7 +303,8 @@ fn hardware(
     let device = found.as_ref().map_or_else(|| "H200".to_owned(), |gpu| gpu.name.clone());
     let devices = match &found {
         Some(_) => gpu_count()?,
-        None => config.training.ranks.max(wanted),
+        // Ranks and workers of one node of eight GPUs share them if there are more.
+        None => (config.training.ranks + wanted).min(config.training.ranks.max(wanted).max(8)),
     };
     let hardware = Hardware {
         speed: Speed::of_gpu(&device),
