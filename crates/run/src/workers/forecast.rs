@@ -536,11 +536,11 @@ fn mean_round(
     };
     let evaluation_s = sampled_s(RoundCounts::of_evaluation(config, work))?;
     let of_targets_s = sampled_s(RoundCounts::of_base_model(config, work))?;
-    let between = match config.evaluation.every {
-        0 => 0.0,
-        every => evaluation_s / f64::from(every),
-    };
     // Evaluations count towards the limit of minutes.
+    let between = match config.evaluation.every {
+        every if every > 0 && config.weights_of(Role::Solver).is_trained() => evaluation_s / f64::from(every),
+        _ => 0.0,
+    };
     let rounds = rounds_until_a_limit(config, generations, round_s + between, evaluation_s + of_targets_s);
     let is_remote = fleet.is_some_and(|fleet| matches!(fleet.generate.by, By::Slurm | By::None));
     Ok(Forecast {
