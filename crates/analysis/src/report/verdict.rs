@@ -292,7 +292,7 @@ fn most_samples(group: &SeedGroup<'_, '_>) -> Option<u32> {
 /// States how many rewards the Guide changed to 0 and, if there is a run without a Guide, its solve rate.
 fn guide(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
     if main.runs.iter().all(|d| d.run.has_guide() == Some(false)) {
-        return "There was no Guide.".to_owned();
+        return "No Guide took part.".to_owned();
     }
     let sum = |of: fn(&ReviewCounts) -> u64| main.runs.iter().map(|d| of(&d.run.reviews)).sum::<u64>();
     let [reviewed, removed, rewarded] =

@@ -188,7 +188,7 @@ fn a_comparison_names_the_measured_baseline_and_the_run_without_a_guide() {
     let other = verdict(&[runs[0].clone(), run(Method::SgsNoGuide, &[0.1, 0.35, 0.45])]);
     assert!(!other.contains("without it"), "{other}");
     let alone = verdict(&[proofs(false, &[0.1, 0.2])]);
-    assert!(alone.ends_with("There was no Guide."), "{alone}");
+    assert!(alone.ends_with("No Guide took part."), "{alone}");
     let sampled = verdict(&[run(Method::SamplingOnly, &[0.1, 0.2])]);
     assert_contains(&sampled, &["(10.0% in the first round); nothing was trained. "]);
 }

@@ -815,13 +815,12 @@ fn rounds_until_a_limit(config: &RunConfig, generations: f64, round_s: f64, begu
         true => (limit / per_round).ceil(),
         false => f64::INFINITY,
     };
-    f64::from(config.rounds)
-        .min(if config.minutes > 0.0 {
-            until((60.0 * config.minutes - begun_s).max(1e-9), round_s)
-        } else {
-            f64::INFINITY
-        })
-        .min(until(config.generations as f64, generations))
+    // One round begins even if the evaluation before it takes longer than the limit.
+    let seconds = match config.minutes {
+        0.0 => 0.0,
+        minutes => (60.0 * minutes - begun_s).max(f64::MIN_POSITIVE),
+    };
+    f64::from(config.rounds).min(until(seconds, round_s)).min(until(config.generations as f64, generations))
 }
 
 impl Forecast {
